@@ -1,0 +1,37 @@
+# Two commands are enough: `make demo` and `make test`. Each sets up its own environment.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := test
+
+.venv: pyproject.toml uv.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
+	touch .venv
+
+.PHONY: demo test check format bench torture clean
+
+demo: .venv
+	$(BIN)/python -m backtrail.demo
+
+test: .venv check
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+torture: .venv
+	$(BIN)/python -m pytest -m torture -n 0 -rs --timeout 1800
+
+bench: .venv
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

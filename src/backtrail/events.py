@@ -1,0 +1,522 @@
+"""The words of the log: events, session records, messages, ids, canonical JSON. No I/O.
+
+An `Event` is immutable and ordered by `seq` alone; time is only a label.
+`data` is a JSON object that decodes to exactly what was encoded. What would not
+is refused by `encode_data` before anything is written.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from .errors import InvalidData, InvalidId
+
+Json = Any
+"""A value JSON can hold: None, bool, int, float, str, list or dict of these."""
+
+MAX_DATA = 64 * 1024 * 1024
+"""Bytes of encoded `data` above which an event is refused."""
+
+MAX_DEPTH = 200
+"""Levels of nesting above which `data` is refused."""
+
+MAIN_LOG = "messages"
+"""The name of a session's main log."""
+
+MESSAGE_KINDS = ("system_message", "user_message", "assistant_message", "tool_result")
+"""Kinds that hold one message of the conversation."""
+
+KINDS = (
+    "session_start",
+    "session_resume",
+    "session_end",
+    *MESSAGE_KINDS,
+    "action",
+    "files_changed",
+    "checkpoint",
+    "rewound",
+    "undone",
+    "redone",
+    "compaction",
+    "lost",
+)
+"""Kinds the library writes. Any other kind is the caller's and passes through unchanged."""
+
+Format = Literal["openai", "responses", "anthropic"]
+"""How a provider spells a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event to append: `seq` and, unless given, `id` and `ts` are assigned by the store.
+
+    `follows` says which `seq` the event continues from (0: from nothing); without it,
+    the event before it.
+    """
+
+    kind: str
+    data: Mapping[str, Json] = field(default_factory=dict)
+    id: str | None = None
+    follows: int | None = None
+    ts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One immutable record of a log."""
+
+    seq: int
+    id: str
+    ts: str
+    kind: str
+    data: dict[str, Json]
+    follows: int | None = None
+
+    @property
+    def previous(self) -> int:
+        """The `seq` this event continues from; 0 at the start."""
+        return self.seq - 1 if self.follows is None else self.follows
+
+    def to_dict(self) -> dict[str, Json]:
+        """The event as JSON, `follows` only where it is not the event before."""
+        row: dict[str, Json] = {
+            "seq": self.seq,
+            "id": self.id,
+            "ts": self.ts,
+            "kind": self.kind,
+            "data": self.data,
+        }
+        if self.follows is not None:
+            row["follows"] = self.follows
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What is known about a session without reading its messages.
+
+    `head`, the counts, `usage`, `cost_usd`, `exit_reason` and `updated_at` are folded
+    from the log; a store ignores them in `create`. `cost_usd` is None while no event
+    states a cost.
+    """
+
+    id: str
+    key: str | None = None
+    scope: str = ""
+    parent_id: str | None = None
+    relation: Literal["fork", "subagent"] | None = None
+    fork_seq: int | None = None
+    title: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    agent_name: str | None = None
+    created_at: str = ""
+    updated_at: str = ""
+    head: int = 0
+    message_count: int = 0
+    turn_count: int = 0
+    usage: dict[str, int] = field(default_factory=dict)
+    cost_usd: float | None = None
+    exit_reason: str | None = None
+    tags: list[str] = field(default_factory=list)
+    metadata: dict[str, Json] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Json]:
+        """The record as JSON."""
+        row: dict[str, Json] = msgspec.to_builtins(self)
+        return row
+
+
+STORED_FIELDS = (
+    "id",
+    "key",
+    "scope",
+    "parent_id",
+    "relation",
+    "fork_seq",
+    "title",
+    "cwd",
+    "model",
+    "agent_name",
+    "created_at",
+    "tags",
+    "metadata",
+)
+"""The fields of `SessionInfo` that cannot be derived from the log."""
+
+UPDATABLE_FIELDS = ("key", "title", "cwd", "model", "agent_name", "tags", "metadata")
+"""The fields `Store.update` accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message in the common shape; providers' own dictionaries are taken as they are."""
+
+    role: str
+    content: Json = ""
+    name: str | None = None
+    tool_calls: list[dict[str, Json]] | None = None
+    tool_call_id: str | None = None
+
+    def to_dict(self) -> dict[str, Json]:
+        """The message as a provider takes it, without the fields that are not set."""
+        row: dict[str, Json] = {"role": self.role, "content": self.content}
+        for name in ("name", "tool_calls", "tool_call_id"):
+            value = getattr(self, name)
+            if value is not None:
+                row[name] = value
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A point in a session one can go back to: an event, and the files at that moment.
+
+    `id` names the checkpoint itself, `seq` the event it points at.
+    """
+
+    id: str
+    seq: int
+    label: str | None = None
+    tree: str | None = None
+    metadata: dict[str, Json] = field(default_factory=dict)
+    ts: str = ""
+    session_id: str = ""
+
+    def to_dict(self) -> dict[str, Json]:
+        """The checkpoint as JSON."""
+        row: dict[str, Json] = msgspec.to_builtins(self)
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Damage or failure, reported and never hidden.
+
+    `offset` and `length` are bytes in the log's file, where there is one. `count` is the
+    number of lines or events concerned, `seqs` those known to be missing.
+    """
+
+    session_id: str
+    log: str
+    what: str
+    detail: str = ""
+    offset: int | None = None
+    length: int | None = None
+    count: int = 1
+    seqs: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Json]:
+        """The problem as JSON."""
+        row: dict[str, Json] = msgspec.to_builtins(self)
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One event found by `search`, with the words around the match."""
+
+    session_id: str
+    event: Event
+    snippet: str
+
+    def to_dict(self) -> dict[str, Json]:
+        """The hit as JSON."""
+        return {
+            "session_id": self.session_id,
+            "event": self.event.to_dict(),
+            "snippet": self.snippet,
+        }
+
+
+# --- ids ---------------------------------------------------------------------------------
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
+
+
+def check_session_id(value: object) -> str:
+    """Return `value` if it may name a session, else raise `InvalidId`."""
+    if isinstance(value, str) and _SESSION_ID.fullmatch(value):
+        return value
+    raise InvalidId(
+        f"`{_shown(value)}` is not a session id: use 1 to 128 letters, digits, '.', '_' or '-', "
+        "not beginning with '.' or '-'; a foreign name goes into `key`"
+    )
+
+
+def check_log(value: object) -> str:
+    """Return `value` if it may name a log: parts like session ids, joined by '/'."""
+    if value == MAIN_LOG:
+        return MAIN_LOG
+    if isinstance(value, str) and len(value) <= 512:
+        parts = value.split("/")
+        if all(_SESSION_ID.fullmatch(part) for part in parts):
+            return value
+    raise InvalidId(f"`{_shown(value)}` is not the name of a log, such as `subagents/a1`")
+
+
+def check_text(value: object, what: str, limit: int = 256) -> str:
+    """Return `value` if it is 1 to `limit` printable characters."""
+    if isinstance(value, str) and 0 < len(value) <= limit and value.isprintable():
+        return value
+    raise InvalidId(f"`{_shown(value)}` is not {what}: use 1 to {limit} printable characters")
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def new_id() -> str:
+    """A UUIDv7: unique without asking anyone, and roughly in order of time."""
+    stamp = f"{time.time_ns() // 1_000_000:012x}"
+    noise = os.urandom(9).hex()
+    return f"{stamp[:8]}-{stamp[8:]}-7{noise[:3]}-8{noise[3:6]}-{noise[6:]}"
+
+
+# --- time --------------------------------------------------------------------------------
+
+_TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_second = (0, "")
+
+
+def now() -> str:
+    """The present as ISO 8601 UTC with milliseconds."""
+    global _second
+    stamp = time.time_ns() // 1_000_000
+    second, millis = divmod(stamp, 1000)
+    cached, text = _second
+    if cached != second:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        _second = (second, text)
+    return f"{text}.{millis:03d}Z"
+
+
+def timestamp(when: datetime | str | float) -> str:
+    """Any moment in the form of `Event.ts`: a datetime, ISO text, or seconds since 1970."""
+    if isinstance(when, str):
+        if _TS.fullmatch(when):
+            return when
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError as error:
+            raise InvalidData(f"`{_shown(when)}` is not an ISO 8601 time") from error
+    if isinstance(when, datetime):
+        moment = when if when.tzinfo else when.replace(tzinfo=UTC)
+        moment = moment.astimezone(UTC)
+    else:
+        moment = datetime.fromtimestamp(when, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def check_ts(value: object) -> str:
+    """Return `value` if it is a time as `now` writes it; `timestamp` makes one."""
+    if isinstance(value, str) and _TS.fullmatch(value):
+        return value
+    raise InvalidData(
+        f"`{_shown(value)}` is not a time such as 2026-04-26T12:34:56.789Z; "
+        "`backtrail.events.timestamp` makes one"
+    )
+
+
+# --- canonical JSON ----------------------------------------------------------------------
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_PLAIN = frozenset({str, int, bool, type(None)})
+_NESTED = frozenset({dict, list})
+
+
+def encode_data(data: Mapping[str, Json]) -> bytes:
+    """`data` as compact UTF-8 JSON; `InvalidData` if it would not decode to an equal value."""
+    if type(data) is not dict:
+        if not isinstance(data, Mapping):
+            raise InvalidData(f"event data is a JSON object, not {type(data).__name__}")
+        data = dict(data)
+    _check(data, 1)
+    try:
+        encoded = _encode(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidData(f"event data cannot be written as JSON: {error}") from error
+    if len(encoded) > MAX_DATA:
+        raise InvalidData(
+            f"event data is {len(encoded)} bytes of JSON, over the limit of {MAX_DATA}: "
+            "keep large content in a file"
+        )
+    return encoded
+
+
+def decode_data(encoded: bytes | str) -> dict[str, Json]:
+    """What `encode_data` encoded."""
+    value = _decode(encoded)
+    if type(value) is not dict:
+        raise InvalidData("event data is not a JSON object")
+    return value
+
+
+def _check(value: Json, depth: int) -> None:
+    """Refuse what JSON would silently change; plain strings and integers cost one look-up."""
+    if depth > MAX_DEPTH:
+        raise InvalidData(f"event data is nested deeper than {MAX_DEPTH} levels")
+    items: Iterable[Json] = value
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                raise InvalidData(f"a key of event data is {key!r}: JSON keys are strings")
+        items = value.values()
+    for item in items:
+        kind = type(item)
+        if kind in _PLAIN:
+            continue
+        if kind in _NESTED or isinstance(item, (dict, list)):
+            _check(item, depth + 1)
+        elif kind is float:
+            if not math.isfinite(item):
+                raise InvalidData(f"event data holds {item!r}, which JSON cannot say")
+        elif not isinstance(item, (str, int)):
+            raise InvalidData(
+                f"event data holds a {kind.__name__}, which would not come back from JSON as it is"
+            )
+
+
+def canonical(value: Json) -> str:
+    """One text for equal JSON values: sorted keys, no spaces."""
+    return msgspec.json.Encoder(order="deterministic").encode(value).decode()
+
+
+# --- messages ----------------------------------------------------------------------------
+
+_KIND_OF_ROLE = {
+    "system": "system_message",
+    "developer": "system_message",
+    "user": "user_message",
+    "human": "user_message",
+    "assistant": "assistant_message",
+    "ai": "assistant_message",
+    "model": "assistant_message",
+    "tool": "tool_result",
+    "function": "tool_result",
+}
+
+
+def as_message(message: object) -> dict[str, Json]:
+    """A message as a dictionary: a mapping, a `Message`, or anything with `model_dump()`."""
+    if isinstance(message, Mapping):
+        return dict(message)
+    if isinstance(message, Message):
+        return message.to_dict()
+    dump = getattr(message, "model_dump", None)
+    if callable(dump):
+        dumped = dump(mode="json", exclude_none=True)
+        if isinstance(dumped, Mapping):
+            return dict(dumped)
+    raise InvalidData(
+        f"a message is a mapping, a Message or has model_dump(), not {type(message).__name__}"
+    )
+
+
+def kind_of(message: Mapping[str, Json]) -> str:
+    """The event kind of a message, from its role or, for Responses items, its type."""
+    role = message.get("role")
+    kind = message.get("type")
+    if role == "user" and _is_tool_result(message.get("content")):
+        return "tool_result"
+    if isinstance(role, str) and role in _KIND_OF_ROLE:
+        return _KIND_OF_ROLE[role]
+    if isinstance(kind, str):
+        if kind.endswith("_output"):
+            return "tool_result"
+        if kind == "reasoning" or kind.endswith("_call"):
+            return "assistant_message"
+        if kind in _KIND_OF_ROLE:
+            return _KIND_OF_ROLE[kind]
+    raise InvalidData(
+        f"cannot tell who speaks in a message with role {role!r}: "
+        "use system, user, assistant or tool, or give `kind`"
+    )
+
+
+def _is_tool_result(content: Json) -> bool:
+    """Anthropic answers tool calls in a message of the user."""
+    return isinstance(content, list) and any(
+        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
+    )
+
+
+def format_of(message: Mapping[str, Json]) -> Format:
+    """Which provider's spelling a message is in; plain text messages count as OpenAI's."""
+    if "role" not in message and isinstance(message.get("type"), str):
+        return "responses"
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    kinds = {block.get("type") for block in blocks if isinstance(block, Mapping)}
+    if kinds & {"input_text", "output_text", "refusal", "input_image", "input_file"}:
+        return "responses"
+    if kinds & {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"}:
+        return "anthropic"
+    return "anthropic" if message.get("type") == "message" else "openai"
+
+
+def text_of(value: Json) -> str:
+    """The words in a message or any JSON value, for search and previews.
+
+    Opaque parts (encrypted or signed reasoning, image bytes, ids) are left out.
+    """
+    words: list[str] = []
+    _collect(value, words)
+    return "\n".join(words)
+
+
+_OPAQUE = frozenset(
+    {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "signature", "format", "ts"}
+    | {"encrypted_content", "media_type", "cache_control", "image_url", "source", "status", "usage"}
+)
+
+
+def _collect(value: Json, words: list[str]) -> None:
+    if isinstance(value, str):
+        if value:
+            words.append(value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in _OPAQUE:
+                _collect(item, words)
+    elif isinstance(value, Sequence):
+        for item in value:
+            _collect(item, words)
+
+
+_USAGE_NAMES = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "cache_read_input_tokens": "cache_read_tokens",
+    "cache_creation_input_tokens": "cache_write_tokens",
+}
+
+
+def normal_usage(usage: Mapping[str, Json]) -> dict[str, int]:
+    """Token counts under one set of names; cache and reasoning details are lifted up."""
+    counts: dict[str, int] = {}
+    for name, value in usage.items():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, int):
+            name = _USAGE_NAMES.get(name, name)
+            counts[name] = counts.get(name, 0) + value
+        elif isinstance(value, Mapping):
+            for inner, lifted in (("cached_tokens", "cache_read_tokens"),
+                                  ("reasoning_tokens", "reasoning_tokens")):  # fmt: skip
+                count = value.get(inner)
+                if isinstance(count, int) and not isinstance(count, bool):
+                    counts[lifted] = counts.get(lifted, 0) + count
+    return counts

@@ -1,0 +1,347 @@
+"""Pure reasoning over a log: the live path, its branches, undo and redo, counts, repair.
+
+A log never forgets. Each event continues from `follows`, else from the event before it,
+so walking back from the head gives the *history*, and what a rewind left behind stays
+as a *branch*. Undo and redo keep no state of their own: `operations` replays the log's
+turns, rewinds, undos and redos and says where the next undo or redo would go.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .events import MESSAGE_KINDS, Event, Json, normal_usage
+
+OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")
+"""The kinds `operations` needs to see."""
+
+BOOKKEEPING = frozenset(
+    {"session_start", "session_resume", "session_end", "checkpoint", "rewound", "undone", "redone"}
+)
+"""Kinds that note something about the session and are not counted as dropped by a rewind."""
+
+WORK_KINDS = (*(kind for kind in MESSAGE_KINDS if kind != "system_message"), "action")
+"""Kinds whose arrival after an undo means that there is nothing to redo."""
+
+
+# --- the live path -----------------------------------------------------------------------
+
+
+def walk(read_back: Callable[[int | None], Iterator[Event]], head: int | None) -> Iterator[Event]:
+    """The history, newest first, ending at `head` (None: the last event).
+
+    `read_back(until)` gives the log backwards from `until`; it is called once for each jump,
+    so the cost is that of the history and not of what was abandoned.
+    """
+    bound = head
+    while bound is None or bound > 0:
+        for event in read_back(bound):
+            yield event
+            if event.follows is not None:
+                bound = event.follows
+                break
+        else:
+            return
+
+
+def path(events: Iterable[Event], head: int | None = None) -> list[Event]:
+    """The history among `events` (a whole log in order), oldest first."""
+    ordered = list(events)
+    seqs = [event.seq for event in ordered]
+
+    def read_back(until: int | None) -> Iterator[Event]:
+        last = len(ordered) if until is None else bisect_right(seqs, until)
+        return iter(ordered[last - 1 :: -1] if last else ())
+
+    live = list(walk(read_back, head))
+    live.reverse()
+    return live
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A way the conversation went and was taken back from.
+
+    `head` is its last event, `left` the event on the live path where it parts,
+    `message_count` the messages beyond that.
+    """
+
+    head: int
+    left: int
+    message_count: int
+
+    def to_dict(self) -> dict[str, Json]:
+        """The branch as JSON."""
+        return {"head": self.head, "left": self.left, "message_count": self.message_count}
+
+
+def branches(events: Iterable[Event]) -> list[Branch]:
+    """The abandoned ends of a whole log, oldest first; those without a message are left out."""
+    previous: dict[int, int] = {}
+    is_message: set[int] = set()
+    tips: list[int] = []
+    last = 0
+    for event in events:
+        before = last if event.follows is None else event.follows
+        if event.follows is not None and event.follows != last:
+            tips.append(last)
+        previous[event.seq] = before
+        if event.kind in MESSAGE_KINDS:
+            is_message.add(event.seq)
+        last = event.seq
+    known: set[int] = {0}
+    at = last
+    while at not in known:
+        known.add(at)
+        at = previous.get(at, 0)
+    found: list[Branch] = []
+    for tip in reversed(tips):
+        messages, at, passed = 0, tip, []
+        while at not in known:
+            passed.append(at)
+            messages += at in is_message
+            at = previous.get(at, 0)
+        if messages:
+            found.append(Branch(tip, at, messages))
+            known.update(passed)
+    found.reverse()
+    return found
+
+
+# --- undo and redo -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A turn or a rewind: what it was, its event, and the `seq` to return to."""
+
+    kind: str
+    seq: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What can be undone, newest last, and what can be redone, next last."""
+
+    done: list[Operation]
+    undone: list[Operation]
+
+
+def operations(events: Iterable[Event]) -> Operations:
+    """Replay `events` of `OPERATION_KINDS`, and any `WORK_KINDS` among them, in order.
+
+    A turn or rewind can be undone to the state just before it. An undo can be redone to
+    the state just before the undo, until something new is said or done.
+    """
+    done: list[Operation] = []
+    undone: list[Operation] = []
+    for event in events:
+        before = event.seq - 1
+        if event.kind in ("user_message", "rewound"):
+            done.append(Operation(event.kind, event.seq, before))
+            undone.clear()
+        elif event.kind == "undone":
+            if done:
+                taken = done.pop()
+                undone.append(Operation(taken.kind, taken.seq, before))
+        elif event.kind == "redone":
+            if undone:
+                again = undone.pop()
+                done.append(Operation(again.kind, again.seq, before))
+        elif event.kind in WORK_KINDS:
+            undone.clear()
+    return Operations(done, undone)
+
+
+# --- counts ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a session's record takes from its log, as of `head`."""
+
+    head: int = 0
+    message_count: int = 0
+    turn_count: int = 0
+    usage: dict[str, int] = field(default_factory=dict)
+    cost_usd: float | None = None
+    exit_reason: str | None = None
+    updated_at: str = ""
+
+
+def fold(
+    state: Fold,
+    events: Iterable[Event],
+    live: Callable[[int], Iterable[Event]],
+    own_after: int = 0,
+) -> Fold:
+    """`state` advanced by `events`, which come right after it.
+
+    Messages and turns are those of the history; usage and cost are all that was spent by
+    this session itself, so events up to `own_after` (the fork point) do not count.
+    `live(seq)` gives the history up to `seq`; it is asked for only when the path jumps.
+    """
+    head, updated, reason = state.head, state.updated_at, state.exit_reason
+    messages, turns, cost = state.message_count, state.turn_count, state.cost_usd
+    usage = dict(state.usage)
+    for event in events:
+        if event.follows is not None:
+            messages = turns = 0
+            for earlier in live(event.follows) if event.follows else ():
+                messages += earlier.kind in MESSAGE_KINDS
+                turns += earlier.kind == "user_message"
+        head = event.seq
+        if event.ts > updated:
+            updated = event.ts
+        if event.kind in MESSAGE_KINDS:
+            messages += 1
+            turns += event.kind == "user_message"
+            if event.seq > own_after:
+                for name, count in spent(event.data).items():
+                    usage[name] = usage.get(name, 0) + count
+        if event.seq > own_after:
+            price = event.data.get("cost_usd")
+            if isinstance(price, (int, float)) and not isinstance(price, bool):
+                cost = (cost or 0.0) + price
+        if event.kind == "session_end" and event.seq > own_after:
+            said = event.data.get("reason")
+            reason = said if isinstance(said, str) else None
+        elif event.kind in ("session_resume", "user_message"):
+            reason = None
+    return Fold(head, messages, turns, usage, cost, reason, updated)
+
+
+def spent(data: Mapping[str, Json]) -> dict[str, int]:
+    """The tokens a message event states, beside the message or in it."""
+    usage = data.get("usage")
+    if usage is None:
+        message = data.get("message")
+        usage = message.get("usage") if isinstance(message, Mapping) else None
+    return normal_usage(usage) if isinstance(usage, Mapping) else {}
+
+
+# --- tool calls --------------------------------------------------------------------------
+
+INTERRUPTED = "interrupted: the process ended before this tool call returned a result"
+"""What a repaired view says in place of a result that never came."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call as a model asked for it, whatever the provider's spelling."""
+
+    id: str
+    name: str
+    arguments: Json = None
+
+    def to_dict(self) -> dict[str, Json]:
+        """The call as JSON."""
+        return {"id": self.id, "name": self.name, "arguments": self.arguments}
+
+
+def calls_in(message: Mapping[str, Json]) -> list[ToolCall]:
+    """The tool calls in one message of any format."""
+    found: list[ToolCall] = []
+    if message.get("type") in ("function_call", "custom_tool_call"):
+        arguments = message.get("arguments", message.get("input"))
+        found.append(ToolCall(str(message.get("call_id")), str(message.get("name")), arguments))
+    for call in _mappings(message.get("tool_calls")):
+        function = call.get("function")
+        if isinstance(function, Mapping):
+            name, arguments = function.get("name"), function.get("arguments")
+        else:
+            name, arguments = call.get("name"), call.get("args", call.get("arguments"))
+        found.append(ToolCall(str(call.get("id")), str(name), arguments))
+    for block in _mappings(message.get("content")):
+        if block.get("type") == "tool_use":
+            found.append(ToolCall(str(block.get("id")), str(block.get("name")), block.get("input")))
+    return found
+
+
+def answers_in(message: Mapping[str, Json]) -> set[str]:
+    """The ids of the tool calls that one message answers."""
+    found: set[str] = set()
+    if isinstance(message.get("tool_call_id"), str):
+        found.add(message["tool_call_id"])
+    kind = message.get("type")
+    if isinstance(kind, str) and kind.endswith("_call_output"):
+        found.add(str(message.get("call_id")))
+    for block in _mappings(message.get("content")):
+        if block.get("type") == "tool_result":
+            found.add(str(block.get("tool_use_id")))
+    return found
+
+
+def _mappings(value: Json) -> list[Mapping[str, Json]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def pending(messages: Iterable[Mapping[str, Json]]) -> list[ToolCall]:
+    """The tool calls of a conversation that have no result, in order."""
+    waiting: dict[str, ToolCall] = {}
+    for message in messages:
+        for call in calls_in(message):
+            waiting[call.id] = call
+        for answered in answers_in(message):
+            waiting.pop(answered, None)
+    return list(waiting.values())
+
+
+def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """The conversation with an "interrupted" result for every call that never got one.
+
+    A provider refuses a call without a result. Each missing one is put right behind the
+    results that are there, in the spelling of the call. Given messages are not changed.
+    """
+    lacking = {call.id for call in pending(messages)}
+    if not lacking:
+        return messages
+    repaired: list[dict[str, Json]] = []
+    index = 0
+    while index < len(messages):
+        message = messages[index]
+        index += 1
+        repaired.append(message)
+        open_calls = calls_in(message)
+        missing = [call for call in open_calls if call.id in lacking]
+        if not missing:
+            continue
+        is_item = "role" not in message
+        if is_item:
+            while index < len(messages) and "role" not in messages[index]:
+                more = [call for call in calls_in(messages[index]) if call.id in lacking]
+                missing.extend(more)
+                repaired.append(messages[index])
+                index += 1
+        blocks = any(b.get("type") == "tool_use" for b in _mappings(message.get("content")))
+        if blocks:
+            answers = [_block_answer(call) for call in missing]
+            if index < len(messages) and answers_in(messages[index]):
+                given = messages[index]
+                index += 1
+                repaired.append({**given, "content": answers + list(given["content"])})
+            else:
+                repaired.append({"role": "user", "content": answers})
+            continue
+        while index < len(messages) and answers_in(messages[index]) and not is_item:
+            repaired.append(messages[index])
+            index += 1
+        for call in missing:
+            if is_item:
+                answer = {"type": "function_call_output", "call_id": call.id, "output": INTERRUPTED}
+            else:
+                answer = {"role": "tool", "tool_call_id": call.id, "content": INTERRUPTED}
+            repaired.append(answer)
+    return repaired
+
+
+def _block_answer(call: ToolCall) -> dict[str, Json]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": call.id,
+        "content": INTERRUPTED,
+        "is_error": True,
+    }

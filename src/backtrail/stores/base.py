@@ -1,0 +1,405 @@
+"""The store contract. This module is its specification.
+
+A store keeps sessions: an info record each, and append-only logs of events. Twelve
+methods are abstract; every other verb is derived from them here, once, and a store may
+override a derived verb only to be faster. A store with just the abstract methods supports
+every verb of `Session`. `backtrail.testing.StoreContract` checks an implementation.
+
+What holds for every method:
+
+- Ids are checked on the way in, and again when they come out of stored data (`InvalidId`).
+- An unknown session is `NotFound`. A log that nothing was written to is empty.
+- A closed store raises `Closed`; closing twice is fine.
+- What the disk or the database refuses is `StoreFailed`; nothing was acknowledged.
+- All methods may be called from many threads, and many processes may use one place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, Self
+
+from ..errors import AlreadyExists, InvalidData, NotFound, Owner
+from ..events import (
+    MAIN_LOG,
+    MESSAGE_KINDS,
+    Checkpoint,
+    Event,
+    Hit,
+    Json,
+    NewEvent,
+    Problem,
+    SessionInfo,
+    text_of,
+)
+from ..history import walk
+from .searching import Query
+
+Durability = Literal["written", "synced"]
+"""What an acknowledged append survives: the death of the process, or also a power cut."""
+
+OnDamage = Callable[[Problem], None]
+"""Called once for each damaged place that a read or an append comes across."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to drive a session, and who has it."""
+
+    session_id: str
+    owner: Owner
+
+
+class Store(ABC):
+    """Where sessions live. See the module for what holds everywhere."""
+
+    url: str = ""
+    """How `open_store` finds this store again; empty where it cannot."""
+
+    scope: str = ""
+    """The tenant or namespace. Session ids and keys are unique within it."""
+
+    # --- the contract --------------------------------------------------------------------
+
+    @abstractmethod
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        """Make a session with an empty main log, or a fork.
+
+        Takes the fields of `info` that cannot be folded from the log; `created_at` is now
+        unless given, `scope` is the store's. An id or key in use is `AlreadyExists`.
+
+        `base=(parent, seq)` is a fork: the new session reads the parent's main log up to
+        `seq`, then its own events, numbered from `seq + 1`. Side logs start empty.
+        Appending to either, or deleting either, leaves the other whole. A parent or `seq`
+        that does not exist is `NotFound`.
+        """
+
+    @abstractmethod
+    def info(self, session_id: str) -> SessionInfo:
+        """The session's record, with everything folded from the log up to its head."""
+
+    @abstractmethod
+    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+        """Change the record, atomically, and return it.
+
+        Fields: key, title, cwd, model, agent_name, tags, metadata; any other is
+        `InvalidData`. `metadata` is merged, a value of None removes its key. `tags` are
+        added; as a mapping, `{tag: False}` removes one.
+        """
+
+    @abstractmethod
+    def sessions(
+        self,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        parent: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        limit: int | None = None,
+    ) -> list[SessionInfo]:
+        """The records that match all filters, newest first by `updated_at`.
+
+        `cwd` is compared as a resolved path; `after` and `before` are exclusive bounds on
+        `updated_at`. A session that cannot be read is left out here and told by `verify`.
+        """
+
+    @abstractmethod
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        """Remove a session, or one of its side logs.
+
+        Forks keep what they share. A writer that still holds the session gets `NotFound`
+        on its next append.
+        """
+
+    @abstractmethod
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        """Append a batch, all or nothing, and return it as stored.
+
+        When this returns, the batch survives what the store's durability says. `seq` is
+        assigned under the store's lock: one more than the head, never used twice.
+
+        An event whose id is in the log already is skipped and returned as it is there, so
+        a retry is safe; a new event behind a skipped one follows that one. `expected` is
+        the head the caller believes in, `Conflict` if it is another; but if every id of
+        the batch is present, they are returned whatever `expected` says.
+
+        A value that would not come back equal is `InvalidData`, and a `follows` beyond
+        the head too, before anything is written. An empty batch is fine.
+        """
+
+    @abstractmethod
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        """Events with `after < seq <= until`, in order of `seq`, or newest first.
+
+        Raises at the call, not at the first event. The cost is that of what is returned
+        (with `kinds`, of what is looked at). The iterator holds no lock between pages and
+        sees events appended meanwhile. Damaged places are reported and passed over.
+        """
+
+    @abstractmethod
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        """Erase the bodies of events, for good: `data` becomes `{"purged": true}`.
+
+        `seq`, `id`, `ts`, `kind` and `follows` stay. Forks and parents that share the events lose
+        them too. Unknown numbers are ignored.
+        """
+
+    @abstractmethod
+    def logs(self, session_id: str) -> list[str]:
+        """The names of the session's logs, sorted; the main log always."""
+
+    @abstractmethod
+    def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
+        """The right to drive the session, while the context lasts.
+
+        A second holder gets `SessionBusy` with the owner's name, at once or after `wait`
+        seconds. A dead owner's lease is free. Not inherited by a forked process.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when everything acknowledged before survives a power cut."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and threads; what was acknowledged stays so."""
+
+    # --- derived -------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def tail(self, session_id: str, n: int, *, log: str = MAIN_LOG) -> list[Event]:
+        """The last `n` events, oldest first."""
+        if n < 1:
+            raise InvalidData(f"tail takes a positive number of events, not {n}")
+        events = list(self.read(session_id, log=log, limit=n, reverse=True))
+        events.reverse()
+        return events
+
+    def walk(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Event]:
+        """The history, newest first: from `until` or the head back along `follows`."""
+
+        def read_back(bound: int | None) -> Iterator[Event]:
+            return self.read(session_id, log=log, until=bound, reverse=True)
+
+        return walk(read_back, until)
+
+    def history(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> list[Event]:
+        """The live path through a log, oldest first."""
+        events = list(self.walk(session_id, until=until, log=log))
+        events.reverse()
+        return events
+
+    def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
+        """The newest session of a directory, forks included, subagents not."""
+        for info in self.sessions(cwd=cwd):
+            if info.relation != "subagent":
+                return info
+        raise NotFound(f"no previous session found in {os.fspath(cwd)}")
+
+    def find(self, session_id: str, id: str, *, log: str = MAIN_LOG) -> Event:
+        """The event with this id; `NotFound` if the log has none."""
+        for event in self.read(session_id, log=log):
+            if event.id == id:
+                return event
+        raise NotFound(f"no event `{id}` in session `{session_id}`")
+
+    def checkpoint(self, id: str) -> Checkpoint:
+        """The checkpoint with this id, in whatever session of this store it is."""
+        for info in reversed(self.sessions()):
+            for event in self.read(info.id, kinds=("checkpoint",)):
+                if event.id == id:
+                    return checkpoint_of(event, info.id)
+        raise NotFound(f"no checkpoint `{id}` in this store")
+
+    def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+        """Messages that hold all words of `text`, newest session first.
+
+        A word matches whole, whatever its case; "quoted words" match in a row. An event
+        shared by forks is found once.
+        """
+        query = Query(text)
+        hits: list[Hit] = []
+        infos = self.sessions()
+        present = {info.id for info in infos}
+        for info in infos:
+            shared = info.fork_seq or 0 if info.parent_id in present else 0
+            for event in self.read(info.id, after=shared, reverse=True, kinds=MESSAGE_KINDS):
+                words = text_of(event.data.get("message"))
+                if query.matches(words):
+                    hits.append(Hit(info.id, event, query.snippet(words)))
+                    if len(hits) >= limit:
+                        return hits
+        return hits
+
+    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        """The project's note: one Markdown text for each directory, never swept."""
+        return SessionMemory(self, resolved(cwd))
+
+    def verify(self) -> list[Problem]:
+        """Read everything and tell what is wrong; empty when all is well."""
+        problems: list[Problem] = []
+        for info in self.sessions():
+            for log in self.logs(info.id):
+                problems.extend(check_order(info.id, log, self.read(info.id, log=log)))
+        return problems
+
+    def follow(
+        self,
+        session_id: str,
+        *,
+        after: int | None = None,
+        log: str = MAIN_LOG,
+        poll: float = 0.05,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[Event]:
+        """Events as they come, from this and other processes; never ends by itself.
+
+        From `after`, or from now. `stop` is asked between looks, `poll` seconds apart.
+        The session's deletion ends it with `NotFound`.
+        """
+        if after is None:
+            newest = next(self.read(session_id, log=log, reverse=True, limit=1), None)
+            after = newest.seq if newest else 0
+        return self._follow(session_id, after, log, poll, stop)
+
+    def _follow(
+        self,
+        session_id: str,
+        after: int,
+        log: str,
+        poll: float,
+        stop: Callable[[], bool] | None,
+    ) -> Iterator[Event]:
+        while True:
+            for event in self.read(session_id, log=log, after=after):
+                after = event.seq
+                yield event
+            if stop is not None and stop():
+                return
+            time.sleep(poll)
+
+
+# --- project notes -----------------------------------------------------------------------
+
+
+class Memory(ABC):
+    """One Markdown note of a project."""
+
+    @abstractmethod
+    def read(self) -> str:
+        """The note; empty when there is none."""
+
+    @abstractmethod
+    def write(self, text: str) -> None:
+        """Replace the note, durably and as a whole."""
+
+
+class SessionMemory(Memory):
+    """A note kept as the last event of a session of its own: works on any store."""
+
+    def __init__(self, store: Store, cwd: str) -> None:
+        self._store = store
+        self._cwd = cwd
+        self._id = f"memory-{note_name(cwd)}"
+
+    def read(self) -> str:
+        try:
+            events = self._store.tail(self._id, 1)
+        except NotFound:
+            return ""
+        return str(events[0].data.get("text", "")) if events else ""
+
+    def write(self, text: str) -> None:
+        try:
+            self._store.create(SessionInfo(id=self._id, title=f"Notes for {self._cwd}"))
+        except AlreadyExists:
+            pass
+        self._store.append(self._id, [NewEvent("note", {"text": text})])
+        self._store.flush()
+
+
+def note_name(cwd: str) -> str:
+    """A short name for a directory that two directories never share."""
+    return hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
+
+
+# --- shared by implementations -----------------------------------------------------------
+
+
+def resolved(cwd: str | os.PathLike[str]) -> str:
+    """A directory's one name: absolute, links followed."""
+    return os.path.realpath(os.path.expanduser(os.fspath(cwd)))
+
+
+def checkpoint_of(event: Event, session_id: str) -> Checkpoint:
+    """The checkpoint that a `checkpoint` event records."""
+    data = event.data
+    label, tree, metadata, at = (data.get(n) for n in ("label", "tree", "metadata", "at"))
+    return Checkpoint(
+        id=event.id,
+        seq=at if isinstance(at, int) else event.previous,
+        label=label if isinstance(label, str) else None,
+        tree=tree if isinstance(tree, str) else None,
+        metadata=metadata if isinstance(metadata, dict) else {},
+        ts=event.ts,
+        session_id=session_id,
+    )
+
+
+def check_order(session_id: str, log: str, events: Iterator[Event]) -> Iterator[Problem]:
+    """Numbers that are missing or come twice, and ids that do."""
+    ids: set[str] = set()
+    last = 0
+    for event in events:
+        if event.seq > last + 1:
+            missing = tuple(range(last + 1, min(event.seq, last + 1001)))
+            detail = f"events {last + 1} to {event.seq - 1} are missing"
+            count = event.seq - last - 1
+            yield Problem(session_id, log, "gap", detail, count=count, seqs=missing)
+        elif event.seq <= last:
+            yield Problem(session_id, log, "order", f"event {event.seq} comes after {last}")
+        if event.id in ids:
+            yield Problem(session_id, log, "duplicate", f"id `{event.id}` is used twice")
+        ids.add(event.id)
+        last = max(last, event.seq)

@@ -1,0 +1,113 @@
+"""From what a caller appends to what a log stores: shared by every store.
+
+`drafts` checks and encodes a batch before any lock is taken. `settle` decides, under the
+lock, what each draft becomes: a new event with the next `seq`, or one already present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..errors import Conflict, InvalidData
+from ..events import (
+    Event,
+    Json,
+    NewEvent,
+    check_text,
+    check_ts,
+    encode_data,
+    new_id,
+    now,
+)
+
+PURGED: dict[str, Json] = {"purged": True}
+"""What is left of a purged event's body."""
+
+
+class Draft(NamedTuple):
+    """A checked event that has no `seq` yet, and its encoded body."""
+
+    id: str
+    given: bool
+    ts: str
+    kind: str
+    follows: int | None
+    data: dict[str, Json]
+    body: bytes
+
+
+class Stored(NamedTuple):
+    """A new event and its encoded body, ready to be written."""
+
+    event: Event
+    body: bytes
+
+
+def drafts(events: Sequence[NewEvent]) -> list[Draft]:
+    """Check and encode a batch; nothing is written if one of it is refused."""
+    ready: list[Draft] = []
+    for event in events:
+        id, ts, kind, follows = event.id, event.ts, event.kind, event.follows
+        given = id is not None
+        if id is None:
+            id = new_id()
+        else:
+            check_text(id, "an event id")
+        check_text(kind, "an event kind")
+        if ts is None:
+            ts = now()
+        else:
+            check_ts(ts)
+        if follows is not None and (type(follows) is not int or follows < 0):
+            raise InvalidData(f"`follows` is the seq of an earlier event, not {follows!r}")
+        data = event.data
+        body = encode_data(data)
+        ready.append(
+            Draft(id, given, ts, kind, follows, data if type(data) is dict else dict(data), body)
+        )
+    return ready
+
+
+def settle(
+    batch: list[Draft],
+    head: int,
+    find: Callable[[str], Event | None],
+    expected: int | None,
+) -> tuple[list[Event], list[Stored]]:
+    """What the caller gets back, and what is to be written, in order.
+
+    `find` looks up an id in the log; it is asked only about ids the caller chose.
+    """
+    result: list[Event] = []
+    fresh: list[Stored] = []
+    mine: dict[str, Event] = {}
+    seq = head
+    skipped: int | None = None
+    for draft in batch:
+        if draft.given:
+            known = mine.get(draft.id) or find(draft.id)
+            if known is not None:
+                result.append(known)
+                skipped = known.seq
+                continue
+        follows = draft.follows if draft.follows is not None else skipped
+        skipped = None
+        if follows is not None:
+            if follows > seq:
+                raise InvalidData(f"an event cannot follow {follows}: the head is {seq}")
+            if follows == seq:
+                follows = None
+        seq += 1
+        event = Event(seq, draft.id, draft.ts, draft.kind, draft.data, follows)
+        if draft.given:
+            mine[draft.id] = event
+        result.append(event)
+        fresh.append(Stored(event, draft.body))
+    if fresh and expected is not None and expected != head:
+        raise Conflict(
+            f"the head is {head}, not {expected}: read what came in between and append again",
+            expected=expected,
+            head=head,
+        )
+    return result, fresh

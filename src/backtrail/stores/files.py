@@ -1,0 +1,128 @@
+"""Files as every store makes them: private, replaced as a whole, on a local file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+from ..errors import StoreFailed, Unsupported
+
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.goofys", "afpfs", "webdav"}
+)
+"""File systems whose locks and appends do not hold between machines."""
+
+ALLOW_NETWORK = "BACKTRAIL_ALLOW_NETWORK_FS"
+
+_kinds: dict[int, str] = {}
+
+
+def failed(error: OSError, doing: str) -> StoreFailed:
+    """The library's error for one of the operating system's."""
+    reason = error.strerror or str(error)
+    hint = {
+        errno.ENOSPC: "free some space and try again",
+        errno.EDQUOT: "the quota is used up: free some space and try again",
+        errno.EROFS: "the file system is read-only: choose another folder",
+        errno.EACCES: "check who owns the folder and its mode",
+        errno.EMFILE: "raise the limit with `ulimit -n`, or close other files",
+        errno.ENFILE: "the machine has no file handles left",
+    }.get(error.errno or 0)
+    message = f"cannot {doing}: {reason}" + (f"; {hint}" if hint else "")
+    return StoreFailed(message, errno=error.errno)
+
+
+def make_directory(path: Path) -> None:
+    """Make `path` and the directories above it that are missing, each 0700."""
+    missing: list[Path] = []
+    at = path
+    while not at.exists():
+        missing.append(at)
+        if at.parent == at:
+            break
+        at = at.parent
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            continue
+
+
+def refuse_network(path: Path) -> None:
+    """Raise `Unsupported` where file locks cannot be trusted."""
+    device = os.stat(path).st_dev
+    kind = _kinds.get(device)
+    if kind is None:
+        kind = _kinds[device] = _file_system(device)
+    if kind in NETWORK and not os.environ.get(ALLOW_NETWORK):
+        raise Unsupported(
+            f"{path} is on a network file system ({kind}), where locks do not hold: use a local "
+            f"folder or a postgresql: store, or set {ALLOW_NETWORK}=1 if only one machine uses it"
+        )
+
+
+def _file_system(device: int) -> str:
+    """The type of the file system with this device number; empty where it cannot be told."""
+    if sys.platform != "linux":
+        return ""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                before, _, after = line.partition(" - ")
+                if before.split()[2] == number:
+                    return after.split()[0]
+    except (OSError, IndexError):
+        return ""
+    return ""
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, whole or not at all, and make it survive a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            write_all(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+    sync_directory(path.parent)
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write every byte; a disk that fills up in the middle raises."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_file(path: Path) -> bytes:
+    """The whole content, through `os.read` so that faults can be injected in tests."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, 1 << 20):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)

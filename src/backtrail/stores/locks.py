@@ -1,0 +1,201 @@
+"""Locks between threads and processes, and the lease of a session.
+
+A `FileLock` is a mutex and a flock on a file of its own. The kernel frees it when its
+holder dies, and other descriptors of the file do not disturb it. Every wait has a limit
+and names the holder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from ..errors import NotFound, Owner, SessionBusy
+from ..events import now
+from . import forking
+from .base import Lease
+
+WAIT = 30.0
+"""Seconds to wait for a lock that is only ever held for the length of one write."""
+
+
+class FileLock:
+    """A mutex plus flock on `path`, which is made when first needed and never replaced."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path
+        self.what = what
+        self._mutex = threading.Lock()
+        self._fd = -1
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        # Closing the copy leaves the parent's lock alone; unlocking it would not.
+        self._mutex = threading.Lock()
+        self.close()
+
+    @property
+    def fd(self) -> int:
+        """The locked file's descriptor, for comparing it with what is at the path."""
+        return self._fd
+
+    def acquire(self, wait: float = WAIT) -> None:
+        """Take the lock or raise `SessionBusy` after `wait` seconds."""
+        mutex = self._mutex
+        if not mutex.acquire(timeout=wait):
+            owner = Owner(os.getpid(), socket.gethostname())
+            raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait(wait)
+        except BaseException:
+            mutex.release()
+            raise
+
+    def _wait(self, wait: float) -> None:
+        deadline = time.monotonic() + wait
+        pause = 0.0001
+        while True:
+            time.sleep(pause)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    owner = holder(self._fd)
+                    raise SessionBusy(
+                        f"{self.what} is locked by {owner}; waited {wait:g} s", owner=owner
+                    ) from None
+                pause = min(pause * 1.5, 0.002)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._mutex.release()
+
+    def __enter__(self) -> FileLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def holder(fd: int) -> Owner:
+    """Who holds the flock on a file, where the system tells."""
+    if sys.platform != "linux":
+        return Owner()
+    status = os.fstat(fd)
+    major, minor = os.major(status.st_dev), os.minor(status.st_dev)
+    name = f"{major:02x}:{minor:02x}:{status.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            for line in locks:
+                fields = line.split()
+                if "FLOCK" in fields and name in fields:
+                    return Owner(int(fields[fields.index(name) - 1]), socket.gethostname())
+    except (OSError, ValueError):
+        return Owner()
+    return Owner()
+
+
+# --- leases ------------------------------------------------------------------------------
+
+
+class _Held:
+    """The descriptors of leases this process holds, so that a forked child drops them."""
+
+    def __init__(self) -> None:
+        self.fds: set[int] = set()
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        fds, self.fds = self.fds, set()
+        for fd in fds:
+            os.close(fd)
+
+
+_held = _Held()
+
+
+def me() -> Owner:
+    """This process as an owner, from now."""
+    return Owner(os.getpid(), socket.gethostname(), now())
+
+
+def busy(session_id: str, owner: Owner) -> SessionBusy:
+    """The error for a session that somebody else drives."""
+    return SessionBusy(
+        f"session `{session_id}` is driven by {owner}: wait for it (`wait=`), or work on a fork",
+        owner=owner,
+    )
+
+
+@contextmanager
+def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
+    """A lease as a flock on `path`, which says who holds it. Death frees it at once."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise NotFound(f"no session `{session_id}`") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(fd, path):
+                break
+            os.close(fd)
+        except BlockingIOError:
+            owner = _read_owner(fd)
+            os.close(fd)
+            if time.monotonic() >= deadline:
+                raise busy(session_id, owner) from None
+            time.sleep(0.02)
+    _held.fds.add(fd)
+    owner = me()
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(owner), 0)
+        yield Lease(session_id, owner)
+    finally:
+        # A forked child has closed its copy already and must not touch the number again.
+        if fd in _held.fds:
+            _held.fds.discard(fd)
+            os.ftruncate(fd, 0)
+            os.close(fd)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether `path` still names the file behind `fd`."""
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    here = os.fstat(fd)
+    return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
+
+
+def _read_owner(fd: int) -> Owner:
+    try:
+        return msgspec.json.decode(os.pread(fd, 1000, 0), type=Owner)
+    except msgspec.MsgspecError:
+        return holder(fd)

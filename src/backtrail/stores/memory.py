@@ -1,0 +1,296 @@
+"""The plain store: everything in this process, gone with it. The other stores are compared
+with it.
+
+Bodies are kept encoded, so that a caller who changes a dictionary afterwards changes
+nothing here, and values come back as they would from a disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Unpack
+
+from ..errors import AlreadyExists, Closed, InvalidId, NotFound, Owner
+from ..events import (
+    MAIN_LOG,
+    Event,
+    Json,
+    NewEvent,
+    SessionInfo,
+    check_log,
+    check_session_id,
+    decode_data,
+    encode_data,
+)
+from ..history import Fold, fold
+from . import forking
+from .base import Lease, Store
+from .batches import PURGED, drafts, settle
+from .locks import busy, me
+from .observing import observed
+from .options import Options
+from .records import Filters, changed_record, folded, new_record, select
+
+_PAGE = 256
+_TOMBSTONE = encode_data(PURGED)
+
+
+@dataclass(slots=True)
+class _Row:
+    """One event; forks share the object, so that a purge reaches them all."""
+
+    seq: int
+    id: str
+    ts: str
+    kind: str
+    follows: int | None
+    body: bytes
+
+    def event(self) -> Event:
+        data = decode_data(self.body)
+        return Event(self.seq, self.id, self.ts, self.kind, data, self.follows)
+
+
+@dataclass(slots=True)
+class _Log:
+    rows: list[_Row] = field(default_factory=list)
+    ids: dict[str, _Row] = field(default_factory=dict)
+
+    def add(self, rows: list[_Row]) -> None:
+        self.rows.extend(rows)
+        self.ids.update((row.id, row) for row in rows)
+
+
+@dataclass(slots=True)
+class _Session:
+    record: SessionInfo
+    logs: dict[str, _Log]
+    fold: Fold = field(default_factory=Fold)
+
+
+class _State:
+    """The sessions of all scopes, shared by the stores that were opened with one name."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.sessions: dict[tuple[str, str], _Session] = {}
+        self.leases: dict[tuple[str, str], Owner] = {}
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        self.lock = threading.RLock()
+        self.leases.clear()
+
+
+_shared: dict[str, _State] = {}
+
+
+def open_memory(address: str, options: Options) -> MemoryStore:
+    """`memory:` is private, `memory:NAME` shared in this process."""
+    state = _shared.setdefault(address, _State()) if address else None
+    store = MemoryStore(scope=options.scope, _state=state)
+    store.url = f"memory:{address}"
+    return store
+
+
+class MemoryStore(Store):
+    """Sessions in the memory of this process."""
+
+    def __init__(self, *, scope: str = "", _state: _State | None = None) -> None:
+        self.scope = scope
+        self.url = "memory:"
+        self._state = _state or _State()
+        self._closed = False
+
+    def _session(self, session_id: str) -> _Session:
+        if self._closed:
+            raise Closed("this memory store is closed")
+        check_session_id(session_id)
+        try:
+            return self._state.sessions[self.scope, session_id]
+        except KeyError:
+            raise NotFound(f"no session `{session_id}`") from None
+
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        record = new_record(info, self.scope)
+        with self._state.lock:
+            rows = [] if base is None else self._shared_rows(*base)
+            if self._closed:
+                raise Closed("this memory store is closed")
+            self._check_free(record)
+            log = _Log()
+            log.add(rows)
+            self._state.sessions[self.scope, record.id] = _Session(record, {MAIN_LOG: log})
+
+    def _shared_rows(self, parent: str, seq: int) -> list[_Row]:
+        rows = self._session(parent).logs[MAIN_LOG].rows
+        if not 0 <= seq <= (rows[-1].seq if rows else 0):
+            raise NotFound(f"no event {seq} in session `{parent}`")
+        return rows[:seq]
+
+    def _check_free(self, record: SessionInfo) -> None:
+        for (scope, id), other in self._state.sessions.items():
+            if scope != self.scope:
+                continue
+            if id == record.id and other.record is not record:
+                raise AlreadyExists(f"session `{id}` exists: `Session.open` resumes it")
+            if id != record.id and record.key is not None and other.record.key == record.key:
+                raise AlreadyExists(f"key `{record.key}` belongs to session `{id}`")
+
+    def info(self, session_id: str) -> SessionInfo:
+        with self._state.lock:
+            return self._folded(self._session(session_id))
+
+    def _folded(self, session: _Session) -> SessionInfo:
+        id, state = session.record.id, session.fold
+        session.fold = fold(
+            state,
+            self.read(id, after=state.head),
+            lambda seq: self.walk(id, until=seq),
+            own_after=session.record.fork_seq or 0,
+        )
+        return folded(session.record, session.fold)
+
+    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+        with self._state.lock:
+            session = self._session(session_id)
+            record = changed_record(session.record, changes)
+            if record.key != session.record.key:
+                before, session.record = session.record, record
+                try:
+                    self._check_free(record)
+                except AlreadyExists:
+                    session.record = before
+                    raise
+            session.record = record
+            return self._folded(session)
+
+    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
+        if self._closed:
+            raise Closed("this memory store is closed")
+        with self._state.lock:
+            mine = [s for (scope, _), s in self._state.sessions.items() if scope == self.scope]
+            return select([self._folded(session) for session in mine], **filters)
+
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        with self._state.lock:
+            session = self._session(session_id)
+            if log is None:
+                del self._state.sessions[self.scope, session_id]
+            elif check_log(log) == MAIN_LOG:
+                raise InvalidId("the main log goes only with its session")
+            elif session.logs.pop(log, None) is None:
+                raise NotFound(f"no log `{log}` in session `{session_id}`")
+
+    @observed
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        batch = drafts(events)
+        check_log(log)
+        with self._state.lock:
+            session = self._session(session_id)
+            kept = session.logs.get(log) or _Log()
+            head = kept.rows[-1].seq if kept.rows else 0
+
+            def find(id: str) -> Event | None:
+                row = kept.ids.get(id)
+                return row.event() if row else None
+
+            result, fresh = settle(batch, head, find, expected)
+            kept.add([_Row(e.seq, e.id, e.ts, e.kind, e.follows, body) for e, body in fresh])
+            if fresh:
+                session.logs[log] = kept
+            return result
+
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        session = self._session(session_id)
+        kept = session.logs.get(check_log(log))
+        if kept is None:
+            return iter(())
+        return self._pages(kept.rows, after, until, limit, reverse, kinds)
+
+    def _pages(
+        self,
+        rows: list[_Row],
+        after: int,
+        until: int | None,
+        limit: int | None,
+        reverse: bool,
+        kinds: Collection[str] | None,
+    ) -> Iterator[Event]:
+        left = limit
+        while left is None or left > 0:
+            with self._state.lock:
+                first = bisect_right(rows, after, key=lambda row: row.seq)
+                last = len(rows)
+                if until is not None:
+                    last = bisect_right(rows, until, key=lambda row: row.seq)
+                if first >= last:
+                    return
+                if reverse:
+                    page = rows[max(first, last - _PAGE) : last][::-1]
+                    until = page[-1].seq - 1
+                else:
+                    page = rows[first : min(last, first + _PAGE)]
+                    after = page[-1].seq
+                events = [row.event() for row in page if kinds is None or row.kind in kinds]
+            events = events if left is None else events[:left]
+            left = None if left is None else left - len(events)
+            yield from events
+
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        wanted = set(seqs)
+        with self._state.lock:
+            kept = self._session(session_id).logs.get(check_log(log))
+            for row in kept.rows if kept else ():
+                if row.seq in wanted:
+                    row.body = _TOMBSTONE
+
+    def logs(self, session_id: str) -> list[str]:
+        with self._state.lock:
+            return sorted(self._session(session_id).logs)
+
+    @contextmanager
+    def lease(self, session_id: str, *, wait: float = 0) -> Iterator[Lease]:
+        self._session(session_id)
+        name = (self.scope, session_id)
+        leases = self._state.leases
+        deadline = time.monotonic() + wait
+        owner = me()
+        while leases.setdefault(name, owner) is not owner:
+            if time.monotonic() >= deadline:
+                raise busy(session_id, leases.get(name) or owner)
+            time.sleep(0.005)
+        try:
+            yield Lease(session_id, owner)
+        finally:
+            if leases.get(name) is owner:
+                del leases[name]
+
+    def flush(self) -> None:
+        if self._closed:
+            raise Closed("this memory store is closed")
+
+    def close(self) -> None:
+        self._closed = True

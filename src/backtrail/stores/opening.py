@@ -1,0 +1,79 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import InvalidData, Unsupported
+from ..events import check_text
+from .base import Durability, OnDamage, Store
+from .options import Options
+
+Opener = Callable[[str, Options], Store]
+"""What an entry point of `backtrail.stores` is: it takes what stands behind `scheme:`."""
+
+# Asking for entry points costs more than opening a store, so our own need no asking.
+_OWN = {
+    "memory": "memory:open_memory",
+    "null": "null:open_null",
+    "file": "jsonl:open_jsonl",
+    "sqlite": "sqlite:open_sqlite",
+}
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    scope: str = "",
+    blobs: str | None = None,
+    durability: Durability = "written",
+    retention: str | None = None,
+    on_damage: OnDamage | None = None,
+) -> Store:
+    """Open the store at `url`, making it if it is not there.
+
+    Without a URL: `BACKTRAIL_STORE` in the environment, else a SQLite database in the
+    user's data folder. `on_damage` is called for each damaged place found.
+    """
+    if blobs is not None:
+        raise Unsupported("`blobs` belongs to file capture, which this version does not have")
+    if retention is not None:
+        raise Unsupported("`retention` is not in this version: sessions stay until deleted")
+    if durability not in ("written", "synced"):
+        raise InvalidData(f"durability is 'written' or 'synced', not {durability!r}")
+    if scope:
+        check_text(scope, "a scope", 128)
+    if url is None:
+        url = os.environ.get("BACKTRAIL_STORE") or default_url()
+    scheme, colon, address = url.partition(":")
+    if not colon or not scheme.isidentifier():
+        raise Unsupported(
+            f"`{url}` is not the URL of a store: use file:DIR, sqlite:///PATH or memory:"
+        )
+    return _opener(scheme)(address, Options(scope, durability, on_damage))
+
+
+def default_url() -> str:
+    """The store used when none is named: a database in the user's data folder."""
+    import platformdirs
+
+    folder = Path(platformdirs.user_data_dir("backtrail", appauthor=False))
+    return f"sqlite:///{folder / 'backtrail.db'}"
+
+
+def _opener(scheme: str) -> Opener:
+    own = _OWN.get(scheme)
+    if own is not None:
+        module, _, name = own.partition(":")
+        opener: Opener = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return opener
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="backtrail.stores", name=scheme):
+        found: Opener = point.load()
+        return found
+    known = ", ".join(f"{name}:" for name in sorted(_OWN))
+    raise Unsupported(f"no store for `{scheme}:` is installed; this version has {known}")

@@ -1,0 +1,138 @@
+"""Session records: what a store keeps of `SessionInfo`, and how `update` changes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypedDict, Unpack
+
+from ..errors import InvalidData
+from ..events import (
+    STORED_FIELDS,
+    UPDATABLE_FIELDS,
+    Json,
+    SessionInfo,
+    check_session_id,
+    check_text,
+    check_ts,
+    encode_data,
+    now,
+    timestamp,
+)
+from ..history import Fold
+from .base import resolved
+
+
+def new_record(info: SessionInfo, scope: str) -> SessionInfo:
+    """The part of `info` that is stored, checked; the rest is folded from the log."""
+    check_session_id(info.id)
+    if info.parent_id is not None:
+        check_session_id(info.parent_id)
+    if info.relation not in (None, "fork", "subagent"):
+        raise InvalidData(f"a session is a fork or a subagent, not {info.relation!r}")
+    kept = {name: getattr(info, name) for name in STORED_FIELDS}
+    kept["scope"] = scope
+    kept["created_at"] = check_ts(info.created_at) if info.created_at else now()
+    kept["cwd"] = None if info.cwd is None else resolved(info.cwd)
+    record = SessionInfo(**kept)
+    return check_record(replace(record, tags=_merged_tags([], info.tags)))
+
+
+def changed_record(record: SessionInfo, changes: Mapping[str, Json]) -> SessionInfo:
+    """`record` with `changes` as `Store.update` describes them."""
+    unknown = sorted(set(changes) - set(UPDATABLE_FIELDS))
+    if unknown:
+        raise InvalidData(f"cannot update {', '.join(unknown)}: only {', '.join(UPDATABLE_FIELDS)}")
+    new = dict(changes)
+    if "metadata" in new:
+        given = new["metadata"]
+        if not isinstance(given, Mapping):
+            raise InvalidData(f"metadata is a mapping, not {given!r}")
+        merged = {**record.metadata, **given}
+        new["metadata"] = {key: value for key, value in merged.items() if value is not None}
+    if "tags" in new:
+        new["tags"] = _merged_tags(record.tags, new["tags"])
+    if new.get("cwd") is not None:
+        new["cwd"] = resolved(new["cwd"])
+    return check_record(replace(record, **new))
+
+
+def check_record(record: SessionInfo) -> SessionInfo:
+    """Return `record` if every field can be stored."""
+    if record.key is not None and not (isinstance(record.key, str) and record.key):
+        raise InvalidData(f"a key is a text that is not empty, not {record.key!r}")
+    for name in ("title", "cwd", "model", "agent_name"):
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidData(f"{name} is text, not {value!r}")
+    encode_data({name: getattr(record, name) for name in STORED_FIELDS})
+    return record
+
+
+def _merged_tags(tags: list[str], given: Json) -> list[str]:
+    wanted = given if isinstance(given, Mapping) else dict.fromkeys(_tag_list(given), True)
+    merged = dict.fromkeys(tags)
+    for tag, keep in wanted.items():
+        check_text(tag, "a tag")
+        if keep:
+            merged[tag] = None
+        else:
+            merged.pop(tag, None)
+    return list(merged)
+
+
+def _tag_list(given: Json) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Sequence | set | frozenset):
+        raise InvalidData(f"tags are a list of texts, or a mapping to True or False, not {given!r}")
+    return list(given)
+
+
+def folded(record: SessionInfo, fold: Fold) -> SessionInfo:
+    """The whole record: what is stored, and what the log says."""
+    return replace(
+        record,
+        head=fold.head,
+        message_count=fold.message_count,
+        turn_count=fold.turn_count,
+        usage=dict(fold.usage),
+        cost_usd=fold.cost_usd,
+        exit_reason=fold.exit_reason,
+        updated_at=max(fold.updated_at, record.created_at),
+    )
+
+
+class Filters(TypedDict, total=False):
+    """The keywords of `Store.sessions`."""
+
+    cwd: str | os.PathLike[str] | None
+    parent: str | None
+    key: str | None
+    tag: str | None
+    after: datetime | str | None
+    before: datetime | str | None
+    limit: int | None
+
+
+def select(infos: Iterable[SessionInfo], **filters: Unpack[Filters]) -> list[SessionInfo]:
+    """The records that match, newest first; `infos` come oldest first by creation."""
+    cwd, after, before = filters.get("cwd"), filters.get("after"), filters.get("before")
+    parent, key, tag, limit = (filters.get(n) for n in ("parent", "key", "tag", "limit"))
+    place = None if cwd is None else resolved(cwd)
+    low = None if after is None else timestamp(after)
+    high = None if before is None else timestamp(before)
+    found = [
+        info
+        for info in infos
+        if (place is None or info.cwd == place)
+        and (parent is None or info.parent_id == parent)
+        and (key is None or info.key == key)
+        and (tag is None or tag in info.tags)
+        and (low is None or info.updated_at > low)
+        and (high is None or info.updated_at < high)
+    ]
+    # Stable sort, so that of two with one time the later made comes first.
+    found.reverse()
+    found.sort(key=lambda info: info.updated_at, reverse=True)
+    return found if not isinstance(limit, int) else found[: max(limit, 0)]

@@ -1,0 +1,47 @@
+"""What a search text means, the same on every store, and how a hit is shown.
+
+The text is split at white space; a part in double quotes stays together. Each part is cut
+into words of letters, digits and '_', compared without case, and its words must occur in
+a row. All parts must occur.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import InvalidData
+
+_PART = re.compile(r'"([^"]*)"|(\S+)')
+_WORD = re.compile(r"\w+")
+_WIDTH = 60
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, folded for comparison."""
+    return _WORD.findall(text.casefold())
+
+
+class Query:
+    """A parsed search text."""
+
+    def __init__(self, text: str) -> None:
+        parts = [words_of(quoted or bare) for quoted, bare in _PART.findall(text)]
+        self.phrases = [part for part in parts if part]
+        if not self.phrases:
+            raise InvalidData(f"nothing to search for in {text!r}: give at least one word")
+
+    def matches(self, text: str) -> bool:
+        """Whether every phrase occurs in `text`."""
+        line = f" {' '.join(words_of(text))} "
+        return all(f" {' '.join(phrase)} " in line for phrase in self.phrases)
+
+    def snippet(self, text: str) -> str:
+        """The surroundings of the first phrase in `text`, on one line."""
+        pattern = r"\W+".join(re.escape(word) for word in self.phrases[0])
+        folded = text.casefold()
+        found = re.search(rf"(?<!\w){pattern}(?!\w)", folded)
+        # Folding may change lengths ("ß" becomes "ss"); then positions are only near.
+        start, end = found.span() if found else (0, 0)
+        first, last = max(0, start - _WIDTH), min(len(text), end + _WIDTH)
+        shown = " ".join(text[first:last].split())
+        return ("…" if first else "") + shown + ("…" if last < len(text) else "")

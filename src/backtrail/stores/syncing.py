@@ -1,0 +1,191 @@
+"""The group syncer: one `fdatasync` for everybody who waits, outside every write lock.
+
+A `SyncFile` counts what was written to a file and what of it is known to be on the disk.
+`note` after each write takes a ticket. `wait(ticket)` returns once the write is synced:
+the first to come syncs for all that are there, the others wait for it. What nobody waits
+for is synced by one background thread within `DELAY`.
+
+A sync that fails is never tried again: the kernel may have dropped the pages and would
+report success. The file stops acknowledging and says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import threading
+import time
+from _thread import LockType, allocate_lock
+from collections.abc import Callable
+
+from ..errors import StoreFailed
+from . import forking
+
+DELAY = 0.2
+"""Seconds after which a write that nobody waits for is synced; the promise is 0.25."""
+
+_full_sync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def data_sync(fd: int) -> None:
+    """Put a file's bytes on the disk itself."""
+    if sys.platform == "darwin" and _full_sync is not None:
+        fcntl.fcntl(fd, _full_sync)
+    else:
+        os.fdatasync(fd)
+
+
+class SyncFile:
+    """What was written to one file, and what of it is on the disk.
+
+    Calls to `note` come one at a time, under the lock of whoever writes.
+    """
+
+    def __init__(self, name: str, fd: int, idle: Callable[[], None] | None = None) -> None:
+        self.name = name
+        self.fd = fd
+        self.failure: StoreFailed | None = None
+        self._idle = idle
+        self._written = 0
+        self._synced = 0
+        self._queued = False
+        self._leading = False
+        self._gate = allocate_lock()
+        self._waiters: list[tuple[int, LockType]] = []
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        self._gate = allocate_lock()
+        self._waiters = []
+        self._leading = self._queued = False
+
+    def check(self) -> None:
+        """Raise if a sync of this file has failed."""
+        if self.failure is not None:
+            raise self.failure
+
+    def note(self) -> int:
+        """Something was written; the ticket to wait with."""
+        self._written += 1
+        if not self._queued:
+            self._queued = True
+            background.add(self)
+        return self._written
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something written is not known to be on the disk."""
+        return self._synced < self._written
+
+    def flush(self) -> None:
+        """Return when everything noted so far is on the disk."""
+        self.wait(self._written)
+
+    def wait(self, ticket: int) -> None:
+        """Return when the write with this ticket is on the disk."""
+        while True:
+            with self._gate:
+                if self.failure is not None:
+                    raise self.failure
+                if self._synced >= ticket:
+                    return
+                waiter = None
+                if self._leading:
+                    waiter = allocate_lock()
+                    waiter.acquire()
+                    self._waiters.append((ticket, waiter))
+                else:
+                    self._leading = True
+            if waiter is None:
+                self._lead()
+            else:
+                waiter.acquire()
+
+    def _lead(self) -> None:
+        goal = self._written
+        failure = None
+        try:
+            data_sync(self.fd)
+        except OSError as error:
+            failure = StoreFailed(
+                f"{self.name} could not be synced ({error.strerror}); it acknowledges nothing "
+                "more. What was written since the last sync may be lost: check the disk, reopen",
+                errno=error.errno,
+            )
+        with self._gate:
+            self._leading = False
+            if failure is None:
+                self._synced = max(self._synced, goal)
+            else:
+                self.failure = failure
+            later: list[tuple[int, LockType]] = []
+            for ticket, waiter in self._waiters:
+                if failure is not None or ticket <= self._synced:
+                    waiter.release()
+                else:
+                    later.append((ticket, waiter))
+            if later:
+                # Woken unserved, it leads the next round for the rest.
+                later.pop(0)[1].release()
+            self._waiters = later
+
+    def retire(self) -> None:
+        """Sync what is left, before the descriptor is closed."""
+        if self.failure is None:
+            self.flush()
+
+    def background_sync(self) -> None:
+        """Sync what is there; errors are kept in `failure` for the next append."""
+        self._queued = False
+        try:
+            self.flush()
+        except StoreFailed:
+            return
+        if self._idle is not None:
+            self._idle()
+
+
+class _Background:
+    """One daemon thread that syncs what nobody waits for."""
+
+    def __init__(self) -> None:
+        self._reset()
+        forking.register(self)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._files: list[tuple[float, SyncFile]] = []
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def after_fork(self) -> None:
+        self._reset()
+
+    def add(self, file: SyncFile) -> None:
+        with self._lock:
+            self._files.append((time.monotonic() + DELAY, file))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="backtrail-sync", daemon=True
+                )
+                self._thread.start()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            with self._lock:
+                if not self._files:
+                    self._wake.clear()
+                    continue
+                due, file = self._files[0]
+            pause = due - time.monotonic()
+            if pause > 0:
+                time.sleep(pause)
+            with self._lock:
+                self._files.pop(0)
+            file.background_sync()
+
+
+background = _Background()

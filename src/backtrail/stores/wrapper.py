@@ -1,0 +1,114 @@
+"""A store around a store: buffering, broadcasting and redaction are wrappers, not flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Unpack
+
+from ..events import (
+    MAIN_LOG,
+    Checkpoint,
+    Event,
+    Hit,
+    Json,
+    NewEvent,
+    Problem,
+    SessionInfo,
+)
+from .base import Lease, Memory, Store
+from .records import Filters
+
+
+class Wrapper(Store):
+    """Hands every call to `inner`; override what should differ.
+
+    Closing the wrapper closes the inner store.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.scope = inner.scope
+
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        self.inner.create(info, base=base)
+
+    def info(self, session_id: str) -> SessionInfo:
+        return self.inner.info(session_id)
+
+    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+        return self.inner.update(session_id, **changes)
+
+    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
+        return self.inner.sessions(**filters)
+
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        self.inner.delete(session_id, log=log)
+
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        return self.inner.append(session_id, events, log=log, expected=expected)
+
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        return self.inner.read(
+            session_id,
+            log=log,
+            after=after,
+            until=until,
+            limit=limit,
+            reverse=reverse,
+            kinds=kinds,
+        )
+
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        self.inner.purge(session_id, seqs, log=log)
+
+    def logs(self, session_id: str) -> list[str]:
+        return self.inner.logs(session_id)
+
+    def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
+        return self.inner.lease(session_id, wait=wait)
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    # The derived verbs go to the inner store too, which may know a faster way.
+
+    def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
+        return self.inner.latest(cwd)
+
+    def find(self, session_id: str, id: str, *, log: str = MAIN_LOG) -> Event:
+        return self.inner.find(session_id, id, log=log)
+
+    def checkpoint(self, id: str) -> Checkpoint:
+        return self.inner.checkpoint(id)
+
+    def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+        return self.inner.search(text, limit=limit)
+
+    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        return self.inner.memory(cwd)
+
+    def verify(self) -> list[Problem]:
+        return self.inner.verify()
