@@ -33,14 +33,20 @@ def walk(read_back: Callable[[int | None], Iterator[Event]], head: int | None) -
     """The history, newest first, ending at `head` (None: the last event).
 
     `read_back(until)` gives the log backwards from `until`; it is called once for each jump,
-    so the cost is that of the history and not of what was abandoned.
+    so the cost is that of the history and not of what was abandoned. The first call is
+    made at once, so that its errors come from here and not from the first event.
     """
-    bound = head
-    while bound is None or bound > 0:
-        for event in read_back(bound):
+    return _walk(read_back, read_back(head))
+
+
+def _walk(
+    read_back: Callable[[int | None], Iterator[Event]], events: Iterator[Event]
+) -> Iterator[Event]:
+    while True:
+        for event in events:
             yield event
             if event.follows is not None:
-                bound = event.follows
+                events = read_back(event.follows)
                 break
         else:
             return

@@ -260,13 +260,14 @@ class Store(ABC):
         """
         query = Query(text)
         hits: list[Hit] = []
-        infos = self.sessions()
-        present = {info.id for info in infos}
-        for info in infos:
-            shared = info.fork_seq or 0 if info.parent_id in present else 0
-            for event in self.read(info.id, after=shared, reverse=True, kinds=MESSAGE_KINDS):
+        # Not told from `parent_id`: that session may be gone, and its id used again.
+        seen: set[tuple[int, str, str]] = set()
+        for info in self.sessions():
+            for event in self.read(info.id, reverse=True, kinds=MESSAGE_KINDS):
                 words = text_of(event.data.get("message"))
-                if query.matches(words):
+                name = (event.seq, event.id, event.ts)
+                if name not in seen and query.matches(words):
+                    seen.add(name)
                     hits.append(Hit(info.id, event, query.snippet(words)))
                     if len(hits) >= limit:
                         return hits
@@ -298,8 +299,8 @@ class Store(ABC):
         From `after`, or from now. `stop` is asked between looks, `poll` seconds apart.
         The session's deletion ends it with `NotFound`.
         """
+        newest = next(self.read(session_id, log=log, reverse=True, limit=1), None)
         if after is None:
-            newest = next(self.read(session_id, log=log, reverse=True, limit=1), None)
             after = newest.seq if newest else 0
         return self._follow(session_id, after, log, poll, stop)
 
@@ -369,7 +370,10 @@ def note_name(cwd: str) -> str:
 
 def resolved(cwd: str | os.PathLike[str]) -> str:
     """A directory's one name: absolute, links followed."""
-    return os.path.realpath(os.path.expanduser(os.fspath(cwd)))
+    try:
+        return os.path.realpath(os.path.expanduser(os.fspath(cwd)))
+    except (TypeError, ValueError) as error:
+        raise InvalidData(f"{cwd!r} is not the path of a directory") from error
 
 
 def checkpoint_of(event: Event, session_id: str) -> Checkpoint:

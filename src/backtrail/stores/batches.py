@@ -74,15 +74,18 @@ def settle(
     head: int,
     find: Callable[[str], Event | None],
     expected: int | None,
+    last: int | None = None,
 ) -> tuple[list[Event], list[Stored]]:
     """What the caller gets back, and what is to be written, in order.
 
-    `find` looks up an id in the log; it is asked only about ids the caller chose.
+    `find` looks up an id in the log; it is asked only about ids the caller chose. `last` is
+    the highest number ever used, where damage took events beyond the head.
     """
     result: list[Event] = []
     fresh: list[Stored] = []
     mine: dict[str, Event] = {}
-    seq = head
+    seq = head if last is None else last
+    before = head
     skipped: int | None = None
     for draft in batch:
         if draft.given:
@@ -95,10 +98,11 @@ def settle(
         skipped = None
         if follows is not None:
             if follows > seq:
-                raise InvalidData(f"an event cannot follow {follows}: the head is {seq}")
-            if follows == seq:
+                raise InvalidData(f"an event cannot follow {follows}: the head is {before}")
+            if follows == before:
                 follows = None
         seq += 1
+        before = seq
         event = Event(seq, draft.id, draft.ts, draft.kind, draft.data, follows)
         if draft.given:
             mine[draft.id] = event

@@ -81,6 +81,14 @@ class FileLock:
                     ) from None
                 pause = min(pause * 1.5, 0.002)
 
+    def enter(self, wait: bool) -> bool:
+        """Keep other threads out, without locking the file; False if one is in."""
+        return self._mutex.acquire(blocking=wait)
+
+    def leave(self) -> None:
+        """Let other threads in again."""
+        self._mutex.release()
+
     def release(self) -> None:
         """Give the lock back."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)

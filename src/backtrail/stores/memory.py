@@ -34,7 +34,7 @@ from .batches import PURGED, drafts, settle
 from .locks import busy, me
 from .observing import observed
 from .options import Options
-from .records import Filters, changed_record, folded, new_record, select
+from .records import Filters, changed_record, check_record, folded, new_record, select
 
 _PAGE = 256
 _TOMBSTONE = encode_data(PURGED)
@@ -154,7 +154,7 @@ class MemoryStore(Store):
             lambda seq: self.walk(id, until=seq),
             own_after=session.record.fork_seq or 0,
         )
-        return folded(session.record, session.fold)
+        return folded(check_record(session.record), session.fold)
 
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
         with self._state.lock:
@@ -266,6 +266,8 @@ class MemoryStore(Store):
             for row in kept.rows if kept else ():
                 if row.seq in wanted:
                     row.body = _TOMBSTONE
+            for session in self._state.sessions.values():
+                session.fold = Fold()
 
     def logs(self, session_id: str) -> list[str]:
         with self._state.lock:

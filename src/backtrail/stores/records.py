@@ -17,6 +17,7 @@ from ..events import (
     check_session_id,
     check_text,
     check_ts,
+    decode_data,
     encode_data,
     now,
     timestamp,
@@ -60,15 +61,16 @@ def changed_record(record: SessionInfo, changes: Mapping[str, Json]) -> SessionI
 
 
 def check_record(record: SessionInfo) -> SessionInfo:
-    """Return `record` if every field can be stored."""
+    """Return a copy of `record`, sharing nothing with it, if every field can be stored."""
     if record.key is not None and not (isinstance(record.key, str) and record.key):
         raise InvalidData(f"a key is a text that is not empty, not {record.key!r}")
     for name in ("title", "cwd", "model", "agent_name"):
         value = getattr(record, name)
         if value is not None and not isinstance(value, str):
             raise InvalidData(f"{name} is text, not {value!r}")
-    encode_data({name: getattr(record, name) for name in STORED_FIELDS})
-    return record
+    return SessionInfo(
+        **decode_data(encode_data({name: getattr(record, name) for name in STORED_FIELDS}))
+    )
 
 
 def _merged_tags(tags: list[str], given: Json) -> list[str]:

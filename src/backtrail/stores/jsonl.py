@@ -1,0 +1,484 @@
+"""Sessions as plain files: one folder a session, one line an event.
+
+    DIR/sessions/<id>/metadata.json    what cannot be folded from the log
+    DIR/sessions/<id>/messages.jsonl   the main log; the session exists while this does
+    DIR/sessions/<id>/….jsonl          side logs
+    DIR/sessions/<id>/lock, lease      flock
+    DIR/sessions/<id>/fold.json        a cache of counts, safe to delete
+    DIR/memory/                        project notes
+    DIR/scopes/<scope>/                the same again for each scope that is not ""
+
+`docs/format.md` is the normative text. `lines.py` is the format of a line,
+`jsonl_reading.py` and `jsonl_writing.py` are a log's two ends, `jsonl_folder.py` is a
+session's folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Unpack
+
+from ..errors import AlreadyExists, BacktrailError, Closed, InvalidId, NotFound
+from ..events import (
+    MAIN_LOG,
+    Event,
+    Json,
+    NewEvent,
+    Problem,
+    SessionInfo,
+    check_log,
+    check_session_id,
+)
+from ..history import Fold, fold
+from . import forking
+from .base import Lease, Memory, Store, note_name, resolved
+from .batches import drafts
+from .files import failed, make_directory, read_file, refuse_network, replace_file, sync_directory
+from .jsonl_folder import (
+    MAIN_FILE,
+    FoldCache,
+    Folder,
+    is_session,
+    log_names,
+    log_path,
+    make_session,
+    problem_of,
+    read_record,
+)
+from .jsonl_reading import Span, read_backward, read_forward
+from .lines import Damage
+from .locks import FileLock, file_lease
+from .observing import observed
+from .options import Options
+from .records import Filters, changed_record, folded, new_record, select
+
+OPEN_FOLDERS = 64
+"""Sessions whose files are kept open, most recently written first; about 128 logs."""
+
+
+def open_jsonl(address: str, options: Options) -> JSONLStore:
+    """`file:DIR`, `file:///ABSOLUTE/DIR`."""
+    if address.startswith("///"):
+        address = address[2:]
+    if not address:
+        raise InvalidId("`file:` needs a folder: file:DIR")
+    return JSONLStore(Path(address), options)
+
+
+class JSONLStore(Store):
+    """A folder of sessions, each a folder of JSONL logs."""
+
+    def __init__(self, root: str | os.PathLike[str], options: Options | None = None) -> None:
+        options = options or Options()
+        self.scope = options.scope
+        self.root = Path(os.path.abspath(os.path.expanduser(root)))
+        self.url = f"file:{self.root}"
+        self._top = self.root / "scopes" / _folder_name(self.scope) if self.scope else self.root
+        self._sessions = self._top / "sessions"
+        self._synced = options.durability == "synced"
+        self._on_damage = options.on_damage
+        self._told: set[tuple[str, str, int, str]] = set()
+        self._closed = False
+        with self._failing(f"open the store in {self.root}"):
+            make_directory(self._sessions)
+            refuse_network(self._sessions)
+        self._reset()
+        forking.register(self)
+
+    def _reset(self) -> None:
+        self._mutex = threading.Lock()
+        self._folders: OrderedDict[str, Folder] = OrderedDict()
+        self._folds: dict[str, FoldCache] = {}
+        self._names = FileLock(self._top / "lock", f"the store in {self.root}")
+
+    def after_fork(self) -> None:
+        """Forget the parent's open files; they are opened again when needed."""
+        inherited = self._folders
+        self._reset()
+        for folder in inherited.values():
+            folder.abandon()
+
+    # --- folders -------------------------------------------------------------------------
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise failed(error, doing) from error
+
+    def _path(self, session_id: str) -> Path:
+        """The folder of a session that exists."""
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+        check_session_id(session_id)
+        path = self._sessions / session_id
+        with self._failing(f"read session `{session_id}`"):
+            if is_session(path):
+                return path
+        raise NotFound(f"no session `{session_id}` in {self.root}")
+
+    def _folder(self, session_id: str) -> Folder:
+        """The open folder of a session, to write in."""
+        folder = self._folders.get(session_id)
+        if folder is not None:
+            try:
+                self._folders.move_to_end(session_id)
+            except KeyError:
+                pass
+            return folder
+        path = self._path(session_id)
+        with self._mutex:
+            folder = self._folders.get(session_id)
+            if folder is None:
+                folder = self._folders[session_id] = Folder(path, self._tell)
+                self._close_some(OPEN_FOLDERS)
+        return folder
+
+    def _close_some(self, most: int) -> None:
+        """Close what was not written to for longest; those in use stay."""
+        for id in list(self._folders)[: max(0, len(self._folders) - most)]:
+            if self._folders[id].close(wait=False):
+                del self._folders[id]
+
+    def _forget(self, session_id: str, folder: Folder) -> None:
+        with self._mutex:
+            if self._folders.get(session_id) is folder:
+                del self._folders[session_id]
+
+    @contextmanager
+    def _locked(self, session_id: str) -> Iterator[Folder]:
+        """The session's folder under its lock; `NotFound` if it is gone by then."""
+        while True:
+            folder = self._folder(session_id)
+            try:
+                folder.lock.acquire()
+            except FileNotFoundError:
+                self._forget(session_id, folder)
+                continue
+            try:
+                if folder.current():
+                    yield folder
+                    return
+            finally:
+                folder.lock.release()
+            self._forget(session_id, folder)
+            folder.close()
+
+    def _tell(self, session_id: str, log: str, damage: Damage) -> None:
+        if self._on_damage is None:
+            return
+        name = (session_id, log, damage.offset, damage.what)
+        if name not in self._told:
+            self._told.add(name)
+            self._on_damage(problem_of(session_id, log, damage))
+
+    # --- sessions ------------------------------------------------------------------------
+
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+        record = new_record(info, self.scope)
+        path = self._sessions / record.id
+        with self._failing(f"create session `{record.id}`"), self._names:
+            if is_session(path):
+                raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
+            self._check_key(record)
+            source = None
+            if base is not None:
+                source = self._path(base[0]) / MAIN_FILE
+                if not 0 <= base[1] <= self._head(base[0]):
+                    raise NotFound(f"no event {base[1]} in session `{base[0]}`")
+            make_session(path, record, source, base[1] if base else 0)
+            sync_directory(self._sessions)
+
+    def _check_key(self, record: SessionInfo) -> None:
+        if record.key is None:
+            return
+        for id in self._ids():
+            if id != record.id and self._record(id).key == record.key:
+                raise AlreadyExists(f"key `{record.key}` belongs to session `{id}`")
+
+    def _ids(self) -> list[str]:
+        """The sessions there are, oldest folder first."""
+        found: list[tuple[float, str]] = []
+        with os.scandir(self._sessions) as entries:
+            for entry in entries:
+                try:
+                    check_session_id(entry.name)
+                    status = os.stat(os.path.join(entry.path, MAIN_FILE))
+                except (InvalidId, OSError):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((status.st_ctime, entry.name))
+        return [name for _, name in sorted(found)]
+
+    def _record(self, session_id: str) -> SessionInfo:
+        """What is stored of the session; from the log where `metadata.json` is damaged."""
+        record, problem = read_record(self._sessions / session_id, self.scope)
+        if problem:
+            self._tell(session_id, "metadata.json", Damage(0, 0, problem))
+        return record
+
+    def _head(self, session_id: str) -> int:
+        newest = next(self.read(session_id, reverse=True, limit=1), None)
+        return newest.seq if newest else 0
+
+    def info(self, session_id: str) -> SessionInfo:
+        with self._failing(f"read session `{session_id}`"):
+            path = self._path(session_id)
+            record = self._record(session_id)
+            return folded(record, self._fold(path, record))
+
+    def _fold(self, path: Path, record: SessionInfo) -> Fold:
+        """The log's fold, advanced from where this process or another left it."""
+        id = record.id
+        status = os.stat(path / MAIN_FILE)
+        cache = self._folds.get(id) or FoldCache.load(path)
+        if cache is None or not cache.fits(status):
+            cache = FoldCache(status.st_ino, 0, Fold())
+        if cache.size < status.st_size:
+            state = fold(
+                cache.fold,
+                self.read(id, after=cache.fold.head),
+                lambda seq: self.walk(id, until=seq),
+                own_after=record.fork_seq or 0,
+            )
+            advanced = FoldCache(status.st_ino, status.st_size, state)
+            advanced.save(path, cache)
+            cache = advanced
+        self._folds[id] = cache
+        return cache.fold
+
+    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+        with self._failing(f"update session `{session_id}`"), self._names:
+            with self._locked(session_id) as folder:
+                record = changed_record(self._record(session_id), changes)
+                if "key" in changes:
+                    self._check_key(record)
+                folder.write_record(record)
+            return self.info(session_id)
+
+    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+        infos: list[SessionInfo] = []
+        with self._failing(f"list the sessions in {self.root}"):
+            for id in self._ids():
+                try:
+                    infos.append(self.info(id))
+                except (NotFound, OSError):
+                    continue
+        infos.sort(key=lambda info: info.created_at)
+        return select(infos, **filters)
+
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        with self._failing(f"delete session `{session_id}`"), self._names:
+            with self._locked(session_id) as folder:
+                if log is None:
+                    folder.remove()
+                elif check_log(log) == MAIN_LOG:
+                    raise InvalidId("the main log goes only with its session")
+                else:
+                    folder.remove_log(log)
+            if log is None:
+                sync_directory(self._sessions)
+                self._folds.pop(session_id, None)
+
+    # --- events --------------------------------------------------------------------------
+
+    @observed
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        batch = drafts(events)
+        try:
+            while True:
+                folder = self._folder(session_id)
+                lock = folder.lock
+                try:
+                    lock.acquire()
+                except FileNotFoundError:
+                    self._forget(session_id, folder)
+                    continue
+                try:
+                    writer = folder.writer(log)
+                    if writer is not None:
+                        result, ticket = writer.append(batch, expected)
+                        break
+                finally:
+                    lock.release()
+                self._forget(session_id, folder)
+                folder.close()
+            if self._synced and ticket:
+                writer.sync.wait(ticket)
+            return result
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            if error.errno == errno.EMFILE:
+                with self._mutex:
+                    self._close_some(0)
+            raise failed(error, f"append to session `{session_id}`") from error
+
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        path = log_path(self._path(session_id), log)
+        span = Span(after, until, limit, kinds)
+        tell: Callable[[Damage], None] | None = None
+        if self._on_damage is not None:
+
+            def tell(damage: Damage) -> None:
+                self._tell(session_id, log, damage)
+
+        reading = read_backward if reverse else read_forward
+        return self._guarded(session_id, log, reading(path, span, tell))
+
+    def _guarded(self, session_id: str, log: str, events: Iterator[Event]) -> Iterator[Event]:
+        try:
+            yield from events
+        except FileNotFoundError:
+            # A side log that was never written is empty; a session that went away is not.
+            self._path(session_id)
+        except OSError as error:
+            raise failed(error, f"read session `{session_id}`") from error
+
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        wanted = set(seqs)
+        with self._failing(f"purge session `{session_id}`"), self._names:
+            self._path(session_id)
+            if check_log(log) != MAIN_LOG:
+                with self._locked(session_id) as folder:
+                    folder.purge(log, wanted)
+                return
+            for id, shared in self._family(session_id, wanted).items():
+                with self._locked(id) as folder:
+                    folder.purge(log, shared)
+                self._folds.pop(id, None)
+
+    def _family(self, session_id: str, seqs: set[int]) -> dict[str, set[int]]:
+        """Every session that holds a copy of these events, and which of them."""
+        records = {id: self._record(id) for id in self._ids()}
+        reached: dict[str, set[int]] = {}
+        todo = [(session_id, seqs)]
+        while todo:
+            id, wanted = todo.pop()
+            new = wanted - reached.get(id, set())
+            if not new:
+                continue
+            reached.setdefault(id, set()).update(new)
+            for other, record in records.items():
+                if record.relation != "fork":
+                    continue
+                inherited = {seq for seq in new if seq <= (record.fork_seq or 0)}
+                if record.parent_id == id and inherited:
+                    todo.append((other, inherited))
+            mine = records.get(id)
+            if mine is not None and mine.relation == "fork" and mine.parent_id is not None:
+                todo.append((mine.parent_id, {s for s in new if s <= (mine.fork_seq or 0)}))
+        return {id: seqs for id, seqs in reached.items() if id in records}
+
+    def logs(self, session_id: str) -> list[str]:
+        with self._failing(f"read session `{session_id}`"):
+            return log_names(self._path(session_id))
+
+    def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
+        return file_lease(self._path(session_id) / "lease", session_id, wait)
+
+    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        return _FileMemory(self._top / "memory", resolved(cwd))
+
+    def verify(self) -> list[Problem]:
+        """Read every line of every log under its lock; tell each place that is damaged."""
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+        problems: list[Problem] = []
+        with self._failing(f"verify the store in {self.root}"):
+            for entry in sorted(os.scandir(self._sessions), key=lambda entry: entry.name):
+                path = Path(entry.path)
+                if not is_session(path):
+                    detail = "a folder without a main log: a session that was being made or removed"
+                    problems.append(Problem(entry.name, MAIN_LOG, "stray", detail))
+                    continue
+                try:
+                    with self._locked(entry.name) as folder:
+                        problems.extend(folder.verify())
+                except NotFound:
+                    continue
+                except OSError as error:
+                    detail = str(error)
+                    problems.append(Problem(entry.name, MAIN_LOG, "unreadable", detail))
+        return problems
+
+    def flush(self) -> None:
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+        with self._mutex:
+            folders = list(self._folders.values())
+        for folder in folders:
+            folder.flush()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with self._mutex:
+            folders, self._folders = self._folders, OrderedDict()
+        for folder in folders.values():
+            folder.close()
+        self._names.close()
+
+
+class _FileMemory(Memory):
+    """A note as a Markdown file of its own."""
+
+    def __init__(self, folder: Path, cwd: str) -> None:
+        stem = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(cwd))[:40] or "root"
+        self._path = folder / f"{stem}-{note_name(cwd)[:16]}.md"
+
+    def read(self) -> str:
+        try:
+            return read_file(self._path).decode()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise failed(error, "read the project's note") from error
+
+    def write(self, text: str) -> None:
+        try:
+            make_directory(self._path.parent)
+            replace_file(self._path, text.encode())
+        except OSError as error:
+            raise failed(error, "write the project's note") from error
+
+
+def _folder_name(scope: str) -> str:
+    """A scope as one path component that no other scope shares."""
+    name = "".join(
+        char if char.isascii() and char.isalnum() else "".join(f"%{b:02X}" for b in char.encode())
+        for char in scope
+    )
+    return name if len(name) <= 200 else f"{name[:100]}-{note_name(scope)}"

@@ -1,0 +1,389 @@
+"""The folder of one JSONL session: its record, its logs, its locks.
+
+The session exists while `messages.jsonl` does: it is the last file made and, of the logs,
+the last removed, so a crash leaves either a whole session or a folder that counts as none.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..errors import BacktrailError, Damaged, InvalidId, NotFound
+from ..events import MAIN_LOG, STORED_FIELDS, Problem, SessionInfo, check_log, encode_data
+from ..history import Fold
+from .batches import PURGED
+from .files import make_directory, read_file, replace_file, sync_directory, write_all
+from .jsonl_reading import MOST, Span, read_forward, whole_lines
+from .jsonl_writing import LogWriter, copy_prefix
+from .lines import Damage, Forward, Line, decode_line, likely_seq, lines_in, purged_line
+from .locks import FileLock
+from .records import new_record
+
+FORMAT = 1
+"""The version of the format on disk, in every `metadata.json`."""
+
+MAIN_FILE = f"{MAIN_LOG}.jsonl"
+
+Tell = Callable[[str, str, Damage], None]
+
+
+class Folder:
+    """A session's files, open for writing. `lock` guards everything that changes them."""
+
+    def __init__(self, path: Path, tell: Tell) -> None:
+        self.path = path
+        self.id = path.name
+        self.lock = FileLock(path / "lock", f"session `{path.name}`")
+        self._tell = tell
+        self._writers: dict[str, LogWriter] = {}
+        self._closed = False
+
+    def current(self) -> bool:
+        """Whether this is still the session at its path. Called under the lock."""
+        return not self._closed and os.fstat(self.lock.fd).st_nlink > 0 and is_session(self.path)
+
+    # --- logs ----------------------------------------------------------------------------
+
+    def writer(self, log: str) -> LogWriter | None:
+        """The end of a log, up to date; None if the session is gone. Under the lock."""
+        writer = self._writers.get(log)
+        if writer is not None:
+            if writer.current():
+                return writer
+            self._drop(log)
+        if not self.current():
+            return None
+        path = log_path(self.path, log)
+        if not path.exists():
+            make_directory(path.parent)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            sync_directory(path.parent)
+
+        def damage(found: Damage) -> None:
+            self._tell(self.id, log, found)
+
+        floor = (read_record(self.path)[0].fork_seq or 0) if log == MAIN_LOG else 0
+        writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
+        self._writers[log] = writer
+        return writer
+
+    def _drop(self, log: str) -> None:
+        writer = self._writers.pop(log, None)
+        if writer is not None:
+            writer.close()
+
+    def flush(self) -> None:
+        """Return when what was written to the logs is on the disk."""
+        for writer in list(self._writers.values()):
+            writer.sync.flush()
+
+    def close(self, *, wait: bool = True) -> bool:
+        """Let go of the files; False if they are in use and `wait` is false.
+
+        A log whose sync failed stays open, so that it goes on refusing.
+        """
+        if not self.lock.enter(wait):
+            return False
+        try:
+            if not wait and any(w.sync.failure for w in self._writers.values()):
+                return False
+            self._closed = True
+            for log in list(self._writers):
+                self._drop(log)
+            self.lock.close()
+        finally:
+            self.lock.leave()
+        return True
+
+    def abandon(self) -> None:
+        """In a forked child: close the copies of the parent's descriptors, and no more."""
+        for writer in self._writers.values():
+            os.close(writer.fd)
+        self._writers.clear()
+        self._closed = True
+
+    # --- changes, all under the lock -----------------------------------------------------
+
+    def write_record(self, record: SessionInfo) -> None:
+        """Replace `metadata.json`."""
+        replace_file(self.path / "metadata.json", encode_record(record))
+
+    def remove(self) -> None:
+        """Remove the session; once the main log is gone it does not exist."""
+        for log in list(self._writers):
+            self._drop(log)
+        main = self.path / MAIN_FILE
+        for log in log_names(self.path):
+            if log != MAIN_LOG:
+                os.unlink(log_path(self.path, log))
+        os.unlink(main)
+        sync_directory(self.path)
+        self._closed = True
+        clear(self.path)
+        os.rmdir(self.path)
+
+    def remove_log(self, log: str) -> None:
+        """Remove a side log."""
+        path = log_path(self.path, log)
+        self._drop(log)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            raise NotFound(f"no log `{log}` in session `{self.id}`") from None
+        sync_directory(path.parent)
+
+    def purge(self, log: str, seqs: set[int]) -> None:
+        """Write the log anew without the bodies of these events."""
+        path = log_path(self.path, log)
+        if not path.exists():
+            return
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                at = 0
+                while data := whole_lines(source, at, MOST):
+                    write_all(target, b"".join(_without_bodies(data, at, seqs)))
+                    at += len(data)
+                os.fsync(target)
+            finally:
+                os.close(target)
+            os.rename(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(source)
+        sync_directory(path.parent)
+        self._drop(log)
+
+    # --- checking ------------------------------------------------------------------------
+
+    def verify(self) -> Iterator[Problem]:
+        """Every damaged place of the session. Under the lock, so a torn tail is damage."""
+        _, problem = read_record(self.path)
+        if problem:
+            yield Problem(self.id, "metadata.json", "damaged record", problem)
+        for log in log_names(self.path):
+            yield from _verify_log(self.id, log, log_path(self.path, log))
+
+
+def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int) -> None:
+    """Make a session's folder, with a copy of `source` up to `seq` for a fork."""
+    make_directory(path)
+    clear(path)
+    replace_file(path / "metadata.json", encode_record(record))
+    temporary = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
+    target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if source is not None and seq:
+            origin = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                copy_prefix(origin, target, seq)
+            finally:
+                os.close(origin)
+            os.fsync(target)
+    finally:
+        os.close(target)
+    os.rename(temporary, path / MAIN_FILE)
+    sync_directory(path)
+
+
+def clear(path: Path) -> None:
+    """Remove what is in a session's folder, links as links, and nothing above it."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                clear(Path(entry.path))
+                os.rmdir(entry.path)
+            else:
+                os.unlink(entry.path)
+
+
+def is_session(path: Path) -> bool:
+    """Whether `path` is a folder, not a link to one, that has a main log."""
+    try:
+        return not path.is_symlink() and stat.S_ISREG(os.lstat(path / MAIN_FILE).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def log_path(folder: Path, log: str) -> Path:
+    """The file of a log, from its checked name."""
+    return folder.joinpath(*f"{check_log(log)}.jsonl".split("/"))
+
+
+def log_names(folder: Path, prefix: str = "") -> list[str]:
+    """The logs in a folder, sorted; names that no log can have are left out."""
+    names: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                names.extend(log_names(Path(entry.path), f"{prefix}{entry.name}/"))
+            elif entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
+                name = prefix + entry.name.removesuffix(".jsonl")
+                try:
+                    names.append(check_log(name))
+                except InvalidId:
+                    continue
+    return sorted(names)
+
+
+# --- the record --------------------------------------------------------------------------
+
+
+def encode_record(record: SessionInfo) -> bytes:
+    """`metadata.json` for a record."""
+    fields = {name: getattr(record, name) for name in STORED_FIELDS}
+    return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **fields}), indent=1) + b"\n"
+
+
+def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
+    """What is stored of a session, and what is wrong with it.
+
+    Where `metadata.json` cannot be used, the record is taken from the log's last
+    `session_start`, and is bare where that has none.
+    """
+    try:
+        return _checked(msgspec.json.decode(read_file(path / "metadata.json")), path.name), ""
+    except FileNotFoundError:
+        problem = "metadata.json is missing"
+    except (msgspec.MsgspecError, BacktrailError, RecursionError) as error:
+        problem = f"metadata.json is damaged: {error}"
+    found: object = None
+    for event in read_forward(path / MAIN_FILE, Span(kinds=("session_start",)), None):
+        found = event.data.get("info")
+    try:
+        return _checked(found, path.name), problem
+    except BacktrailError:
+        return new_record(SessionInfo(path.name), scope), problem
+
+
+def _checked(value: object, id: str) -> SessionInfo:
+    """A record out of stored data; nothing in it is trusted."""
+    if not isinstance(value, dict):
+        raise Damaged("not an object")
+    version = value.get("format", FORMAT)
+    if not isinstance(version, int) or version > FORMAT:
+        raise Damaged(f"format {version!r} is newer than this version reads ({FORMAT})")
+    fields = {name: value[name] for name in STORED_FIELDS if name in value}
+    try:
+        record = msgspec.convert(fields, SessionInfo)
+    except msgspec.ValidationError as error:
+        raise Damaged(str(error)) from error
+    if record.id != id:
+        raise Damaged(f"it names session `{record.id}`, the folder is `{id}`")
+    return new_record(record, record.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCache:
+    """A fold of the main log, and how far into which file it goes. Safe to lose."""
+
+    inode: int
+    size: int
+    fold: Fold
+
+    def fits(self, status: os.stat_result) -> bool:
+        """Whether the file only grew since."""
+        return self.inode == status.st_ino and self.size <= status.st_size
+
+    @staticmethod
+    def load(path: Path) -> FoldCache | None:
+        """The cache of a session, if there is one."""
+        try:
+            return msgspec.json.decode(read_file(path / "fold.json"), type=FoldCache)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def save(self, path: Path, before: FoldCache) -> None:
+        """Keep the cache if making it took reading much; failing to is no loss."""
+        if self.size - before.size < MOST // 4:
+            return
+        temporary = path / f".fold.json.{os.getpid()}.{os.urandom(4).hex()}"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                write_all(fd, msgspec.json.encode(self))
+            finally:
+                os.close(fd)
+            os.rename(temporary, path / "fold.json")
+        except OSError:
+            return
+
+
+# --- lines -------------------------------------------------------------------------------
+
+
+def _without_bodies(data: bytes, offset: int, seqs: set[int]) -> Iterator[bytes]:
+    """The lines of a page, those of `seqs` as tombstones, damaged ones of `seqs` left out."""
+    tombstone = encode_data(PURGED)
+    for text in data.split(b"\n")[:-1]:
+        line = decode_line(text, offset)
+        if line is not None and line.event is not None and line.seq in seqs:
+            yield purged_line(line, line.event, tombstone)
+        elif line is not None or likely_seq(text) not in seqs:
+            yield text + b"\n"
+        else:
+            yield b"\n"
+
+
+def _verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
+    damages: list[Damage] = []
+    sorter = Forward(damages.append)
+    ids: set[str] = set()
+    last = 0
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        at = 0
+        while True:
+            data = whole_lines(fd, at, MOST)
+            if not data:
+                break
+            for line in sorter.take(lines_in(data, at, decode_line, damages.append)):
+                yield from _verify_line(session_id, log, line, last, ids, damages)
+                last = line.seq
+            at += len(data)
+        tail = os.fstat(fd).st_size - at
+        sorter.drop()
+        if tail:
+            damages.append(Damage(at, tail, "torn line"))
+    finally:
+        os.close(fd)
+    for damage in damages:
+        yield problem_of(session_id, log, damage)
+
+
+def _verify_line(
+    session_id: str, log: str, line: Line, last: int, ids: set[str], damages: list[Damage]
+) -> Iterator[Problem]:
+    if line.uuid in ids:
+        yield Problem(session_id, log, "duplicate", f"id `{line.uuid}` is used twice")
+    ids.add(line.uuid)
+    # A gap beside a damaged place is that damage, and told as such.
+    if line.seq > last + 1 and not damages:
+        count = line.seq - last - 1
+        seqs = tuple(range(last + 1, min(line.seq, last + 1001)))
+        detail = f"events {last + 1} to {line.seq - 1} are missing"
+        yield Problem(session_id, log, "gap", detail, offset=line.offset, count=count, seqs=seqs)
+
+
+def problem_of(session_id: str, log: str, damage: Damage) -> Problem:
+    """A damaged place as it is told."""
+    return Problem(
+        session_id,
+        log,
+        damage.what,
+        f"{damage.what} at byte {damage.offset}, {damage.length} bytes",
+        offset=damage.offset,
+        length=damage.length,
+        count=damage.lines,
+        seqs=damage.seqs,
+    )

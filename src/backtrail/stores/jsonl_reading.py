@@ -1,0 +1,220 @@
+"""How a JSONL log is read, in both directions.
+
+Readers need no lock: they take whole lines and leave an unterminated tail alone, since
+somebody may be writing it. A file is opened anew for each page, so nothing is held in
+between. Numbers rise from line to line, so a place is found by halving.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..events import Event
+from .lines import Backward, Forward, OnLineDamage, decode_line, likely_seq, lines_in
+
+FIRST = 64 * 1024
+"""Bytes of a page when little is asked for."""
+
+MOST = 1024 * 1024
+"""Bytes of a page when everything is."""
+
+
+@dataclass(slots=True)
+class Span:
+    """Which events a read is after."""
+
+    after: int = 0
+    until: int | None = None
+    limit: int | None = None
+    kinds: Collection[str] | None = None
+
+    def wants(self, event: Event) -> bool:
+        """Whether `event` is one of them."""
+        return (
+            event.seq > self.after
+            and (self.until is None or event.seq <= self.until)
+            and (self.kinds is None or event.kind in self.kinds)
+        )
+
+
+# --- reading -----------------------------------------------------------------------------
+
+
+def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
+    """Events in order. The file is opened anew for each page, so nothing is held between."""
+    left = span.limit
+    sorter = Forward(damage, span.after)
+    at, inode = -1, 0
+    while left is None or left > 0:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            if status.st_ino != inode:
+                # First page, or the log was replaced by a purge meanwhile.
+                inode = status.st_ino
+                sorter = Forward(damage, sorter.held[0].seq - 1 if sorter.held else sorter.high)
+                at = locate(fd, status.st_size, sorter.high)
+            data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
+        finally:
+            os.close(fd)
+        if not data:
+            return
+        for line in sorter.take(lines_in(data, at, decode_line, damage)):
+            event = line.event
+            if event is None or not span.wants(event):
+                if span.until is not None and line.seq > span.until:
+                    return
+                continue
+            yield event
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+        at += len(data)
+
+
+def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
+    """Events newest first, reading only as far back as is asked for."""
+    left = span.limit
+    sorter = Backward(damage)
+    end, inode, size = -1, 0, FIRST
+    bound = span.until
+    while left is None or left > 0:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            if status.st_ino != inode:
+                inode = status.st_ino
+                end = status.st_size if bound is None else locate(fd, status.st_size, bound)
+                end = last_newline(fd, end)
+            start, data, high = page_before(fd, end, size)
+        finally:
+            os.close(fd)
+        if not data:
+            return
+        for line in sorter.take(list(lines_in(data, start, decode_line, damage)), high):
+            event = line.event
+            if line.seq <= span.after:
+                return
+            bound = line.seq - 1
+            if event is not None and span.wants(event):
+                yield event
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        return
+        end = start
+        size = min(size * 4, MOST)
+
+
+def whole_lines(fd: int, at: int, size: int) -> bytes:
+    """Whole lines from `at` on, about `size` bytes or one line; empty at the end."""
+    parts: list[bytes] = []
+    while True:
+        part = os.pread(fd, size, at)
+        if not part:
+            return b""
+        cut = part.rfind(b"\n")
+        if cut >= 0:
+            parts.append(part[: cut + 1])
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.append(part)
+        at += len(part)
+
+
+def last_newline(fd: int, end: int) -> int:
+    """The offset behind the last newline before `end`."""
+    while end > 0:
+        start = max(0, end - FIRST)
+        cut = os.pread(fd, end - start, start).rfind(b"\n")
+        if cut >= 0:
+            return start + cut + 1
+        end = start
+    return 0
+
+
+def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:
+    """A page of whole lines that ends at `end`: offset, bytes, the number in front of it."""
+    start = end
+    while start > 0:
+        start = max(0, start - size)
+        data = os.pread(fd, end - start, start)
+        if start == 0:
+            return 0, data, 0
+        first = data.find(b"\n") + 1
+        second = data.find(b"\n", first) + 1
+        # The line in front is only looked at; it belongs to the page before.
+        if first and second and second < len(data):
+            high = likely_seq(data[first:second]) or 0
+            return start + second, data[second:], high
+        size = min(size * 2, 64 * MOST)
+    return 0, b"", 0
+
+
+def locate(fd: int, size: int, seq: int) -> int:
+    """The offset of the first line with a number above `seq`, by halving."""
+    if seq <= 0:
+        return 0
+    low, high = 0, size
+    while high - low > FIRST:
+        middle = (low + high) // 2
+        found = _probe(fd, middle, high)
+        if found is None:
+            high = middle
+        elif found[1] <= seq:
+            low = found[0]
+        else:
+            high = middle
+    at = low
+    while at < size:
+        data = whole_lines(fd, at, FIRST)
+        if not data:
+            break
+        start = 0
+        while start < len(data):
+            end = data.find(b"\n", start) + 1
+            number = likely_seq(data[start:end])
+            if number is not None and number > seq:
+                return at + start
+            start = end
+        at += len(data)
+    return at
+
+
+def _probe(fd: int, at: int, high: int) -> tuple[int, int] | None:
+    """A line start at or behind `at`, and the higher number of the two lines there.
+
+    Of two, since one may be a stray copy of an older line.
+    """
+    start, numbers, first = at, [], -1
+    skip = True
+    while start < high:
+        data = os.pread(fd, FIRST, start)
+        position = 0
+        while True:
+            end = data.find(b"\n", position)
+            if end < 0:
+                break
+            if not skip:
+                number = likely_seq(data[position:end])
+                if number is not None:
+                    first = start + position if first < 0 else first
+                    numbers.append(number)
+                    if len(numbers) == 2:
+                        return (first, max(numbers)) if first < high else None
+            skip = False
+            position = end + 1
+        if position == 0:
+            if len(data) < FIRST:
+                break
+            start += len(data)
+            skip = True
+        else:
+            start += position
+            skip = False
+            if position >= len(data) and len(data) < FIRST:
+                break
+    return (first, max(numbers)) if numbers and first < high else None

@@ -1,0 +1,197 @@
+"""How a JSONL log is written, and copied for a fork.
+
+A writer holds the session's lock. Only then is an unterminated tail known to be damage;
+it is sealed with a newline before anything else is written. Nothing is ever cut off but
+the part of a write of one's own that failed half way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from ..events import Event, encode_data
+from .batches import Draft, settle
+from .files import failed, write_all
+from .jsonl_reading import FIRST, MOST, locate, page_before, whole_lines
+from .lines import (
+    Damage,
+    Forward,
+    Line,
+    OnLineDamage,
+    decode_header,
+    decode_line,
+    encode_batch,
+    encode_line,
+    lines_in,
+)
+from .syncing import SyncFile
+
+
+class LogWriter:
+    """The open end of one log. Every method is called under the session's lock."""
+
+    def __init__(self, path: Path, name: str, damage: OnLineDamage, floor: int = 0) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.sync = SyncFile(name, self.fd)
+        self.head = 0
+        self.last = floor
+        self._name = name
+        self._damage = damage
+        self._size = 0
+        self._ids: dict[str, int] | None = None
+        self._find_end(os.fstat(self.fd).st_size, floor)
+
+    def _find_end(self, size: int, floor: int) -> None:
+        """Learn the head and the last number used from the tail of the file."""
+        window = FIRST
+        while not self.head:
+            start = max(0, size - window)
+            data = os.pread(self.fd, size - start, start)
+            if start:
+                cut = data.find(b"\n") + 1
+                start, data = (start + cut, data[cut:]) if cut else (size, b"")
+            self.last = floor
+            self._learn(data, start)
+            if window >= size:
+                break
+            window *= 4
+
+    def _learn(self, data: bytes, offset: int) -> None:
+        """Take in bytes at the end of the log, written by others or before us."""
+        self._size = offset + len(data)
+        if data and not data.endswith(b"\n"):
+            # Whoever wrote this is gone: we hold the lock. Sealed, it costs one line at most.
+            os.write(self.fd, b"\n")
+            self._size += 1
+        bad: list[Damage] = []
+        sorter = Forward(self._damage, self.head)
+        beyond = 0
+        for line in sorter.take(lines_in(data, offset, decode_header, bad.append)):
+            self.head = line.seq
+            self.last = max(self.last, line.last)
+            if self._ids is not None:
+                self._ids[line.uuid] = line.offset
+            beyond = len(bad)
+        if sorter.held:
+            self.last = max(self.last, sorter.held[-1].last)
+            sorter.drop()
+        for damage in bad:
+            self._damage(damage)
+        # A number that a damaged line at the end may have carried is not used again.
+        for damage in bad[beyond:]:
+            self.last = max([self.last + 1, *damage.seqs])
+
+    def current(self) -> bool:
+        """Whether the file is still the log; reads what others wrote meanwhile."""
+        status = os.fstat(self.fd)
+        if status.st_nlink == 0:
+            return False
+        if status.st_size > self._size:
+            behind = self._size
+            self._learn(os.pread(self.fd, status.st_size - behind, behind), behind)
+        return True
+
+    def append(self, batch: list[Draft], expected: int | None) -> tuple[list[Event], int]:
+        """Write a batch; the events as stored, and the ticket of the write (0: none)."""
+        self.sync.check()
+        result, fresh = settle(batch, self.head, self._find, expected, self.last)
+        if not fresh:
+            return result, 0
+        data = encode_batch(fresh)
+        try:
+            written = os.write(self.fd, data)
+            while written < len(data):
+                written += os.write(self.fd, data[written:])
+        except OSError as error:
+            self._take_back()
+            raise failed(error, f"append to {self._name}") from error
+        if self._ids is not None:
+            self._remember(data)
+        self._size += len(data)
+        self.head = self.last = fresh[-1].event.seq
+        return result, self.sync.note()
+
+    def _take_back(self) -> None:
+        """Remove what a failed write left; if even that fails, the next write seals it."""
+        try:
+            os.ftruncate(self.fd, self._size)
+        except OSError:
+            pass
+
+    def _remember(self, data: bytes) -> None:
+        assert self._ids is not None
+        for line in lines_in(data, self._size, decode_header, None):
+            self._ids[line.uuid] = line.offset
+
+    def _find(self, id: str) -> Event | None:
+        """The event with this id. The ids are read when first asked for."""
+        if self._ids is None:
+            ids: dict[str, int] = {}
+            sorter = Forward(None)
+            at = 0
+            while data := whole_lines(self.fd, at, MOST):
+                for found in sorter.take(lines_in(data, at, decode_header, None)):
+                    ids[found.uuid] = found.offset
+                at += len(data)
+            self._ids = ids
+        offset = self._ids.get(id)
+        if offset is None:
+            return None
+        text = whole_lines(self.fd, offset, FIRST)
+        line = decode_line(text[: text.index(b"\n")], offset)
+        return line.event if line else None
+
+    def close(self) -> None:
+        """Sync what is left and let go of the file."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            try:
+                self.sync.retire()
+            finally:
+                os.close(fd)
+
+
+# --- copying -----------------------------------------------------------------------------
+
+
+def copy_prefix(source: int, target: int, seq: int) -> None:
+    """Copy the lines up to `seq` from one descriptor to another.
+
+    A batch that the cut would tear is written anew, without its marks.
+    """
+    end = locate(source, os.fstat(source).st_size, seq)
+    cut = _torn_by(source, end, seq)
+    keep = cut[0].offset if cut else end
+    at = 0
+    while at < keep:
+        at += _copy(source, target, keep - at, at)
+    events = [line.event for line in cut if line.event is not None]
+    write_all(target, b"".join(encode_line(e, encode_data(e.data)) for e in events))
+
+
+def _torn_by(source: int, end: int, seq: int) -> list[Line]:
+    """The last lines before `end` whose batch goes on beyond `seq`."""
+    size = FIRST
+    while True:
+        start, data, _ = page_before(source, end, size)
+        lines = list(lines_in(data, start, decode_line, None))
+        whole = [at for at, line in enumerate(lines) if line.last <= seq]
+        if whole or start == 0:
+            return lines[whole[-1] + 1 if whole else 0 :]
+        size *= 4
+
+
+def _copy(source: int, target: int, count: int, at: int) -> int:
+    if hasattr(os, "copy_file_range"):
+        try:
+            return os.copy_file_range(source, target, count, offset_src=at)
+        except OSError as error:
+            # Not on this file system, or not between these two.
+            if error.errno not in (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+    data = os.pread(source, min(count, MOST), at)
+    write_all(target, data)
+    return len(data)

@@ -1,0 +1,266 @@
+"""The JSONL format: one event a line, each with its own check sum.
+
+    {"seq":7,"uuid":"…","ts":"…","event":"…","follows":3,"data":{…},"batch":[1,2],"crc":"…"}
+
+`seq` and `uuid` come first and `crc` last, so that a line is known without decoding it.
+`docs/format.md` is the normative text.
+
+A batch is written by one call. Its lines carry `[i, n]`; without line `[n, n]` the write
+was cut short and none of the batch counts. Anything else that is wrong costs just the
+line it is in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from ..events import Event
+from .batches import Stored
+
+_text = msgspec.json.Encoder().encode
+_HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("(?:[^"\\]|\\.){1,2000}"),"ts":"')
+_BATCH = re.compile(rb',"batch":\[(\d{1,9}),(\d{1,9})\]$')
+_SUFFIX = len(b',"crc":"00000000"}')
+
+
+class _Body(msgspec.Struct, gc=False):
+    seq: int
+    uuid: str
+    ts: str
+    event: str
+    data: dict[str, Any]
+    follows: int | None = None
+    batch: tuple[int, int] | None = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+class Line(NamedTuple):
+    """One line of a log: where it is, which event, and which place in its batch."""
+
+    offset: int
+    length: int
+    seq: int
+    uuid: str
+    place: int
+    size: int
+    event: Event | None
+
+    @property
+    def last(self) -> int:
+        """The `seq` of the last event of this line's batch; it names the batch."""
+        return self.seq + self.size - self.place
+
+
+class Damage(NamedTuple):
+    """A place in a log that cannot be read."""
+
+    offset: int
+    length: int
+    what: str
+    seqs: tuple[int, ...] = ()
+    lines: int = 1
+
+
+OnLineDamage = Callable[[Damage], None]
+
+
+def encode_batch(fresh: list[Stored]) -> bytes:
+    """The lines of one batch, to be written by one call."""
+    if len(fresh) == 1:
+        return encode_line(fresh[0].event, fresh[0].body)
+    count = len(fresh)
+    return b"".join(
+        encode_line(event, body, b',"batch":[%d,%d]' % (index, count))
+        for index, (event, body) in enumerate(fresh, 1)
+    )
+
+
+def encode_line(event: Event, body: bytes, batch: bytes = b"") -> bytes:
+    """One line, with its newline."""
+    follows = b"" if event.follows is None else b',"follows":%d' % event.follows
+    text = b'{"seq":%d,"uuid":%b,"ts":"%b","event":%b%b,"data":%b%b' % (
+        event.seq,
+        _text(event.id),
+        event.ts.encode(),
+        _text(event.kind),
+        follows,
+        body,
+        batch,
+    )
+    return b'%b,"crc":"%08x"}\n' % (text, crc32(text))
+
+
+def decode_line(text: bytes, offset: int) -> Line | None:
+    """A line without its newline, decoded; None if it is not what was written."""
+    end = len(text) - _SUFFIX
+    if end < 0 or text[end:] != b',"crc":"%08x"}' % crc32(memoryview(text)[:end]):
+        return None
+    try:
+        body = _decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    index, count = body.batch or (1, 1)
+    seq, uuid = body.seq, body.uuid
+    event = Event(seq, uuid, body.ts, body.event, body.data, body.follows)
+    return Line(offset, len(text) + 1, seq, uuid, index, count, event)
+
+
+def decode_header(text: bytes, offset: int) -> Line | None:
+    """Like `decode_line` without the event: several times faster."""
+    end = len(text) - _SUFFIX
+    if end < 0 or text[end:] != b',"crc":"%08x"}' % crc32(memoryview(text)[:end]):
+        return None
+    header = _HEADER.match(text)
+    if header is None:
+        return None
+    index = count = 1
+    batch = _BATCH.search(text, max(0, end - 40), end)
+    if batch is not None:
+        index, count = int(batch[1]), int(batch[2])
+    uuid: str = msgspec.json.decode(header[2])
+    return Line(offset, len(text) + 1, int(header[1]), uuid, index, count, None)
+
+
+def likely_seq(text: bytes) -> int | None:
+    """The number a line begins with, whether or not the rest of it is whole."""
+    header = _HEADER.match(text)
+    return int(header[1]) if header else None
+
+
+Decoder = Callable[[bytes, int], Line | None]
+
+
+def lines_in(
+    data: bytes, offset: int, decode: Decoder, damage: OnLineDamage | None
+) -> Iterator[Line]:
+    """The good lines among whole lines of bytes that begin at `offset`.
+
+    A good line glued behind a torn one or a run of NULs is found as well.
+    """
+    start, size = 0, len(data)
+    while start < size:
+        end = data.find(b"\n", start)
+        if end < 0:
+            end = size
+        text = data[start:end]
+        line = decode(text, offset + start)
+        if line is not None:
+            yield line
+        else:
+            glued = text.rfind(b'{"seq":')
+            if glued > 0:
+                line = decode(text[glued:], offset + start + glued)
+            length = glued if line is not None else end - start
+            if damage is not None:
+                seq = likely_seq(text)
+                seqs = () if seq is None else (seq,)
+                damage(Damage(offset + start, length, _describe(text[:length]), seqs))
+            if line is not None:
+                yield line
+        start = end + 1
+
+
+def _describe(text: bytes) -> str:
+    if not text:
+        return "empty line"
+    if not text.strip(b"\0"):
+        return "NUL bytes"
+    return "torn line" if text.startswith(b'{"seq":') else "garbage"
+
+
+class Forward:
+    """Sorts good lines into events that count, front to back, over any number of pages.
+
+    Drops lines whose number was seen (duplicates), and holds a batch back until its last
+    line is there.
+    """
+
+    def __init__(self, damage: OnLineDamage | None, high: int = 0) -> None:
+        self._damage = damage
+        self.high = high
+        self._held: list[Line] = []
+
+    @property
+    def held(self) -> list[Line]:
+        """Lines of a batch whose end has not come yet."""
+        return self._held
+
+    def take(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """The lines that count among the next ones."""
+        for line in lines:
+            if line.seq <= self.high:
+                self._tell("duplicate", [line])
+                continue
+            held = self._held
+            if held and held[0].last != line.last:
+                self.drop()
+                held = self._held
+            self.high = line.seq
+            if line.place < line.size:
+                held.append(line)
+                continue
+            if held:
+                yield from held
+                self._held = []
+            yield line
+
+    def drop(self) -> None:
+        """Give up on a batch whose last line never came."""
+        if self._held:
+            self._tell("torn batch", self._held)
+            self.high = max(self.high, self._held[-1].last)
+            self._held = []
+
+    def _tell(self, what: str, lines: list[Line]) -> None:
+        if self._damage is not None:
+            first, final = lines[0], lines[-1]
+            length = final.offset + final.length - first.offset
+            seqs = tuple(line.seq for line in lines)
+            self._damage(Damage(first.offset, length, what, seqs, len(lines)))
+
+
+class Backward:
+    """The same, back to front: `take` gets the good lines of one page in file order.
+
+    `high` is the number in front of the page, so that a duplicate at its start is known.
+    """
+
+    def __init__(self, damage: OnLineDamage | None) -> None:
+        self._damage = damage
+        self._whole: set[int] = set()
+
+    def take(self, lines: list[Line], high: int) -> list[Line]:
+        """The lines of a page that count, newest first."""
+        rising: list[Line] = []
+        for line in lines:
+            if line.seq <= high:
+                self._tell(line, "duplicate")
+            else:
+                high = line.seq
+                rising.append(line)
+        counted: list[Line] = []
+        for line in reversed(rising):
+            if line.place < line.size and line.last not in self._whole:
+                self._tell(line, "torn batch")
+                continue
+            if line.place > 1:
+                self._whole.add(line.last)
+            counted.append(line)
+        return counted
+
+    def _tell(self, line: Line, what: str) -> None:
+        if self._damage is not None:
+            self._damage(Damage(line.offset, line.length, what, (line.seq,)))
+
+
+def purged_line(line: Line, event: Event, body: bytes) -> bytes:
+    """A line with another body in the same place of its batch."""
+    batch = b',"batch":[%d,%d]' % (line.place, line.size) if line.size > 1 else b""
+    return encode_line(event, body, batch)

@@ -1,0 +1,164 @@
+"""Rules of reading: ranges, pages, the tail, the history, looking up one event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice, product
+from pathlib import Path
+
+import pytest
+
+from ..errors import InvalidData, NotFound
+from ..events import Event, NewEvent
+from ..stores.base import Store
+from .contract_base import ContractBase, everything, note, notes, seqs
+
+
+def check_ranges(store: Store, session_id: str, log: Sequence[Event], bounds: list[int]) -> None:
+    """Every combination of `read`'s arguments equals a filter over the whole log."""
+    limits, kinds = (None, 0, 1, 3, 10**6), (None, ("rare",), ("rare", "note"), ())
+    for after, until in product(bounds, [None, *bounds]):
+        for limit, reverse, wanted in product(limits, (False, True), kinds):
+            naive = [
+                event
+                for event in (reversed(log) if reverse else log)
+                if after < event.seq
+                and (until is None or event.seq <= until)
+                and (wanted is None or event.kind in wanted)
+            ][:limit]
+            found = list(
+                store.read(
+                    session_id, after=after, until=until, limit=limit, reverse=reverse, kinds=wanted
+                )
+            )
+            assert found == naive, (after, until, limit, reverse, wanted)
+
+
+class ReadRules(ContractBase):
+    """`read`, `tail`, `walk`, `history`, `find`, `checkpoint`."""
+
+    def test_read_ranges(self, tmp_path: Path) -> None:
+        """`after < seq <= until`, at most `limit`, `reverse`, only `kinds`: in any mixture."""
+        store = self.started(tmp_path)
+        kinds = ["note", "note", "rare", "note", "other", "rare", "note"]
+        self.put(store, "s", [NewEvent(kind, {}) for kind in kinds])
+        log = everything(store, "s")
+        assert seqs(log) == list(range(1, 8))
+        check_ranges(store, "s", log, [0, 1, 3, 6, 7, 8, 10**6])
+
+    def test_read_pages_over_thousands(self, tmp_path: Path) -> None:
+        """Long reads come in pages, and nobody can tell."""
+        store = self.started(tmp_path)
+        for first in range(0, 2500, 500):
+            batch = [
+                NewEvent("rare" if n % 700 == 0 else "note", {"n": n})
+                for n in range(first + 1, first + 501)
+            ]
+            self.put(store, "s", batch)
+        log = everything(store, "s")
+        assert [event.data["n"] for event in log] == seqs(log) == list(range(1, 2501))
+        assert seqs(list(store.read("s", reverse=True))) == list(range(2500, 0, -1))
+        assert seqs(list(store.read("s", after=100, until=2300, limit=1900))) == list(
+            range(101, 2001)
+        )
+        assert seqs(list(store.read("s", until=2300, limit=1900, reverse=True))) == list(
+            range(2300, 400, -1)
+        )
+        assert seqs(list(store.read("s", kinds=("rare",)))) == [700, 1400, 2100]
+        assert seqs(list(store.read("s", kinds=("rare",), reverse=True, limit=2))) == [2100, 1400]
+        assert seqs(list(islice(store.read("s"), 3))) == [1, 2, 3]
+
+    def test_read_sees_events_appended_meanwhile(self, tmp_path: Path) -> None:
+        """An iterator in use holds up no writer, and goes on to what was written."""
+        store = self.started(tmp_path, events=3)
+        reader = store.read("s")
+        assert next(reader).seq == 1
+        self.put(store, "s", notes(2, first=4))
+        assert seqs(list(reader)) == [2, 3, 4, 5]
+
+    def test_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
+        """A log that nothing was written to reads as empty, whatever its name."""
+        store = self.started(tmp_path)
+        for log in ("messages", "transcript", "subagents/a1"):
+            assert everything(store, "s", log) == []
+            assert list(store.read("s", log=log, reverse=True)) == []
+            assert store.tail("s", 5, log=log) == []
+            assert store.history("s", log=log) == []
+            with pytest.raises(NotFound):
+                store.find("s", "e1", log=log)
+
+    # --- the tail ------------------------------------------------------------------------
+
+    def test_tail_is_the_last_events_oldest_first(self, tmp_path: Path) -> None:
+        """`tail(n)` gives as many as there are."""
+        store = self.started(tmp_path, events=5)
+        assert seqs(store.tail("s", 2)) == [4, 5]
+        assert seqs(store.tail("s", 5)) == seqs(store.tail("s", 99)) == [1, 2, 3, 4, 5]
+        self.put(store, "s", [note("side")], log="side")
+        assert [event.data["n"] for event in store.tail("s", 3, log="side")] == ["side"]
+
+    @pytest.mark.parametrize("n", [0, -1])
+    def test_tail_takes_a_positive_number(self, tmp_path: Path, n: int) -> None:
+        """A tail of nothing is a mistake of the caller."""
+        store = self.started(tmp_path, events=1)
+        with pytest.raises(InvalidData):
+            store.tail("s", n)
+
+    # --- the history ---------------------------------------------------------------------
+
+    def test_history_of_a_straight_log_is_the_log(self, tmp_path: Path) -> None:
+        """Where nothing was rewound, all events are live."""
+        store = self.started(tmp_path, events=4)
+        assert store.history("s") == everything(store, "s")
+        assert seqs(list(store.walk("s"))) == [4, 3, 2, 1]
+
+    def test_history_goes_back_along_follows(self, tmp_path: Path) -> None:
+        """What a rewind left behind is not in the history, and stays in the log."""
+        store = self.started(tmp_path, events=5)
+        self.put(store, "s", [note(follows=2), note(), note(follows=7), note(follows=3)])
+        assert seqs(store.history("s")) == [1, 2, 3, 9]
+        assert seqs(store.history("s", until=8)) == [1, 2, 6, 7, 8]
+        assert seqs(store.history("s", until=5)) == [1, 2, 3, 4, 5]
+        assert seqs(list(store.walk("s", until=8))) == [8, 7, 6, 2, 1]
+        assert seqs(everything(store, "s")) == list(range(1, 10))
+        self.put(store, "s", [note(follows=0), note()])
+        assert seqs(store.history("s")) == [10, 11]
+
+    def test_history_of_a_side_log(self, tmp_path: Path) -> None:
+        """A side log has a history too."""
+        store = self.started(tmp_path)
+        self.put(store, "s", [*notes(3), note(follows=1)], log="side")
+        assert seqs(store.history("s", log="side")) == [1, 4]
+
+    # --- one event -----------------------------------------------------------------------
+
+    def test_find_gives_the_event_with_an_id(self, tmp_path: Path) -> None:
+        """`find` looks in one log, also at abandoned events."""
+        store = self.started(tmp_path, events=3)
+        self.put(store, "s", [note(follows=1)])
+        self.put(store, "s", [note("side", id="only-side")], log="side")
+        assert store.find("s", "e3") == everything(store, "s")[2]
+        assert store.find("s", "only-side", log="side").seq == 1
+        with pytest.raises(NotFound):
+            store.find("s", "only-side")
+        with pytest.raises(NotFound):
+            store.find("s", "e1", log="side")
+
+    def test_checkpoint_is_found_by_its_id_alone(self, tmp_path: Path) -> None:
+        """A checkpoint is found in whatever session it is."""
+        store = self.started(tmp_path, events=2)
+        self.put(store, "s", [NewEvent("checkpoint", {"at": 1, "label": "one"}, id="c1")])
+        data = {"label": "two", "tree": "t" * 64, "metadata": {"a": [1]}}
+        self.put(store, "s", [NewEvent("checkpoint", data, id="c2")])
+        one, two = store.checkpoint("c1"), store.checkpoint("c2")
+        assert (one.id, one.seq, one.label, one.session_id) == ("c1", 1, "one", "s")
+        assert (one.tree, one.metadata) == (None, {})
+        assert (two.seq, two.label, two.tree, two.metadata) == (3, "two", "t" * 64, {"a": [1]})
+        assert two.ts == everything(store, "s")[3].ts
+
+    def test_checkpoint_that_is_none_is_not_found(self, tmp_path: Path) -> None:
+        """Neither an unknown id nor an event of another kind is a checkpoint."""
+        store = self.started(tmp_path, events=2)
+        for id in ("c1", "e1"):
+            with pytest.raises(NotFound):
+                store.checkpoint(id)
