@@ -19,13 +19,13 @@ Message = dict[str, Any]
 LEAST, MOST = 150, 20_000
 BEYOND_ASCII = 0.08
 
-_WORDS = (
+_TEXT = (
     "the a of to in is return value error file path line test function class import session "
     "store append event index query config build run result user agent tool call retry timeout "
     "request response handler module package version branch commit merge deploy server client "
     "self None True False def async await with for if else not and or except raise assert 0 1 "
-    "src/main.py tests/test_api.py README.md pyproject.toml == != -> () [] {} ... \n \n \n    \t"
-).split(" ")
+    "src/main.py tests/test_api.py README.md pyproject.toml == != -> () [] {} ..."
+)
 _FOREIGN = ("größer", "naïve", "façade", "日本語", "данные", "résumé", "🚀", "✅", "→", "测试")
 _TOOLS = ("read_file", "edit_file", "bash", "grep", "list_dir", "web_search")
 _MEDIAN = {"user": 650, "assistant": 900, "tool": 1700}
@@ -34,8 +34,9 @@ _MEDIAN = {"user": 650, "assistant": 900, "tool": 1700}
 def generate(count: int, seed: int = 1) -> Iterator[Message]:
     """`count` messages; the first ones are the same whatever `count` is."""
     rng = random.Random(seed)
-    plain = _corpus(rng, _WORDS)
-    foreign = _corpus(rng, (*_WORDS, *_FOREIGN))
+    words = (*_TEXT.split(), "\n", "\n    ", "\t")
+    plain = _corpus(rng, words)
+    foreign = _corpus(rng, (*words, *_FOREIGN))
     made = 0
     while True:
         for message in _turn(rng, plain, foreign):
@@ -52,7 +53,7 @@ def write(path: Path, count: int, seed: int = 1) -> None:
             file.write(json.dumps(message, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
-def _corpus(rng: random.Random, words: tuple[str, ...] | list[str]) -> str:
+def _corpus(rng: random.Random, words: tuple[str, ...]) -> str:
     return " ".join(rng.choices(words, k=100_000))
 
 
@@ -68,7 +69,10 @@ def _turn(rng: random.Random, plain: str, foreign: str) -> Iterator[Message]:
     for _ in range(rng.randint(2, 6)):
         call = f"call_{rng.getrandbits(96):024x}"
         arguments = {"path": f"src/{rng.randrange(1000)}.py", "text": text("assistant")}
-        function = {"name": rng.choice(_TOOLS), "arguments": json.dumps(arguments, ensure_ascii=False)}
+        function = {
+            "name": rng.choice(_TOOLS),
+            "arguments": json.dumps(arguments, ensure_ascii=False),
+        }
         yield {
             "role": "assistant",
             "content": "Next I look at this.",

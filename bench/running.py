@@ -44,10 +44,12 @@ class Contender:
     """The job that prepares what this one reads; prepared once a run."""
     slow: bool = False
     """One round is enough: it is far from being the best."""
+    starts: str | None = None
+    """The peer whose Python the job starts by itself."""
 
     @property
     def peer(self) -> str | None:
-        """Whose environment it needs; None is our own."""
+        """Whose environment the driver runs in; None is our own."""
         return _PEER_OF.get(self.driver)
 
 
@@ -141,20 +143,20 @@ class Runner:
         }
         script = ROOT / "bench" / "drivers" / f"{contender.driver}.py"
         done = subprocess.run(
-            [interpreter(contender.peer), "-P", script],
+            [interpreter(contender.peer), script],
             input=json.dumps(full),
-            env={**environment(folder), "PYTHONPATH": str(script.parent)},
+            env=environment(folder),
             cwd=self.data,
             capture_output=True,
             text=True,
         )
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            result.failed = f"failed: {lines[-1]}"
+            result.failed = lines[-1]
             return None
         numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         if "absent" in numbers:
-            result.absent = f"absent: {numbers['absent']}"
+            result.absent = numbers["absent"]
             return None
         return numbers
 

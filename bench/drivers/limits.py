@@ -43,7 +43,9 @@ def log_path(job: Job) -> str:
 
 def database(job: Job, synchronous: str = "NORMAL") -> apsw.Connection:
     connection = apsw.Connection(os.path.join(job["folder"], "log.db"))
-    connection.execute(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}")
+    # Two calls: apsw stops at the row that the first one returns.
+    connection.execute("PRAGMA journal_mode=WAL").get  # noqa: B018
+    connection.execute(f"PRAGMA synchronous={synchronous}")
     return connection
 
 

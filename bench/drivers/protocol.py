@@ -52,6 +52,8 @@ def messages(job: Job) -> list[dict[str, Any]]:
         found = [json.loads(line) for line in islice(file, job["n"])]
     if len(found) != job["n"]:
         raise ValueError(f"the file holds {len(found)} messages, not {job['n']}")
+    # The conversation ends with an answer: a call left open would be repaired when read.
+    found[-1].pop("tool_calls", None)
     return found
 
 

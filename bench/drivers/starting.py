@@ -12,12 +12,15 @@ from protocol import Absent, Job, Numbers, clock, serve
 def spawn(job: Job) -> Numbers:
     if not os.path.exists(job["command"][0]):
         raise Absent("not installed")
+    warm = subprocess.run(job["command"], capture_output=True, text=True)
+    if "ModuleNotFoundError" in warm.stderr:
+        raise Absent(warm.stderr.splitlines()[-1])
     spent = []
-    for _ in range(job["times"] + 1):
+    for _ in range(job["times"]):
         start = clock()
         subprocess.run(job["command"], check=True, stdout=subprocess.DEVNULL)
         spent.append((clock() - start) / 1e6)
-    return {"ms": statistics.median(spent[1:]), "first": spent[0]}
+    return {"ms": statistics.median(spent)}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""Durable, rewindable sessions for AI agents.
+
+    Session        one conversation: append, show, go back, fork, follow  (session.py)
+    AsyncSession   the same for asyncio and trio                          (aio.py)
+    open_store     where sessions live, from a URL                        (stores/)
+    Event …        the records of the log                                 (events.py)
+    errors         everything that can be raised, under BacktrailError    (errors.py)
+    telemetry      what the library itself does                           (telemetry.py)
+    testing        prove a store of your own                              (testing/)
+
+Layers, each importing only from those before it: errors, events, telemetry, history,
+formats, stores, views and points, conversation and session, aio.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .aio import AsyncSession as AsyncSession
+    from .errors import AlreadyExists as AlreadyExists
+    from .errors import BacktrailError as BacktrailError
+    from .errors import Closed as Closed
+    from .errors import Conflict as Conflict
+    from .errors import Damaged as Damaged
+    from .errors import InvalidData as InvalidData
+    from .errors import InvalidId as InvalidId
+    from .errors import NotFound as NotFound
+    from .errors import SessionBusy as SessionBusy
+    from .errors import StoreFailed as StoreFailed
+    from .errors import Unsafe as Unsafe
+    from .errors import Unsupported as Unsupported
+    from .events import Checkpoint as Checkpoint
+    from .events import Event as Event
+    from .events import Hit as Hit
+    from .events import Message as Message
+    from .events import NewEvent as NewEvent
+    from .events import Problem as Problem
+    from .events import SessionInfo as SessionInfo
+    from .history import Branch as Branch
+    from .history import ToolCall as ToolCall
+    from .session import Session as Session
+    from .stores.base import Lease as Lease
+    from .stores.base import Store as Store
+    from .stores.buffered import Buffered as Buffered
+    from .stores.copying import copy_sessions as copy_sessions
+    from .stores.opening import open_store as open_store
+    from .subscribing import Delta as Delta
+    from .views import Rewind as Rewind
+    from .views import State as State
+
+_HOME = {
+    "AsyncSession": "aio",
+    "Session": "session",
+    **dict.fromkeys(("Branch", "ToolCall"), "history"),
+    **dict.fromkeys(("Rewind", "State"), "views"),
+    **dict.fromkeys(("Lease", "Store"), "stores.base"),
+    "Buffered": "stores.buffered",
+    "Delta": "subscribing",
+    "copy_sessions": "stores.copying",
+    "open_store": "stores.opening",
+    **dict.fromkeys(
+        ("Checkpoint", "Event", "Hit", "Message", "NewEvent", "Problem", "SessionInfo"), "events"
+    ),
+    **dict.fromkeys(
+        (
+            *("AlreadyExists", "BacktrailError", "Closed", "Conflict", "Damaged", "InvalidData"),
+            *("InvalidId", "NotFound", "SessionBusy", "StoreFailed", "Unsafe", "Unsupported"),
+        ),
+        "errors",
+    ),
+}
+
+__all__ = [
+    "AlreadyExists",
+    "AsyncSession",
+    "BacktrailError",
+    "Branch",
+    "Buffered",
+    "Checkpoint",
+    "Closed",
+    "Conflict",
+    "Damaged",
+    "Delta",
+    "Event",
+    "Hit",
+    "InvalidData",
+    "InvalidId",
+    "Lease",
+    "Message",
+    "NewEvent",
+    "NotFound",
+    "Problem",
+    "Rewind",
+    "Session",
+    "SessionBusy",
+    "SessionInfo",
+    "State",
+    "Store",
+    "StoreFailed",
+    "ToolCall",
+    "Unsafe",
+    "Unsupported",
+    "copy_sessions",
+    "open_store",
+]
+
+__version__ = "0.1.0"
+
+logging.getLogger("backtrail").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> object:
+    # A hook pays for every import, so each name is loaded when it is first used.
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

@@ -297,57 +297,115 @@ def pending(messages: Iterable[Mapping[str, Json]]) -> list[ToolCall]:
 
 
 def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """The conversation with an "interrupted" result for every call that never got one.
+    """The conversation with a result right behind every call, as providers demand.
 
-    A provider refuses a call without a result. Each missing one is put right behind the
-    results that are there, in the spelling of the call. Given messages are not changed.
+    A call that never got a result gets an "interrupted" one, in the spelling of the call.
+    A result that came late, because something was said meanwhile, moves up to its call.
+    Ids may come again in later calls: some servers count them anew in each turn.
+    Given messages are not changed, and a conversation in order comes back equal.
     """
-    lacking = {call.id for call in pending(messages)}
-    if not lacking:
-        return messages
-    repaired: list[dict[str, Json]] = []
-    index = 0
-    while index < len(messages):
-        message = messages[index]
-        index += 1
-        repaired.append(message)
-        open_calls = calls_in(message)
-        missing = [call for call in open_calls if call.id in lacking]
-        if not missing:
+    # A group is a message, or the items of one answer of a model, and the results behind it.
+    groups: list[list[dict[str, Json]]] = []
+    waiting: dict[str, _Asked] = {}
+    missing: list[_Asked] = []
+    ours: set[int] = set()
+    for message in messages:
+        rest: dict[str, Json] | None = message
+        answered = [waiting.pop(call) for call in sorted(answers_in(message)) if call in waiting]
+        late = [asked for asked in answered if asked.group is not groups[-1]]
+        for asked in late:
+            answer, rest = _take_answer(rest or message, asked.call.id)
+            ours.add(id(answer))
+            asked.group.append(answer)
+        if rest is None:
             continue
-        is_item = "role" not in message
-        if is_item:
-            while index < len(messages) and "role" not in messages[index]:
-                more = [call for call in calls_in(messages[index]) if call.id in lacking]
-                missing.extend(more)
-                repaired.append(messages[index])
-                index += 1
-        blocks = any(b.get("type") == "tool_use" for b in _mappings(message.get("content")))
-        if blocks:
-            answers = [_block_answer(call) for call in missing]
-            if index < len(messages) and answers_in(messages[index]):
-                given = messages[index]
-                index += 1
-                repaired.append({**given, "content": answers + list(given["content"])})
-            else:
-                repaired.append({"role": "user", "content": answers})
-            continue
-        while index < len(messages) and answers_in(messages[index]) and not is_item:
-            repaired.append(messages[index])
-            index += 1
-        for call in missing:
-            if is_item:
-                answer = {"type": "function_call_output", "call_id": call.id, "output": INTERRUPTED}
-            else:
-                answer = {"role": "tool", "tool_call_id": call.id, "content": INTERRUPTED}
-            repaired.append(answer)
-    return repaired
+        calls = calls_in(rest)
+        again = [waiting.pop(call.id) for call in calls if call.id in waiting]
+        missing += again
+        if len(late) < len(answered) or (groups and not again and _goes_on(groups[-1][-1], rest)):
+            groups[-1].append(rest)
+        else:
+            groups.append([rest])
+        waiting |= {call.id: _Asked(call, rest, groups[-1]) for call in calls}
+    for asked in [*missing, *waiting.values()]:
+        answer = _interrupted(asked.call, asked.message)
+        ours.add(id(answer))
+        asked.group.append(answer)
+    return _joined(groups, ours)
 
 
-def _block_answer(call: ToolCall) -> dict[str, Json]:
-    return {
-        "type": "tool_result",
-        "tool_use_id": call.id,
-        "content": INTERRUPTED,
-        "is_error": True,
-    }
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call that waits for its result: where it was made, and where its result belongs."""
+
+    call: ToolCall
+    message: Mapping[str, Json]
+    group: list[dict[str, Json]]
+
+
+def _goes_on(last: Mapping[str, Json], message: Mapping[str, Json]) -> bool:
+    """Whether a message is more of the same answer of a model, in items or in blocks.
+
+    Chat messages never are: there, results stand behind each single message.
+    """
+    kind = message.get("type")
+    item = isinstance(kind, str) and (kind == "reasoning" or kind.endswith("_call"))
+    blocks = message.get("role") == "assistant" and isinstance(message.get("content"), list)
+    chat = "tool_calls" in last or "tool_calls" in message
+    return (item or blocks) and not chat and not answers_in(last)
+
+
+def _take_answer(
+    message: dict[str, Json], call_id: str
+) -> tuple[dict[str, Json], dict[str, Json] | None]:
+    """The result of a call out of a message, and what is left of that message."""
+    blocks = _mappings(message.get("content"))
+    mine = [block for block in blocks if block.get("tool_use_id") == call_id]
+    if not mine or len(mine) == len(blocks):
+        return message, None
+    left = [block for block in blocks if block.get("tool_use_id") != call_id]
+    return {"role": "user", "content": mine}, {**message, "content": left}
+
+
+def _interrupted(call: ToolCall, message: Mapping[str, Json]) -> dict[str, Json]:
+    """A result for a call that has none, spelled as the message that holds the call."""
+    if message.get("type") in ("function_call", "custom_tool_call"):
+        kind = f"{message['type']}_output"
+        return {"type": kind, "call_id": call.id, "output": INTERRUPTED}
+    blocks = _mappings(message.get("content"))
+    if not any(block.get("type") == "tool_use" and block.get("id") == call.id for block in blocks):
+        return {"role": "tool", "tool_call_id": call.id, "content": INTERRUPTED}
+    answer = {"type": "tool_result", "tool_use_id": call.id, "content": INTERRUPTED}
+    return {"role": "user", "content": [{**answer, "is_error": True}]}
+
+
+def _joined(groups: list[list[dict[str, Json]]], ours: set[int]) -> list[dict[str, Json]]:
+    """The messages in order; results we put there share the user's message, results first.
+
+    Anthropic takes all results of a message's calls in the one message behind it.
+    """
+    joined: list[dict[str, Json]] = []
+    for message in (message for group in groups for message in group):
+        last = joined[-1] if joined else {}
+        touched = id(last) in ours or id(message) in ours
+        if touched and _takes_results(last) and _takes_results(message):
+            blocks = [*_as_blocks(last.get("content")), *_as_blocks(message.get("content"))]
+            blocks.sort(key=lambda block: block.get("type") != "tool_result")
+            joined[-1] = {**last, **message, "content": blocks}
+            ours.add(id(joined[-1]))
+        else:
+            joined.append(message)
+    return joined
+
+
+def _takes_results(message: Mapping[str, Json]) -> bool:
+    """Whether this is a message of the user that is not spelled as only OpenAI does."""
+    kinds = {block.get("type") for block in _as_blocks(message.get("content"))}
+    known = {"text", "image", "document", "search_result", "tool_result"}
+    return message.get("role") == "user" and kinds <= known
+
+
+def _as_blocks(content: Json) -> list[Mapping[str, Json]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    return _mappings(content)

@@ -106,22 +106,15 @@ def from_turns(turns: Sequence[Turn]) -> list[dict[str, Json]]:
     """Turns as messages: the system prompt first, then user and assistant in turn."""
     system: list[dict[str, Json]] = []
     messages: list[dict[str, Json]] = []
-    kept = False
     for turn in turns:
         message = turn.native if turn.native is not None else _message(turn)
         if message is None:
             continue
         into = system if message.get("role") == "system" else messages
-        # Two stored messages in a row are the caller's, and Anthropic joins them itself.
-        both_kept = kept and turn.native is not None
-        if into and into[-1].get("role") == message.get("role") and not both_kept:
+        if into and into[-1].get("role") == message.get("role"):
             into[-1] = _merged(into[-1], message)
         else:
             into.append(message)
-        kept = turn.native is not None
-    if len(system) > 1:
-        content = [block for message in system for block in _blocks(message.get("content"))]
-        system = [{**system[0], "content": content}]
     if messages and messages[0].get("role") == "assistant":
         system.append({"role": "user", "content": CONTINUED})
     return system + messages
@@ -183,7 +176,7 @@ def _content(parts: Sequence[Text | Media]) -> list[dict[str, Json]]:
 def _media(part: Media) -> dict[str, Json]:
     kind = "image" if part.kind == "image" else "document"
     source: dict[str, Json] | None = None
-    if part.url:
+    if part.url and not part.url.startswith("data:"):
         source = {"type": "url", "url": part.url}
     elif part.file_id and part.owner == "anthropic":
         source = {"type": "file", "file_id": part.file_id}

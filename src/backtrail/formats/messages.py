@@ -129,4 +129,4 @@ class _Ids:
     def result(self, result: Result) -> Result | None:
         """The result under the id of its call; None if no call waits for it."""
         call = self.open.pop(result.call_id, None)
-        return call and replace(result, call_id=call.id, custom=call.custom)
+        return replace(result, call_id=call.id, custom=call.custom) if call else None

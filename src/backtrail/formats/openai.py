@@ -19,6 +19,7 @@ from .parts import (
     Text,
     Turn,
     as_json_text,
+    held_file,
     left_out,
     linked_media,
     mappings,
@@ -88,16 +89,16 @@ def _part(block: Mapping[str, Json]) -> Text | Media | None:
     if kind == "refusal" and (text := text_or_none(block.get("refusal"))):
         return Text(text, refusal=True)
     if kind == "image_url":
-        link = block.get("image_url")
-        detail = link.get("detail") if isinstance(link, Mapping) else None
-        link = link.get("url") if isinstance(link, Mapping) else link
-        return linked_media("image", link, detail=detail) if text_or_none(link) else None
+        image = block.get("image_url")
+        image = image if isinstance(image, Mapping) else {"url": image}
+        link, detail = text_or_none(image.get("url")), text_or_none(image.get("detail"))
+        return linked_media("image", link, detail=detail) if link else None
     if kind == "file" and isinstance(file := block.get("file"), Mapping):
         name = text_or_none(file.get("filename"))
         if text_or_none(file.get("file_id")):
             return Media("file", file_id=file["file_id"], owner="openai", name=name)
         if text_or_none(file.get("file_data")):
-            return linked_media("file", file["file_data"], name=name)
+            return held_file(file["file_data"], name)
     return None
 
 
@@ -147,11 +148,11 @@ def _joined(turns: Sequence[Turn]) -> list[Turn]:
     joined: list[Turn] = []
     for turn in turns:
         last = joined[-1] if joined else None
-        if last and last.native is None and turn.native is None:
-            if last.role == turn.role == "assistant":
-                joined[-1] = Turn("assistant", last.parts + turn.parts)
-                continue
-        joined.append(turn)
+        foreign = last is not None and last.native is None and turn.native is None
+        if last is not None and foreign and last.role == turn.role == "assistant":
+            joined[-1] = Turn("assistant", last.parts + turn.parts)
+        else:
+            joined.append(turn)
     return joined
 
 

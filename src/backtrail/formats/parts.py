@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -109,13 +110,23 @@ def as_json_text(value: Json) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def linked_media(kind: Literal["image", "file"], link: str, **more: str | None) -> Media:
+def linked_media(
+    kind: Literal["image", "file"], link: str, name: str | None = None, detail: str | None = None
+) -> Media:
     """Media at a URL, or in it if it is a data URL."""
     head, comma, data = link.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):
         media_type = head.removeprefix("data:").split(";")[0] or None
-        return Media(kind, data=data, media_type=media_type, **more)  # type: ignore[arg-type]
-    return Media(kind, url=link, **more)  # type: ignore[arg-type]
+        return Media(kind, data=data, media_type=media_type, name=name, detail=detail)
+    return Media(kind, url=link, name=name, detail=detail)
+
+
+def held_file(data: str, name: str | None) -> Media:
+    """A file as OpenAI holds it: a data URL, or bare base64 whose type only the name tells."""
+    if data.startswith("data:"):
+        return linked_media("file", data, name)
+    media_type = mimetypes.guess_type(name or "")[0]
+    return Media("file", data=data, media_type=media_type, name=name)
 
 
 def decoded_text(data: str) -> str | None:

@@ -18,6 +18,7 @@ from .parts import (
     Text,
     Turn,
     as_json_text,
+    held_file,
     left_out,
     linked_media,
     text_or_none,
@@ -87,8 +88,10 @@ def _part(block: Mapping[str, Json]) -> Text | Media | None:
         name = text_or_none(block.get("filename"))
         if file_id := text_or_none(block.get("file_id")):
             return Media("file", file_id=file_id, owner="openai", name=name)
-        if link := text_or_none(block.get("file_data")) or text_or_none(block.get("file_url")):
-            return linked_media("file", link, name=name)
+        if data := text_or_none(block.get("file_data")):
+            return held_file(data, name)
+        if link := text_or_none(block.get("file_url")):
+            return Media("file", url=link, name=name)
     return None
 
 

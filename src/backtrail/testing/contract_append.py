@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -55,7 +56,7 @@ class AppendRules(ContractBase):
         store = self.started(tmp_path)
         stored = []
         for second in (2_000_000_000, 1_000_000_000, 1_500_000_000):
-            with mock.patch.object(events_module, "time", wraps=events_module.time) as clock:
+            with mock.patch.object(events_module, "time", wraps=time) as clock:
                 clock.time_ns.side_effect = lambda second=second: second * 10**9
                 stored += self.put(store, "s", [note(second), note(second)])
         assert seqs(stored) == [1, 2, 3, 4, 5, 6]
@@ -102,7 +103,7 @@ class AppendRules(ContractBase):
         batch = [note(), note()]
         batch.insert(at, bad)
         with pytest.raises(error):
-            store.append("s", batch)
+            self.put(store, "s", batch)
         assert everything(store, "s") == before
         assert store.info("s").head == 2
         assert seqs(self.put(store, "s", [note()])) == [3]
@@ -230,5 +231,5 @@ class AppendRules(ContractBase):
         """A `follows` beyond the head, or that is no number of an event, is `InvalidData`."""
         store = self.started(tmp_path, events=3)
         with pytest.raises(InvalidData):
-            store.append("s", [note(follows=follows)])
+            self.put(store, "s", [note(follows=follows)])
         assert seqs(everything(store, "s")) == [1, 2, 3]

@@ -94,6 +94,36 @@ class ContractBase:
         result = store.append(session_id, events, log=log, expected=expected)
         return self.settle(store, session_id, log, result)
 
+    def session_calls(self, store: Store, id: str) -> dict[str, Call]:
+        """Every method that takes a session id, called with `id`."""
+        return {
+            "info": lambda: store.info(id),
+            "update": lambda: store.update(id, title="x"),
+            "delete": lambda: store.delete(id),
+            "logs": lambda: store.logs(id),
+            "lease": lambda: enter(store.lease(id)),
+            "fork": lambda: store.create(SessionInfo(id="fork"), base=(id, 0)),
+            **self.log_calls(store, id, MAIN_LOG),
+            "delete log": lambda: store.delete(id, log="side"),
+        }
+
+    def log_calls(self, store: Store, id: str, log: str) -> dict[str, Call]:
+        """Every method that takes the name of a log, called with `log`."""
+        return {
+            "append": lambda: self.put(store, id, [note()], log=log),
+            "append nothing": lambda: self.put(store, id, [], log=log),
+            "read": lambda: store.read(id, log=log),
+            "read back": lambda: store.read(id, log=log, reverse=True, limit=1),
+            "purge": lambda: store.purge(id, [1], log=log),
+            "tail": lambda: store.tail(id, 1, log=log),
+            "walk": lambda: store.walk(id, log=log),
+            "history": lambda: store.history(id, log=log),
+            "find": lambda: store.find(id, "e1", log=log),
+            "follow": lambda: store.follow(id, log=log),
+            "follow after": lambda: store.follow(id, log=log, after=0),
+            "delete log": lambda: store.delete(id, log=log),
+        }
+
 
 # --- events ------------------------------------------------------------------------------
 
@@ -124,38 +154,6 @@ def seqs(events: Sequence[Event]) -> list[int]:
 
 
 # --- every method ------------------------------------------------------------------------
-
-
-def session_calls(store: Store, id: str) -> dict[str, Call]:
-    """Every method that takes a session id, called with `id`."""
-    return {
-        "info": lambda: store.info(id),
-        "update": lambda: store.update(id, title="x"),
-        "delete": lambda: store.delete(id),
-        "logs": lambda: store.logs(id),
-        "lease": lambda: enter(store.lease(id)),
-        "fork": lambda: store.create(SessionInfo(id="fork"), base=(id, 0)),
-        **log_calls(store, id, MAIN_LOG),
-        "delete log": lambda: store.delete(id, log="side"),
-    }
-
-
-def log_calls(store: Store, id: str, log: str) -> dict[str, Call]:
-    """Every method that takes the name of a log, called with `log`."""
-    return {
-        "append": lambda: store.append(id, [note()], log=log),
-        "append nothing": lambda: store.append(id, [], log=log),
-        "read": lambda: store.read(id, log=log),
-        "read back": lambda: store.read(id, log=log, reverse=True, limit=1),
-        "purge": lambda: store.purge(id, [1], log=log),
-        "tail": lambda: store.tail(id, 1, log=log),
-        "walk": lambda: store.walk(id, log=log),
-        "history": lambda: store.history(id, log=log),
-        "find": lambda: store.find(id, "e1", log=log),
-        "follow": lambda: store.follow(id, log=log),
-        "follow after": lambda: store.follow(id, log=log, after=0),
-        "delete log": lambda: store.delete(id, log=log),
-    }
 
 
 def store_calls(store: Store, cwd: Path) -> dict[str, Call]:

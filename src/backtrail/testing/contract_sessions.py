@@ -272,8 +272,8 @@ class SessionRules(ContractBase):
         link.symlink_to(real)
         for id, cwd in (("a", f"{link}"), ("b", f"{real}/"), ("c", f"{real}/."), ("d", f"{other}")):
             store.create(SessionInfo(id=id, cwd=cwd))
-        for cwd in (real, link, f"{link}/", f"{real}/./", other / ".." / "real"):
-            assert sorted(ids(store.sessions(cwd=cwd))) == ["a", "b", "c"]
+        for spelt in (real, link, f"{link}/", f"{real}/./", other / ".." / "real"):
+            assert sorted(ids(store.sessions(cwd=spelt))) == ["a", "b", "c"]
         here = Path.cwd()
         try:
             os.chdir(real)
@@ -332,7 +332,7 @@ class SessionRules(ContractBase):
         self.put(other, "s", [note(id="x")])
         store.delete("s")
         with pytest.raises(NotFound):
-            other.append("s", [note()])
+            self.put(other, "s", [note()])
         store.create(SessionInfo(id="s"))
         assert seqs(self.put(other, "s", [note("new", id="x")])) == [1]
         assert [event.data["n"] for event in store.read("s")] == ["new"]

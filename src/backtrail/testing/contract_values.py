@@ -29,7 +29,8 @@ ODD = {
     "noncharacters": "\ufeff\ufffe\uffff",
     "quotes": "'\"\\/`%s{}--;",
     "right to left": "\u202eabc",
-    "above 63 bits": [2**63 - 1, 2**63, 2**64 - 1, -(2**63)],
+    "64 bits": [2**63 - 1, 2**63, 2**64 - 1, -(2**63)],
+    "above 64 bits": [2**64, 2**70 + 1, -(2**63) - 1, 10**400],
     "above 53 bits": [2**53 + 1, -(2**53) - 1],
     "floats": [0.1, 1e300, 5e-324, 1.7976931348623157e308, -0.0, 1e16, 123456789.123456789],
     "whole floats": [1.0, -3.0, 1e22],
@@ -57,8 +58,7 @@ REFUSED = {
     "datetime": datetime(2030, 1, 1),
     "object": object(),
     "nested bytes": [{"a": [b"x"]}],
-    "integer above 64 bits": 2**64,
-    "integer below 64 bits": -(2**63) - 1,
+    "integer of 5000 digits": 10**5000,
     "depth 10000": nested(10_000),
 }
 

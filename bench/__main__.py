@@ -1,0 +1,127 @@
+"""The command line: which parts, how large, where the results go."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from . import messages, report
+from .environments import CACHE, prepare
+from .parts import PARTS, Part, Sizes, make
+from .parts.base import QUICK
+from .running import Contender, Result, Runner
+
+
+def say(text: str) -> None:
+    """Progress, apart from the tables."""
+    print(f"[{time.monotonic() - STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+STARTED = time.monotonic()
+
+
+def main() -> int:
+    options = arguments()
+    names = options.parts or list(PARTS)
+    if options.write_docs and (options.quick or set(names) != set(PARTS)):
+        raise SystemExit("--write-docs needs a full run: all parts, not --quick")
+    sizes = QUICK if options.quick else Sizes()
+    parts = [make(name, sizes) for name in PARTS if name in names]
+    if options.read:
+        measured, known = restored(options.read, parts)
+    else:
+        measured, known = measure(parts, sizes, options.rounds)
+    if options.out:
+        options.out.write_text(saved(measured, known), encoding="utf-8")
+    text = report.markdown(measured, known)
+    print(text)
+    failed = [r for _, results in measured for r in results if r.failed]
+    for result in failed:
+        print(f"{result.contender.name} failed: {result.failed}", file=sys.stderr)
+    if failed:
+        return 1
+    if options.write_docs:
+        report.write_docs(text)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it works")
+    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all numbers as JSON")
+    parser.add_argument(
+        "--read", type=Path, metavar="FILE", help="report on such a file, run nothing"
+    )
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into the docs")
+    options = parser.parse_args()
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no part `{min(unknown)}`; there are {', '.join(PARTS)}")
+    return options
+
+
+def measure(parts: list[Part], sizes: Sizes, rounds: int) -> tuple[report.Measured, list[str]]:
+    contenders = [contender for part in parts for contender in part.contenders]
+    needed = {name for c in contenders for name in (c.peer, c.starts) if name}
+    CACHE.mkdir(exist_ok=True)
+    prepare(needed, say)
+    with tempfile.TemporaryDirectory(prefix="data-", dir=CACHE) as folder:
+        data = Path(folder).resolve()
+        if report.file_system(data) in ("tmpfs", "ramfs"):
+            raise SystemExit("the data would lie in memory: syncs would mean nothing")
+        say("writing the messages")
+        messages.write(data / "messages.jsonl", max(sizes.log, sizes.append))
+        for number in range(50):
+            (data / "projects" / f"project-{number:02d}").mkdir(parents=True)
+        runner = Runner(data, rounds, say)
+        # The first start of each driver also leaves compiled files behind.
+        drivers = sorted({c.driver for c in contenders if c.driver != "starting"})
+        answers = [runner.ask(Contender(d, "ours", d, {"task": "facts"})) for d in drivers]
+        versions = [", ".join(answer["version"] for answer in answers if answer)]
+        known = report.facts(data, rounds, versions)
+        measured = []
+        for part in parts:
+            measured.append((part, runner.run(part.name, part.contenders)))
+            if part.name != "load":  # the tail is read from the same logs
+                runner.forget()
+    say("done")
+    return measured, known
+
+
+def saved(measured: report.Measured, known: list[str]) -> str:
+    """All numbers as JSON, for `--read`."""
+    rows: list[dict[str, Any]] = []
+    for part, results in measured:
+        for result in results:
+            row = dataclasses.asdict(result)
+            row["contender"] = result.contender.name
+            rows.append({"part": part.name, **row})
+    return json.dumps({"facts": known, "results": rows}, indent=1) + "\n"
+
+
+def restored(path: Path, parts: list[Part]) -> tuple[report.Measured, list[str]]:
+    """What `saved` wrote, for the parts asked for."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    measured = []
+    for part in parts:
+        contenders = {contender.name: contender for contender in part.contenders}
+        results = [
+            Result(contenders[row["contender"]], row["rounds"], row["absent"], row["failed"])
+            for row in stored["results"]
+            if row["part"] == part.name and row["contender"] in contenders
+        ]
+        if results:
+            measured.append((part, results))
+    return measured, stored["facts"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The parts of the benchmark: contenders, columns and goals of each."""
+
+from __future__ import annotations
+
+from .base import Part, Sizes
+from .reading import fork_part, list_part, load_part, tail_part
+from .starting import start_part
+from .writing import append_part, loop_part, threads_part
+
+PARTS = ("append", "threads", "load", "tail", "list", "fork", "start", "loop")
+
+
+def make(name: str, sizes: Sizes) -> Part:
+    """The part of that name, in these sizes."""
+    makers = (
+        append_part,
+        threads_part,
+        load_part,
+        tail_part,
+        list_part,
+        fork_part,
+        start_part,
+        loop_part,
+    )
+    return dict(zip(PARTS, makers, strict=True))[name](sizes)
+
+
+__all__ = ["PARTS", "Part", "Sizes", "make"]

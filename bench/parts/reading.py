@@ -1,0 +1,203 @@
+"""Loading, the tail, listing and forking."""
+
+from __future__ import annotations
+
+from ..goals import Goal
+from ..running import POWER, Contender, Job, Kind
+from .base import Column, Part, Sizes
+from .writing import (
+    ADK,
+    ADVANCED,
+    JSONL,
+    LANGGRAPH,
+    SQLITE,
+    SQLITE_SESSION,
+    STORES,
+    STRANDS,
+)
+
+CLAUDE = "claude-agent-sdk"
+PEERS = (SQLITE_SESSION, ADVANCED, LANGGRAPH, CLAUDE, ADK, STRANDS)
+OPENAI = (SQLITE_SESSION, ADVANCED)
+
+_DRIVER = {
+    SQLITE_SESSION: "peer_openai",
+    ADVANCED: "peer_openai",
+    STRANDS: "peer_strands",
+    ADK: "peer_adk",
+    LANGGRAPH: "peer_langgraph",
+    CLAUDE: "peer_claude",
+}
+_SLOW = (ADK, STRANDS)
+
+
+def _on_log(
+    name: str, kind: Kind, driver: str, task: str, n: int, slow: bool = False, **more: object
+) -> Contender:
+    """A contender that reads a log of `n` messages, which its driver prepares once."""
+    shared = {key: more[key] for key in ("store", "advanced") if key in more}
+    dataset: Job = {"task": "prepare_log", "n": n, **shared}
+    job: Job = {"task": task, "n": n, **more}
+    return Contender(name, kind, driver, job, dataset=dataset, slow=slow)
+
+
+def _peer(prefix: str, name: str, task: str, n: int, **more: object) -> Contender:
+    if name == ADVANCED:
+        more["advanced"] = True
+    label = f"{prefix} {name}"
+    return _on_log(label, "peer", _DRIVER[name], task, n, slow=name in _SLOW, **more)
+
+
+# --- load --------------------------------------------------------------------------------
+
+
+def load_part(sizes: Sizes) -> Part:
+    n = sizes.log
+    own = []
+    for name, store in STORES:
+        own += [
+            _on_log(f"load {name}", "ours", "ours", "load", n, store=store),
+            _on_log(f"load {name}, Store.read", "ours", "ours", "load_store", n, store=store),
+        ]
+    limits = [
+        _on_log("load mmap + decode", "limit", "limits", "load_mmap", n),
+        _on_log("load line by line + decode", "limit", "limits", "load_lines", n),
+        _on_log("load SQLite rows + decode", "limit", "limits", "load_sqlite", n),
+    ]
+    peers = [_peer("load", name, "load", n) for name in PEERS]
+    best = tuple(f"load {name}" for name in PEERS)
+    openai = tuple(f"load {name}" for name in OPENAI)
+    least = tuple(limit.name for limit in limits)
+    goals = []
+    for name, _ in STORES:
+        ours = f"load {name}"
+        goals += [
+            Goal("load, time", ours, "ms", best, at_most=0.6),
+            Goal("load, time", ours, "ms", ("load mmap + decode",), at_most=1.5),
+            Goal("load, memory", ours, "mb", openai, at_most=0.7),
+            Goal("load, memory", ours, "mb", least, at_most=1.3),
+        ]
+    return Part(
+        name="load",
+        title=f"Load {n:,} messages in a fresh process",
+        contenders=(*own, *peers, *limits),
+        columns=(Column("ms", "ms"), Column("mb", "MB added")),
+        goals=tuple(goals),
+        note=(
+            "Opening counts, importing does not. Memory is the peak of the resident set less "
+            "what it was before. The page cache is warm. The limit of memory is the limit "
+            "that adds the least. The slowest peers run one round."
+        ),
+    )
+
+
+# --- tail --------------------------------------------------------------------------------
+
+
+def tail_part(sizes: Sizes) -> Part:
+    made = []
+    for n, tag in ((sizes.log, "tail"), (sizes.log_short, "short tail")):
+        times = {"times": sizes.many}
+        for name, store in STORES:
+            made.append(_on_log(f"{tag} {name}", "ours", "ours", "tail", n, store=store, **times))
+        made.append(_peer(tag, SQLITE_SESSION, "tail", n, **times))
+        if n == sizes.log:
+            rest = (ADVANCED, STRANDS, ADK, LANGGRAPH, CLAUDE)
+            made += [_peer(tag, name, "tail", n, times=sizes.few) for name in rest]
+        for name, task in (("raw file", "tail_file"), ("raw SQLite", "tail_sqlite")):
+            made.append(_on_log(f"{tag} {name}", "limit", "limits", task, n, **times))
+    peer = (f"tail {SQLITE_SESSION}",)
+    goals = []
+    for name, limit in ((JSONL, "tail raw file"), (SQLITE, "tail raw SQLite")):
+        ours = f"tail {name}"
+        goals += [
+            Goal("open + tail(20)", ours, "ms", peer, at_most=0.4),
+            Goal("open + tail(20)", ours, "ms", (limit,), at_most=4),
+            Goal("open + tail(20), long / short", ours, "ms", (f"short {ours}",), at_most=1.5),
+        ]
+    return Part(
+        name="tail",
+        title=f"Open + tail(20) of {sizes.log:,} messages, and of {sizes.log_short:,} (short)",
+        contenders=tuple(made),
+        columns=(Column("ms", "ms"), Column("first", "first in the process, ms")),
+        goals=tuple(goals),
+        note="Each call opens the store again. Flat means: a long log costs what a short one does.",
+    )
+
+
+# --- list --------------------------------------------------------------------------------
+
+
+def list_part(sizes: Sizes) -> Part:
+    n = sizes.sessions
+
+    def one(
+        name: str, kind: Kind, driver: str, task: str, times: int, store: str | None = None
+    ) -> Contender:
+        shared: Job = {"n": n} if store is None else {"n": n, "store": store}
+        dataset = {"task": "prepare_sessions", **shared}
+        return Contender(
+            name, kind, driver, {"task": task, "times": times, **shared}, dataset=dataset
+        )
+
+    made = []
+    for name, store in STORES:
+        made.append(one(f"list {name}", "ours", "ours", "list_sessions", sizes.few, store))
+        made.append(one(f"latest {name}", "ours", "ours", "latest", sizes.few, store))
+    made += [
+        one(f"list {ADK}", "peer", "peer_adk", "list_sessions", sizes.few),
+        one(f"list {CLAUDE}", "peer", "peer_claude", "list_all", 1),
+        one(f"latest {CLAUDE}", "peer", "peer_claude", "latest", sizes.few),
+        one("list indexed query", "limit", "limits", "list_sessions", sizes.few),
+        one("latest indexed query", "limit", "limits", "latest", sizes.many),
+    ]
+    ours, last = f"list {SQLITE}", f"latest {SQLITE}"
+    goals = (
+        Goal("list sessions", ours, "ms", (f"list {ADK}",), at_most=0.2),
+        Goal("list sessions", ours, "ms", ("list indexed query",), at_most=2),
+        Goal("latest of a directory", last, "ms", (f"latest {CLAUDE}",), at_most=1 / 30),
+        Goal("latest of a directory", last, "ms", ("latest indexed query",), at_most=4),
+    )
+    return Part(
+        name="list",
+        title=f"List {n:,} sessions of 50 directories, and the latest of one directory",
+        contenders=tuple(made),
+        columns=(Column("ms", "ms"), Column("first", "first in the process, ms")),
+        goals=goals,
+        note="Opening counts in every call. claude-agent-sdk is not asked about git worktrees.",
+    )
+
+
+# --- fork --------------------------------------------------------------------------------
+
+
+def fork_part(sizes: Sizes) -> Part:
+    made = []
+    for n, tag in ((sizes.fork, "fork"), (sizes.fork_short, "short fork")):
+        spot: Job = {"at": n // 2, "times": sizes.few}
+        for name, store in STORES:
+            label = f"{tag} {name}"
+            more = {"store": store, "durability": "synced", **spot}
+            made.append(_on_log(label, "ours", "ours", "fork", n, **more))
+        made.append(_on_log(f"{tag} one row", "limit", "limits", "fork_row", n, **spot))
+        copy = f"{tag} file copy"
+        made.append(_on_log(copy, "limit", "limits", "fork_copy", n, **spot))
+        if n == sizes.fork:
+            made += [_peer(tag, name, "fork", n, **spot) for name in (ADVANCED, CLAUDE)]
+    peer = (f"fork {ADVANCED}",)
+    goals = (
+        Goal("fork in the middle", f"fork {SQLITE}", "ms", peer, at_most=1 / 50),
+        Goal("fork, long / short", f"fork {SQLITE}", "ms", (f"short fork {SQLITE}",), at_most=1.5),
+        Goal("fork in the middle", f"fork {JSONL}", "ms", peer, at_most=1 / 5),
+        Goal("fork in the middle", f"fork {JSONL}", "ms", ("fork file copy",), at_most=2),
+    )
+    return Part(
+        name="fork",
+        title=(
+            f"Fork in the middle of {sizes.fork:,} messages, and of {sizes.fork_short:,} (short)"
+        ),
+        contenders=tuple(made),
+        columns=(Column("ms", "ms"), Column("first", "first in the process, ms")),
+        goals=goals,
+        note=f"Ours, one row and file copy survive {POWER}; claude-agent-sdk's fork does not.",
+    )

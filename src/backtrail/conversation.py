@@ -1,0 +1,449 @@
+"""The plain half of a session: appending to its log and showing what is there.
+
+A session keeps no copy of the conversation: every read asks the store, so a rewind or an
+append made by another process shows at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Literal, Self, TypedDict
+
+from . import telemetry
+from .errors import Closed, InvalidData, NotFound, StoreFailed
+from .events import (
+    KINDS,
+    MAIN_LOG,
+    Checkpoint,
+    Event,
+    Format,
+    Json,
+    NewEvent,
+    Problem,
+    SessionInfo,
+    as_message,
+    format_of,
+    kind_of,
+    new_id,
+)
+from .formats.messages import convert
+from .history import Branch, ToolCall, branches, pending
+from .history import repair as repaired
+from .stores.base import Store, checkpoint_of
+from .stores.buffered import Buffered
+from .subscribing import Delta, Subscription
+from .views import State, beyond, conversation, last_of, user_message
+
+OnError = Literal["raise", "record"] | Callable[[Exception], None]
+"""What a failing store does to an append: raise, be noted in `problems`, or be told."""
+
+
+class SessionOptions(TypedDict, total=False):
+    """Keywords shared by `create`, `open`, `resume`, `latest` and `fork`.
+
+    `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn.
+    `system_prompt`: pinned, never dropped by a rewind. `messages`: a history to begin with.
+    `key`: a foreign name. `files`: watch over `cwd`. `lease`: hold the right to drive for
+    each "turn", the whole "session", or never; `wait`: seconds to wait for it.
+    `persist=False`: leave nothing behind.
+    """
+
+    cwd: str | os.PathLike[str] | None
+    agent: Callable[..., object] | None
+    system_prompt: str | None
+    messages: Sequence[object]
+    title: str | None
+    key: str | None
+    model: str | None
+    agent_name: str | None
+    metadata: Mapping[str, Json] | None
+    tags: Sequence[str]
+    files: bool
+    lease: Literal["turn", "session"] | None
+    wait: float
+    on_error: OnError
+    persist: bool
+
+
+class Conversation:
+    """A session's log and its views. `Session` adds beginning, going back and forking."""
+
+    def __init__(
+        self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
+    ) -> None:
+        self.store = store
+        self.id = session_id
+        self.agent = options.get("agent")
+        self.problems: list[Problem] = []
+        self._owns = owns
+        self._at = at
+        self._resumed = False
+        self._prompt: NewEvent | None = None
+        self._unsaved: list[NewEvent] = []
+        self._lease_mode = options.get("lease", "turn")
+        self._wait = options.get("wait", 0.0)
+        self._on_error: OnError = options.get("on_error", "raise")
+        self._mutex = threading.RLock()
+        self._turns = threading.RLock()
+        self._subscriptions: list[Subscription] = []
+        self._side: Buffered | None = None
+        self._held = ExitStack()
+        self._closed = False
+        if self._lease_mode not in ("turn", "session", None):
+            raise InvalidData(f"lease is 'turn', 'session' or None, not {self._lease_mode!r}")
+
+    # --- writing -------------------------------------------------------------------------
+
+    def append(
+        self,
+        message: object,
+        *,
+        id: str | None = None,
+        kind: str | None = None,
+        format: Format | None = None,
+        usage: Mapping[str, Json] | None = None,
+        cost_usd: float | None = None,
+        ts: str | None = None,
+    ) -> Event:
+        """Append one message: a mapping, a `Message`, or anything with `model_dump()`.
+
+        A known `id` is not appended again; the event that has it is returned.
+        """
+        event = message_event(message, id, kind, format, usage, cost_usd, ts)
+        return self._append([event])[0]
+
+    def extend(self, messages: Sequence[object]) -> list[Event]:
+        """Append several messages as one batch, all or nothing.
+
+        A list that begins with the whole present conversation, as frameworks return it,
+        adds only what is new.
+        """
+        given = [as_message(message) for message in messages]
+        if not given:
+            return []
+        new = beyond(self.messages(repair=False), given)
+        return self._append([message_event(message) for message in new])
+
+    def record(
+        self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
+    ) -> Event:
+        """Append an event of your own kind."""
+        if kind in KINDS:
+            raise InvalidData(f"`{kind}` is a kind the library writes: choose another name")
+        return self._append([NewEvent(kind, data or {}, id=id)])[0]
+
+    def _append(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
+        """Append to the main log, with what a resumed session owes before its first event."""
+        if not events:
+            return []
+        with self._mutex:
+            if self._closed:
+                raise Closed(f"session `{self.id}` is closed")
+            owed = [] if self._all_known(events) else self._owed()
+            batch = [*owed, *self._unsaved, *events]
+            try:
+                stored = self.store.append(self.id, batch, expected=expected)
+            except StoreFailed as error:
+                return self._not_saved(events, error)
+            self._unsaved = []
+            if owed:
+                self._resumed, self._at, self._prompt = False, None, None
+            self._publish(stored)
+            return stored[len(batch) - len(events) :]
+
+    def _owed(self) -> list[NewEvent]:
+        owed: list[NewEvent] = []
+        if self._resumed:
+            owed.append(NewEvent("session_resume", {"pid": os.getpid()}, follows=self._at))
+        if self._prompt is not None:
+            owed.append(self._prompt)
+        return owed
+
+    def _all_known(self, events: list[NewEvent]) -> bool:
+        """Whether this only repeats events that are there, and so resumes nothing."""
+        if not (self._resumed or self._prompt) or any(event.id is None for event in events):
+            return False
+        try:
+            for event in events:
+                self.store.find(self.id, event.id or "")
+        except NotFound:
+            return False
+        return True
+
+    def _not_saved(self, events: list[NewEvent], error: StoreFailed) -> list[Event]:
+        """A failing store, as the caller chose: raise, or go on and try again later."""
+        if self._on_error == "raise":
+            raise error
+        self.problems.append(Problem(self.id, MAIN_LOG, "not saved", str(error)))
+        telemetry.emit("session.problem", {"count": len(events)}, {"session_id": self.id})
+        if callable(self._on_error):
+            self._on_error(error)
+        kept = [replace(event, id=event.id or new_id()) for event in events]
+        self._unsaved.extend(kept)
+        return [Event(0, event.id or "", "", event.kind, dict(event.data)) for event in kept]
+
+    @contextmanager
+    def turn(
+        self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
+    ) -> Iterator[Turn]:
+        """One turn around any code: appends the user's message, holds the lease."""
+        with self._driving():
+            yield Turn(self, self.append(user_message(content), id=id))
+
+    @contextmanager
+    def _driving(self) -> Iterator[None]:
+        """Turns and rewinds: one at a time in this process, one driver in all."""
+        with self._turns, ExitStack() as stack:
+            if self._lease_mode == "turn":
+                stack.enter_context(self.store.lease(self.id, wait=self._wait))
+            yield
+
+    def log(self, name: str) -> SideLog:
+        """A side log, such as "transcript"; its appends are buffered."""
+        with self._mutex:
+            if self._side is None:
+                own = isinstance(self.store, Buffered)
+                self._side = self.store if own else Buffered(self.store, owns=False)  # type: ignore[assignment]
+            assert self._side is not None
+            return SideLog(self._side, self.id, name)
+
+    def subagent(self, id: str) -> SideLog:
+        """The log of a subagent."""
+        return self.log(f"subagents/{id}")
+
+    def update(self, **changes: Json) -> SessionInfo:
+        """Change title, key, model, agent_name, cwd, tags or metadata."""
+        return self.store.update(self.id, **changes)
+
+    def end(self, reason: str = "end_turn") -> Event:
+        """Note that the session is over, and why. It can be resumed all the same."""
+        return self._append([NewEvent("session_end", {"reason": reason})])[0]
+
+    # --- reading -------------------------------------------------------------------------
+
+    def info(self) -> SessionInfo:
+        """The session's record."""
+        return self.store.info(self.id)
+
+    def messages(
+        self, format: Format | None = None, *, repair: bool = True
+    ) -> list[dict[str, Json]]:
+        """The conversation as it stands, as stored or in a provider's format.
+
+        A tool call that never got a result is answered "interrupted", unless `repair` is
+        off: providers refuse an open one.
+        """
+        entries = conversation(self._walk())
+        if format is not None:
+            shown = convert(entries, format)
+        else:
+            shown = [message for message, _ in entries]
+        return repaired(shown) if repair else shown
+
+    def _walk(self) -> Iterator[Event]:
+        """The history, newest first, with what is not stored yet in front."""
+        self._check_open()
+        for event in (*reversed(self._unsaved), *([self._prompt] if self._prompt else ())):
+            yield Event(0, event.id or "", event.ts or "", event.kind, dict(event.data))
+        if self._at != 0:
+            yield from self.store.walk(self.id, until=self._at)
+
+    def history(self) -> list[Event]:
+        """The live path through the main log, oldest first."""
+        self._check_open()
+        return [] if self._at == 0 else self.store.history(self.id, until=self._at)
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        """Everything in the main log, the abandoned too."""
+        self._check_open()
+        return self.store.read(
+            self.id, after=after, until=until, limit=limit, reverse=reverse, kinds=kinds
+        )
+
+    def pending(self) -> list[ToolCall]:
+        """Tool calls that have no result yet."""
+        return pending(self.messages(repair=False))
+
+    def state(self) -> State:
+        """Messages, usage, turns and open calls, for a loop of your own."""
+        info = self.info()
+        open_calls = self.pending()
+        return State(self.id, self.messages(), info.usage, info.turn_count, open_calls)
+
+    def as_map(self) -> dict[str, Json]:
+        """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
+        messages = self.messages()
+        return {
+            "session_id": self.id,
+            "messages": messages,
+            "last_user": last_of(messages, "user"),
+            "last_assistant": last_of(messages, "assistant"),
+        }
+
+    def branches(self) -> list[Branch]:
+        """Ways the conversation went and was taken back from."""
+        return branches(self.events())
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The session's checkpoints, oldest first.
+
+        A fork lists its own, and its parent's if it was made with `copy_checkpoints`.
+        """
+        info = self.info()
+        own = 0 if info.metadata.get("copy_checkpoints") else info.fork_seq or 0
+        found = self.events(after=own, kinds=("checkpoint",))
+        return [checkpoint_of(event, self.id) for event in found]
+
+    def follow(self, after: int | None = None) -> Iterator[Event]:
+        """Events as they come, from any process, until the session is closed."""
+        return self.store.follow(self.id, after=after, stop=lambda: self._closed)
+
+    # --- listening -----------------------------------------------------------------------
+
+    def subscribe(self, size: int = 256) -> Subscription:
+        """Every event and delta of this session object from now on.
+
+        Close it, or use it in a `with` block. A slow listener loses deltas, never events.
+        """
+        self._check_open()
+
+        def ended(subscription: Subscription) -> None:
+            with self._mutex:
+                others = [s for s in self._subscriptions if s is not subscription]
+                self._subscriptions = others
+
+        subscription = Subscription(
+            lambda seq: self.events(after=seq), ended, self.info().head, size
+        )
+        with self._mutex:
+            self._subscriptions = [*self._subscriptions, subscription]
+        return subscription
+
+    def emit(self, delta: Delta) -> None:
+        """Hand a delta to the subscribers; it is not stored."""
+        for subscription in self._subscriptions:
+            subscription.put(delta)
+
+    def _publish(self, events: list[Event]) -> None:
+        for subscription in self._subscriptions:
+            for event in events:
+                subscription.put(event)
+
+    # --- ending --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the session. Writes nothing but what is still buffered."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+        for subscription in self._subscriptions:
+            subscription.close()
+        try:
+            if self._side is not None and self._side is not self.store:
+                self._side.close()
+        finally:
+            self._held.close()
+            if self._owns:
+                self.store.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"session `{self.id}` is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} on {self.store.url or type(self.store).__name__}>"
+
+
+class Turn:
+    """A turn under way: what was said, and what is appended to it."""
+
+    def __init__(self, session: Conversation, event: Event) -> None:
+        self.session = session
+        self.event = event
+
+    def append(self, message: object, **details: Json) -> Event:
+        """Append one message of the turn; see `Session.append`."""
+        return self.session.append(message, **details)
+
+    def extend(self, messages: Sequence[object]) -> list[Event]:
+        """Append messages, or what is new in a whole conversation."""
+        return self.session.extend(messages)
+
+    def messages(self) -> list[dict[str, Json]]:
+        """The whole conversation, this turn included."""
+        return self.session.messages()
+
+
+class SideLog:
+    """A log beside the main one: raw streams, subagents. Appends are buffered."""
+
+    def __init__(self, store: Store, session_id: str, name: str) -> None:
+        self._store = store
+        self._id = session_id
+        self.name = name
+
+    def append(
+        self, data: Mapping[str, Json], *, kind: str = "entry", id: str | None = None
+    ) -> Event:
+        """Append an entry; its `seq` is 0 until it is written."""
+        return self._store.append(self._id, [NewEvent(kind, data, id=id)], log=self.name)[0]
+
+    def read(self, *, after: int = 0, limit: int | None = None) -> Iterator[Event]:
+        """The entries in order."""
+        return self._store.read(self._id, log=self.name, after=after, limit=limit)
+
+    def tail(self, n: int) -> list[Event]:
+        """The last `n` entries, oldest first."""
+        return self._store.tail(self._id, n, log=self.name)
+
+    def flush(self) -> None:
+        """Return when everything appended is on the disk."""
+        self._store.flush()
+
+
+def message_event(
+    message: object,
+    id: str | None = None,
+    kind: str | None = None,
+    format: Format | None = None,
+    usage: Mapping[str, Json] | None = None,
+    cost_usd: float | None = None,
+    ts: str | None = None,
+) -> NewEvent:
+    given = as_message(message)
+    data: dict[str, Json] = {"message": given, "format": format or format_of(given)}
+    if usage is not None:
+        data["usage"] = dict(usage)
+    if cost_usd is not None:
+        data["cost_usd"] = cost_usd
+    return NewEvent(kind or kind_of(given), data, id=id, ts=ts)
+
+
+def prompt_event(prompt: str) -> NewEvent:
+    message = {"role": "system", "content": prompt}
+    return NewEvent("system_message", {"message": message, "format": "openai", "pinned": True})

@@ -1,0 +1,124 @@
+"""Points in a session: what a caller may name one by, and what going there means.
+
+Planning reads and changes nothing; `Session` acts on the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .errors import NotFound
+from .events import MESSAGE_KINDS, Checkpoint, Event, Json, NewEvent
+from .history import BOOKKEEPING, OPERATION_KINDS, WORK_KINDS, Operations, operations
+from .stores.base import Store, checkpoint_of
+from .views import is_pinned
+
+Target = Checkpoint | Event | int | str
+"""A checkpoint, an event, a `seq`, an event's id, or a checkpoint's id or label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A conversation's way to `anchor`: what leaves the history, what is left of it.
+
+    `prompt` is the pinned system prompt, where the way would lose it.
+    """
+
+    anchor: int
+    events_dropped: int
+    message_count: int
+    changes: bool
+    prompt: Event | None
+
+    def reprompt(self) -> NewEvent | None:
+        """The event that pins the lost system prompt again."""
+        return NewEvent("system_message", self.prompt.data) if self.prompt else None
+
+
+def find_event(store: Store, session_id: str, target: Target) -> Event:
+    """The event a target names; `NotFound` if this session has no such."""
+    if isinstance(target, bool) or not isinstance(target, (Checkpoint, Event, int, str)):
+        raise NotFound(f"{target!r} names no point: use a checkpoint, event, seq, id or label")
+    if isinstance(target, int):
+        return _at(store, session_id, target)
+    if isinstance(target, Event):
+        event = _at(store, session_id, target.seq)
+        if event.id != target.id:
+            raise NotFound(f"event `{target.id}` is not of session `{session_id}`")
+        return event
+    if isinstance(target, Checkpoint):
+        return store.find(session_id, target.id)
+    try:
+        return store.find(session_id, target)
+    except NotFound:
+        for event in store.read(session_id, reverse=True, kinds=("checkpoint",)):
+            if event.data.get("label") == target:
+                return event
+    raise NotFound(f"session `{session_id}` has no event or checkpoint `{target}`")
+
+
+def _at(store: Store, session_id: str, seq: int) -> Event:
+    for event in store.read(session_id, after=seq - 1, until=seq) if seq > 0 else ():
+        return event
+    raise NotFound(f"session `{session_id}` has no event {seq}")
+
+
+def anchor_of(store: Store, session_id: str, target: Target, *, before: bool = False) -> int:
+    """The `seq` a target stands for: a checkpoint's event, not its own note in the log.
+
+    With `before`, the one that event continued from. The number 0 is the beginning.
+    """
+    if target == 0 and type(target) is int and not before:
+        return 0
+    event = find_event(store, session_id, target)
+    if event.kind == "checkpoint":
+        seq = checkpoint_of(event, session_id).seq
+        if not before:
+            return seq
+        event = _at(store, session_id, seq)
+    return event.previous if before else event.seq
+
+
+def plan_move(store: Store, session_id: str, view: int | None, anchor: int) -> Move:
+    """What going from the history at `view` (None: the head) to `anchor` means."""
+    live: dict[int, str] = {}
+    prompt: Event | None = None
+    for event in store.walk(session_id, until=view):
+        live[event.seq] = event.kind
+        if prompt is None and is_pinned(event):
+            prompt = event
+    messages = 0
+    path: set[int] = set()
+    if anchor in live or anchor == 0:
+        path = {seq for seq in live if seq <= anchor}
+        messages = sum(live[seq] in MESSAGE_KINDS for seq in path)
+    else:
+        for event in store.walk(session_id, until=anchor):
+            path.add(event.seq)
+            messages += event.kind in MESSAGE_KINDS
+    dropped = [seq for seq, kind in live.items() if seq not in path]
+    counted = sum(live[seq] not in BOOKKEEPING for seq in dropped)
+    lost = prompt if prompt is not None and prompt.seq not in path else None
+    if lost is not None:
+        counted -= 1
+        messages += 1
+    changes = counted > 0 or not path <= live.keys()
+    return Move(anchor, counted, messages, changes, lost)
+
+
+def read_operations(store: Store, session_id: str) -> Operations:
+    """What can be undone and redone now."""
+    kinds = {*OPERATION_KINDS, *WORK_KINDS}
+    return operations(store.read(session_id, kinds=kinds))
+
+
+def same_checkpoint(
+    store: Store, session_id: str, anchor: int, label: str | None, metadata: Mapping[str, Json]
+) -> Checkpoint | None:
+    """The checkpoint of this event, label and metadata that exists already."""
+    for event in store.read(session_id, after=anchor, kinds=("checkpoint",)):
+        known = checkpoint_of(event, session_id)
+        if (known.seq, known.label, known.metadata) == (anchor, label, dict(metadata)):
+            return known
+    return None

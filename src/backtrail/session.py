@@ -1,0 +1,471 @@
+"""Session: one conversation on a store. It begins, appends, shows, goes back and forks.
+
+`conversation.py` is the plain half: appending and showing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Literal, Self, Unpack
+
+from . import telemetry
+from .conversation import Conversation, SessionOptions, message_event, prompt_event
+from .errors import AlreadyExists, Conflict, InvalidData, NotFound, Unsupported
+from .events import (
+    Checkpoint,
+    Json,
+    NewEvent,
+    SessionInfo,
+    as_message,
+    check_session_id,
+    new_id,
+)
+from .points import (
+    Move,
+    Target,
+    anchor_of,
+    find_event,
+    plan_move,
+    read_operations,
+    same_checkpoint,
+)
+from .stores.base import Store, checkpoint_of
+from .stores.opening import open_store
+from .views import Rewind, beyond, last_of
+
+Scope = Literal["both", "conversation", "files"]
+"""What a rewind moves."""
+
+_TRIES = 5
+
+
+class Session(Conversation):
+    """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
+
+    May be used from several threads; turns are served one after another.
+    """
+
+    # --- beginning -----------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        store: Store | str | None = None,
+        session_id: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """A new session; an id that exists is `AlreadyExists`."""
+        place, owns = _store(store, options)
+        try:
+            return cls._made(place, session_id or new_id(), options, owns, base=None)
+        except BaseException:
+            if owns:
+                place.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        store: Store | str | None = None,
+        session_id: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """The session with this id or `key`, resumed if it exists, else created."""
+        place, owns = _store(store, options)
+        try:
+            while True:
+                known = _known(place, session_id, options.get("key"))
+                if known is not None:
+                    return cls._reopened(place, known, options, owns, at=None)
+                try:
+                    return cls._made(place, session_id or new_id(), options, owns, base=None)
+                except AlreadyExists:
+                    # Somebody made it in between. A key held by another id is an error.
+                    if _known(place, session_id, options.get("key")) is None:
+                        raise
+        except BaseException:
+            if owns:
+                place.close()
+            raise
+
+    @classmethod
+    def resume(
+        cls,
+        store: Store | str | None,
+        session_id: str,
+        at: Target | None = None,
+        replay_last_user_turn: bool = False,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """A session that exists, to go on with.
+
+        `at` shows the history up to that event, and the first append continues from there.
+        `replay_last_user_turn` does so from the last user message, so that it can be
+        answered again; where there is none, the history is empty.
+        """
+        place, owns = _store(store, options)
+        try:
+            place.info(session_id)
+            seq = None if at is None else anchor_of(place, session_id, at)
+            if replay_last_user_turn:
+                said = (e for e in place.walk(session_id, until=seq) if e.kind == "user_message")
+                last = next(said, None)
+                seq = last.seq if last else 0
+            return cls._reopened(place, session_id, options, owns, at=seq)
+        except BaseException:
+            if owns:
+                place.close()
+            raise
+
+    @classmethod
+    def latest(
+        cls,
+        store: Store | str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """The newest session of `cwd`, by default the current directory.
+
+        Forks count, subagents do not. `NotFound` if there is none.
+        """
+        place, owns = _store(store, options)
+        try:
+            newest = place.latest(options.get("cwd") or ".")
+            return cls._reopened(place, newest.id, options, owns, at=None)
+        except BaseException:
+            if owns:
+                place.close()
+            raise
+
+    @classmethod
+    def _made(
+        cls,
+        store: Store,
+        session_id: str,
+        options: SessionOptions,
+        owns: bool,
+        base: tuple[SessionInfo, int] | None,
+    ) -> Self:
+        cwd = options.get("cwd")
+        info = SessionInfo(
+            id=check_session_id(session_id),
+            key=options.get("key"),
+            title=options.get("title"),
+            cwd=None if cwd is None else os.fspath(cwd),
+            model=options.get("model"),
+            agent_name=options.get("agent_name"),
+            tags=list(options.get("tags", ())),
+            metadata=dict(options.get("metadata") or {}),
+        )
+        seeds = [message_event(message) for message in options.get("messages", ())]
+        if base is not None:
+            parent, seq = base
+            info = replace(info, parent_id=parent.id, relation="fork", fork_seq=seq)
+        session = cls(store, session_id, options, owns=owns, at=None)
+        store.create(info, base=(base[0].id, base[1]) if base else None)
+        session._hold()
+        stored = store.info(session_id)
+        begin = [NewEvent("session_start", {"info": stored.to_dict()})]
+        prompt = options.get("system_prompt")
+        if prompt is not None:
+            begin.append(prompt_event(prompt))
+        session._append([*begin, *seeds])
+        return session
+
+    @classmethod
+    def _reopened(
+        cls,
+        store: Store,
+        session_id: str,
+        options: SessionOptions,
+        owns: bool,
+        at: int | None,
+    ) -> Self:
+        with telemetry.span(
+            "session.resume", session_id=session_id, store=type(store).__name__
+        ) as span:
+            session = cls(store, session_id, options, owns=owns, at=at)
+            session._resumed = True
+            session._hold()
+            try:
+                session._adopt(options)
+                if telemetry.listeners:
+                    span.measurements["message_count"] = len(session.messages())
+                    span.metadata["source"] = "event_log"
+            except BaseException:
+                session._held.close()
+                raise
+            return session
+
+    def _adopt(self, options: SessionOptions) -> None:
+        """Take over what a resuming caller says about the session."""
+        info = self.info()
+        changes: dict[str, Json] = {}
+        cwd = options.get("cwd")
+        if cwd is not None and os.path.realpath(os.fspath(cwd)) != info.cwd:
+            changes["cwd"] = os.fspath(cwd)
+        for name in ("title", "key", "model", "agent_name"):
+            value = options.get(name)
+            if value is not None and value != getattr(info, name):
+                changes[name] = value
+        if options.get("metadata"):
+            changes["metadata"] = dict(options["metadata"] or {})
+        if options.get("tags"):
+            changes["tags"] = list(options["tags"])
+        if changes:
+            self.store.update(self.id, **changes)
+        if self._at is not None:
+            self._prompt = plan_move(self.store, self.id, None, self._at).reprompt()
+        prompt = options.get("system_prompt")
+        if prompt is not None:
+            wanted = prompt_event(prompt)
+            if last_of(self.messages(repair=False)[:1], "system") != wanted.data["message"]:
+                self._prompt = wanted
+        given = [as_message(message) for message in options.get("messages", ())]
+        if given:
+            known = self.messages(repair=False)
+            new = beyond(known, given)
+            if known and new is given:
+                raise Conflict(
+                    f"session `{self.id}` has another history than `messages`: leave it out to "
+                    "resume, or fork"
+                )
+            self.extend(new)
+
+    def _hold(self) -> None:
+        if self._lease_mode == "session":
+            self._held.enter_context(self.store.lease(self.id, wait=self._wait))
+
+    # --- going back ----------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        label: str | None = None,
+        *,
+        at: Target | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Checkpoint:
+        """Mark a point to go back to: now, or the event `at`.
+
+        The same point, label and metadata give the same checkpoint.
+        """
+        with telemetry.span(
+            "session.checkpoint", session_id=self.id, store=type(self.store).__name__
+        ) as span:
+            anchor = self._point() if at is None else anchor_of(self.store, self.id, at)
+            known = same_checkpoint(self.store, self.id, anchor, label, metadata or {})
+            if known is None:
+                data: dict[str, Json] = {"at": anchor, "label": label}
+                data["metadata"] = dict(metadata or {})
+                event = self._append([NewEvent("checkpoint", data)])[0]
+                point = checkpoint_of(event, self.id)
+            else:
+                point = known
+            if telemetry.listeners:
+                span.measurements["message_count"] = len(self.messages(repair=False))
+                span.metadata.update(
+                    message_id=find_event(self.store, self.id, anchor).id if anchor else None,
+                    checkpoint_id=point.id,
+                    idempotent=known is not None,
+                )
+            return point
+
+    def _point(self) -> int:
+        """The last event of the history that says or does something."""
+        notes = ("checkpoint", "session_resume")
+        if self._at == 0:
+            return 0
+        said = (e for e in self.store.walk(self.id, until=self._at) if e.kind not in notes)
+        event = next(said, None)
+        return event.seq if event else 0
+
+    def rewind(
+        self,
+        to: Target | None = None,
+        *,
+        before: Target | None = None,
+        scope: Scope = "both",
+        mode: Literal["mine", "exact"] = "mine",
+        paths: Collection[str] | None = None,
+        on_conflict: Literal["keep", "merge", "aside", "overwrite"] = "keep",
+        dry_run: bool = False,
+    ) -> Rewind:
+        """Continue from an earlier point: `to` keeps that event, `before` drops it too.
+
+        Nothing is erased: what is left behind stays as a branch, and `undo` takes the
+        rewind back. With `dry_run`, only say what it would do.
+        """
+        _check_file_options(scope, mode, paths, on_conflict)
+        if (to is None) == (before is None):
+            raise InvalidData("rewind takes either `to` or `before`")
+        target = before if to is None else to
+        assert target is not None
+        kind = "snapshot" if isinstance(target, Checkpoint) else "message"
+        with telemetry.span(
+            "session.rewind", session_id=self.id, target=kind, store=type(self.store).__name__
+        ) as s:
+            anchor = anchor_of(self.store, self.id, target, before=before is not None)
+            data = {"scope": "conversation", "to": anchor}
+            rewind = self._go("rewound", lambda: (anchor, data), dry_run=dry_run, anyway=False)
+            self._measure(s, rewind)
+            return rewind
+
+    def undo(self, *, dry_run: bool = False) -> Rewind:
+        """Take back the last turn or rewind that is not undone yet."""
+        with telemetry.span(
+            "session.undo", session_id=self.id, redo=False, store=type(self.store).__name__
+        ) as span:
+            rewind = self._go("undone", self._undo_target, dry_run=dry_run, anyway=True)
+            self._measure(span, rewind)
+            return rewind
+
+    def redo(self, *, dry_run: bool = False) -> Rewind:
+        """Take back the last undo, if nothing was said or done since."""
+        with telemetry.span(
+            "session.undo", session_id=self.id, redo=True, store=type(self.store).__name__
+        ) as span:
+            rewind = self._go("redone", self._redo_target, dry_run=dry_run, anyway=True)
+            self._measure(span, rewind)
+            return rewind
+
+    def _undo_target(self) -> tuple[int, dict[str, Json]]:
+        done = read_operations(self.store, self.id).done
+        if not done:
+            raise NotFound(f"session `{self.id}` has nothing to undo")
+        return done[-1].before, {"of": done[-1].seq, "kind": done[-1].kind}
+
+    def _redo_target(self) -> tuple[int, dict[str, Json]]:
+        undone = read_operations(self.store, self.id).undone
+        if not undone:
+            raise NotFound(f"session `{self.id}` has nothing to redo")
+        return undone[-1].before, {"of": undone[-1].seq, "kind": undone[-1].kind}
+
+    def _go(
+        self,
+        kind: str,
+        find: Callable[[], tuple[int, dict[str, Json]]],
+        *,
+        dry_run: bool,
+        anyway: bool,
+    ) -> Rewind:
+        """Move the conversation; planned again if somebody appended in between."""
+        if dry_run:
+            return _result(plan_move(self.store, self.id, self._at, find()[0]), applied=False)
+        with self._driving():
+            for attempt in range(_TRIES):
+                newest = next(self.events(reverse=True, limit=1), None)
+                head = newest.seq if newest else 0
+                anchor, data = find()
+                move = plan_move(self.store, self.id, self._at, anchor)
+                if not (move.changes or anyway):
+                    return _result(move, applied=True)
+                numbers = {
+                    "events_dropped": move.events_dropped,
+                    "message_count": move.message_count,
+                }
+                batch = [NewEvent(kind, {**data, **numbers}, follows=anchor)]
+                prompt = move.reprompt()
+                try:
+                    self._append([*batch, prompt] if prompt else batch, expected=head)
+                    return _result(move, applied=True)
+                except Conflict:
+                    if attempt == _TRIES - 1:
+                        raise
+        raise AssertionError("unreachable")
+
+    def _measure(self, span: telemetry.Span, rewind: Rewind) -> None:
+        span.measurements["events_dropped"] = rewind.events_dropped
+        span.measurements["message_count"] = rewind.message_count
+        if telemetry.listeners:
+            id = find_event(self.store, self.id, rewind.anchor).id if rewind.anchor else None
+            span.metadata["anchor_message_id"] = id
+            span.metadata["applied"] = rewind.applied
+
+    def fork(
+        self,
+        at: Target | None = None,
+        *,
+        session_id: str | None = None,
+        into: str | os.PathLike[str] | None = None,
+        copy_checkpoints: bool = False,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """A new session that begins with this one's history, up to `at` or to now."""
+        if into is not None:
+            raise Unsupported("`into` needs file capture, which this version does not have")
+        with telemetry.span(
+            "session.fork", parent_id=self.id, store=type(self.store).__name__
+        ) as span:
+            parent = self.info()
+            seq = self._view_head(parent) if at is None else anchor_of(self.store, self.id, at)
+            metadata = {**parent.metadata, **(options.get("metadata") or {})}
+            metadata.pop("copy_checkpoints", None)
+            if copy_checkpoints:
+                metadata["copy_checkpoints"] = True
+            inherited: SessionOptions = {
+                "title": f"{parent.title or parent.id} (fork)",
+                "cwd": parent.cwd,
+                "model": parent.model,
+                "agent_name": parent.agent_name,
+                "lease": self._lease_mode,
+                "wait": self._wait,
+                "on_error": self._on_error,
+                "agent": self.agent,
+                **options,
+                "metadata": metadata,
+            }
+            id = session_id or new_id()
+            prompt = plan_move(self.store, self.id, self._at, seq).reprompt()
+            fork = self._made(self.store, id, inherited, False, base=(parent, seq))
+            if prompt is not None and options.get("system_prompt") is None:
+                fork._append([prompt])
+            if telemetry.listeners:
+                span.measurements["message_count"] = len(fork.messages(repair=False))
+                anchor = find_event(self.store, self.id, seq).id if seq else None
+                span.metadata.update(session_id=fork.id, anchor_message_id=anchor)
+            return fork
+
+    @property
+    def _kind(self) -> str:
+        return type(self.store).__name__
+
+    def _view_head(self, info: SessionInfo) -> int:
+        return info.head if self._at is None else self._at
+
+
+def _store(store: Store | str | None, options: SessionOptions) -> tuple[Store, bool]:
+    """The store to use, and whether it is ours to close."""
+    if not options.get("persist", True):
+        return open_store("null:"), True
+    if isinstance(store, Store):
+        return store, False
+    return open_store(store), True
+
+
+def _known(store: Store, session_id: str | None, key: str | None) -> str | None:
+    """The id of the session that is meant, if it exists."""
+    if session_id is not None:
+        try:
+            return store.info(session_id).id
+        except NotFound:
+            return None
+    found = store.sessions(key=key, limit=1) if key is not None else []
+    return found[0].id if found else None
+
+
+def _result(move: Move, *, applied: bool) -> Rewind:
+    return Rewind(applied, move.anchor, move.events_dropped, move.message_count)
+
+
+def _check_file_options(
+    scope: str, mode: str, paths: Collection[str] | None, on_conflict: str
+) -> None:
+    if scope not in ("both", "conversation", "files"):
+        raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {scope!r}")
+    if mode not in ("mine", "exact"):
+        raise InvalidData(f"mode is 'mine' or 'exact', not {mode!r}")
+    if on_conflict not in ("keep", "merge", "aside", "overwrite"):
+        raise InvalidData(f"on_conflict={on_conflict!r} is unknown")
+    if scope == "files" or paths is not None:
+        raise Unsupported("this version rewinds conversations; it does not capture files")

@@ -1,0 +1,346 @@
+"""The connections of one store: a few that read, one that writes, and the sync of its -wal.
+
+A connection is used by one thread at a time. Readers take one from a stack for the length
+of one page and give it back. The writer works behind a mutex and a flock, so that waiting
+for it is fair and short; SQLite's own busy handler is only for foreign programs.
+
+A fork of the process must not meet a connection at work: SQLite keeps its locks by process
+and would believe, in the child, to hold those of the parent. So before a fork every store
+comes to rest, and the child closes the resting copies before it opens its own. Closing them
+is safe: without a checkpoint on close it touches nothing that is shared.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+from weakref import WeakSet
+
+import apsw
+
+from ..errors import BacktrailError, SessionBusy
+from . import files
+from .locks import WAIT, FileLock
+from .sqlite_schema import (
+    WAL_LIMIT,
+    closed,
+    connect,
+    failure,
+    lock_for,
+    prepare,
+    prepare_writer,
+)
+from .syncing import SyncFile
+
+Execute = Callable[..., apsw.Cursor]
+"""A cursor's `execute`. Each call ends the statement before it, so fetch first."""
+
+_KEPT = 4
+
+
+class Database:
+    """An open database file, shared by the threads of this process."""
+
+    def __init__(self, path: Path, *, synced: bool, idle: Callable[[], None]) -> None:
+        self.path = path
+        self.lock = lock_for(path)
+        self.writing = _Writing(self, WAIT)
+        self.briefly = _Writing(self, 0.05)
+        self._synced = synced
+        self._idle = idle
+        self._guard = threading.Lock()
+        self._open = True
+        self._used = 0
+        self._readers: list[apsw.Connection] = [prepare(path, self.lock)]
+        self._writer: apsw.Connection | None = None
+        self.sync: SyncFile | None = None
+        _all.add(self)
+
+    # --- reading ---------------------------------------------------------------------
+
+    def reading(self) -> _Reading:
+        """A context that lends a connection for one short read."""
+        return _Reading(self)
+
+    def take(self) -> apsw.Connection:
+        """A connection for this thread alone; `give` it back."""
+        with self._guard:
+            if not self._open:
+                raise closed(self.path)
+            self._used += 1
+            if self._readers:
+                return self._readers.pop()
+        try:
+            return connect(self.path)
+        except BaseException:
+            self.give(None)
+            raise
+
+    def give(self, connection: apsw.Connection | None) -> None:
+        """Return what `take` gave."""
+        with self._guard:
+            self._used -= 1
+            if connection is not None and self._open and len(self._readers) < _KEPT:
+                self._readers.append(connection)
+                return
+        if connection is not None:
+            connection.close()
+
+    # --- writing ---------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise `Closed` after `close`."""
+        if not self._open:
+            raise closed(self.path)
+
+    def writer(self) -> apsw.Connection:
+        """The connection that writes; only for who holds the lock."""
+        self.check_open()
+        if self._writer is None:
+            connection = connect(self.path)
+            prepare_writer(connection)
+            # A read makes the -wal file, and pins it for as long as the connection lives.
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            name = f"{self.path}-wal"
+            fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            self.sync = SyncFile(name, fd, self._idle)
+            self._writer = connection
+        return self._writer
+
+    def acknowledge(self) -> None:
+        """Wait, if the store's durability says so, until what was committed is on the disk."""
+        if self._synced and self.sync is not None:
+            self.sync.wait(self.writing.ticket)
+
+    def flush(self) -> None:
+        """Return when everything committed by anybody so far is on the disk."""
+        self.check_open()
+        sync = self.sync
+        if sync is None:
+            with self.lock:
+                self.writer()
+                sync = self.sync
+        if sync is not None:
+            sync.flush()
+
+    def checkpoint(self) -> None:
+        """Move the -wal into the database while others go on, if it has grown."""
+        sync = self.sync
+        if sync is None or os.fstat(sync.fd).st_size <= WAL_LIMIT:
+            return
+        with self.reading() as connection:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def erase_wal(self) -> None:
+        """Empty the -wal file, so that nothing old can be read in it."""
+        with self.lock:
+            try:
+                self.writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.BusyError as error:
+                raise SessionBusy(
+                    f"the events are purged, but traces stay in {self.path}-wal while another "
+                    "program reads the database: purge again when it is done"
+                ) from error
+            except apsw.Error as error:
+                raise failure(error, self.path) from error
+
+    # --- the end ---------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every connection that rests; those in use close when given back."""
+        with self._guard:
+            if not self._open:
+                return
+            self._open = False
+            readers, self._readers = self._readers, []
+        writer, sync = self._writer, self.sync
+        if writer is not None:
+            # Whoever writes now finishes first.
+            with self.lock:
+                self._writer = self.sync = None
+        try:
+            if sync is not None:
+                sync.retire()
+        finally:
+            for connection in readers if writer is None else [*readers, writer]:
+                connection.close()
+            if sync is not None:
+                os.close(sync.fd)
+            self.lock.close()
+
+    # --- forks of the process --------------------------------------------------------
+
+    def rest(self) -> bool:
+        """Wait until no thread uses a connection, and keep it so. False if it takes long."""
+        try:
+            self.lock.acquire(5)
+        except (OSError, SessionBusy):
+            return False
+        deadline = time.monotonic() + 5
+        self._guard.acquire()
+        while self._used:
+            self._guard.release()
+            if time.monotonic() > deadline:
+                self.lock.release()
+                return False
+            time.sleep(0.0002)
+            self._guard.acquire()
+        return True
+
+    def go_on(self) -> None:
+        """End what `rest` began."""
+        self._guard.release()
+        self.lock.release()
+
+    def begin_anew(self, rested: bool) -> None:
+        """In a forked child: let go of the parent's connections."""
+        self._guard = threading.Lock()
+        self._used = 0
+        old, self._readers = self._readers, []
+        if self._writer is not None:
+            old.append(self._writer)
+        self._writer = None
+        sync, self.sync = self.sync, None
+        if sync is not None:
+            os.close(sync.fd)
+        if not rested:
+            # One of them was at work in a thread that is not here: closing could hang.
+            _leaked.extend(old)
+            return
+        for connection in old:
+            connection.close()
+
+
+class _Reading:
+    """Lends a connection, and turns SQLite's errors into ours."""
+
+    __slots__ = ("_connection", "_database")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> apsw.Connection:
+        try:
+            self._connection = self._database.take()
+        except apsw.Error as error:
+            raise failure(error, self._database.path) from error
+        return self._connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._database.give(self._connection)
+        if isinstance(error, apsw.Error):
+            raise failure(error, self._database.path) from error
+
+
+class _Writing:
+    """One transaction: locked, begun at once, committed or rolled back."""
+
+    def __init__(self, database: Database, wait: float) -> None:
+        self._database = database
+        self._wait = wait
+        self.ticket = 0
+        # Only the holder of the lock uses these.
+        self._of: apsw.Connection | None = None
+        self._execute: Any = None
+
+    def __enter__(self) -> Execute:
+        database = self._database
+        lock = database.lock
+        try:
+            lock.acquire(self._wait)
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise files.failed(error, f"lock the database {database.path}") from error
+        try:
+            writer = database.writer()
+            if writer is not self._of:
+                self._of, self._execute = writer, writer.cursor().execute
+            if database.sync is not None:
+                database.sync.check()
+            self._execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            lock.release()
+            raise failure(error, database.path) from error
+        except BaseException:
+            lock.release()
+            raise
+        execute: Execute = self._execute
+        return execute
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        database = self._database
+        try:
+            if kind is None:
+                self._execute("COMMIT")
+                if database.sync is not None:
+                    database.writing.ticket = database.sync.note()
+        except apsw.Error as failed:
+            error = failed
+            raise failure(failed, database.path) from failed
+        finally:
+            try:
+                if error is not None or kind is not None:
+                    self._roll_back()
+            finally:
+                database.lock.release()
+        if isinstance(error, apsw.Error):
+            raise failure(error, database.path) from error
+        return False
+
+    def _roll_back(self) -> None:
+        if self._of is not None and self._of.in_transaction:
+            try:
+                self._execute("ROLLBACK")
+            except apsw.Error:
+                # SQLite ends the transaction by itself when it cannot go on with it.
+                pass
+
+
+# --- forks of the process ----------------------------------------------------------------
+
+_all: WeakSet[Database] = WeakSet()
+_leaked: list[apsw.Connection] = []
+_resting: list[Database] = []
+_forking = threading.Lock()
+
+
+def _before_fork() -> None:
+    # One fork at a time, so that two do not wait for each other's stores.
+    _forking.acquire(timeout=20)
+    _resting.extend(database for database in list(_all) if database.rest())
+
+
+def _after_in_parent() -> None:
+    while _resting:
+        _resting.pop().go_on()
+    if _forking.locked():
+        _forking.release()
+
+
+def _after_in_child() -> None:
+    global _forking
+    _forking = threading.Lock()
+    rested, _resting[:] = list(_resting), []
+    for database in list(_all):
+        database.begin_anew(database in rested)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+)

@@ -1,0 +1,271 @@
+"""Logs in SQLite: finding one, its head, its events by number and by id, page by page.
+
+A log is read as spans, one for each row range it consists of: a fork first reads the logs
+it shares, each up to a number, then its own. The list is flat however deep the forks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+import apsw
+import msgspec
+
+from ..errors import Damaged, NotFound
+from ..events import Event, Problem
+from .sqlite_connections import Database, Execute
+from .sqlite_schema import RARE, RARE_KINDS
+
+MAX_SEQ = (1 << 32) - 1
+"""The highest `seq` a key has room for."""
+
+_PAGE_BYTES = 1 << 20
+_FIRST_PAGE = 64
+_LAST_PAGE = 4096
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Span(NamedTuple):
+    """Rows of one log number: `low < seq <= high`."""
+
+    log: int
+    low: int
+    high: int
+
+
+class Log(NamedTuple):
+    """A log that exists: its number, the highest shared `seq`, and where its rows are."""
+
+    n: int
+    base: int
+    spans: tuple[Span, ...]
+
+    def span_of(self, seq: int) -> Span | None:
+        """Where the event with this number is, if it can be."""
+        for span in self.spans:
+            if span.low < seq <= span.high:
+                return span
+        return None
+
+
+Damage = Callable[[int, str], None]
+"""Told the `seq` of a row that cannot be read, and why."""
+
+
+# --- finding logs ------------------------------------------------------------------------
+
+_FIND = (
+    "SELECT s.n, l.n, l.base FROM sessions s LEFT JOIN logs l ON l.session = s.n AND l.name = ? "
+    "WHERE s.scope = ? AND s.id = ?"
+)
+
+
+def find_log(
+    execute: Execute, scope: str, session_id: str, name: str
+) -> tuple[int, Log | None]:
+    """The session's number and its log; None where nothing was written to the log."""
+    row = execute(_FIND, (name, scope, session_id)).get
+    if row is None:
+        raise NotFound(f"no session `{session_id}`")
+    session, n, base = row
+    return session, None if n is None else log_at(execute, n, base)
+
+
+def log_at(execute: Execute, n: int, base: int) -> Log:
+    """The log with this number and its spans."""
+    spans: list[Span] = []
+    low = 0
+    if base:
+        shares = "SELECT source, until FROM shares WHERE log = ? ORDER BY position"
+        for source, until in execute(shares, (n,)).fetchall():
+            spans.append(Span(source, low, until))
+            low = until
+    spans.append(Span(n, base, MAX_SEQ))
+    return Log(n, base, tuple(spans))
+
+
+_HEAD = (
+    "SELECT base, (SELECT max(key) FROM events WHERE key BETWEEN ?2 AND ?3) "
+    "FROM logs WHERE n = ?1 AND session IS NOT NULL"
+)
+
+
+def head_of(execute: Execute, n: int) -> int | None:
+    """The last `seq` of a log; None if the log was deleted."""
+    first = n << 32
+    row = execute(_HEAD, (n, first, first | MAX_SEQ)).get
+    if row is None:
+        return None
+    base, top = row
+    return base if top is None else top & MAX_SEQ
+
+
+# --- single events -----------------------------------------------------------------------
+
+COLUMNS = "key, id, ts, kind, follows, CAST(data AS BLOB)"
+"""The columns of an event. As bytes the body needs no detour over text, nor be valid."""
+
+_BY_ID = f"SELECT {COLUMNS} FROM events WHERE key >> 32 = ? AND id = ? AND key <= ?"
+
+
+def event_by_id(execute: Execute, log: Log, id: str) -> Event | None:
+    """The event with this id."""
+    for span in log.spans:
+        row = execute(_BY_ID, (span.log, id, span.log << 32 | span.high)).get
+        if row is not None:
+            return event_of(row)
+    return None
+
+
+def event_of(row: Any) -> Event:
+    """The event in a row; `Damaged` if its body cannot be read."""
+    key, id, ts, kind, follows, body = row
+    try:
+        return Event(key & MAX_SEQ, id, ts, kind, _decode(body), follows)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Damaged(f"event {key & MAX_SEQ} (`{id}`) cannot be read: {error}") from error
+
+
+# --- pages -------------------------------------------------------------------------------
+
+
+def read_log(
+    database: Database,
+    spans: Iterable[Span],
+    damage: Damage,
+    *,
+    after: int = 0,
+    until: int | None = None,
+    limit: int | None = None,
+    reverse: bool = False,
+    kinds: Collection[str] | None = None,
+) -> Iterator[Event]:
+    """The events of `spans`, in pages; between them nothing is held."""
+    bound = MAX_SEQ if until is None else until
+    wanted = None if kinds is None else tuple(kinds)
+    left = MAX_SEQ if limit is None else limit
+    rows = _FIRST_PAGE
+    for log, low, high in reversed(tuple(spans)) if reverse else spans:
+        low, high = max(low, after), min(high, bound)
+        more = True
+        while more and low < high and left > 0:
+            page = Page(log, low, high, min(rows, left), reverse, wanted)
+            found = page.read(database)
+            for seq, why in page.damaged:
+                damage(seq, why)
+            yield from found
+            left -= len(found)
+            rows = min(rows * 4, _LAST_PAGE)
+            more = page.more
+            if reverse:
+                high = page.last - 1
+            else:
+                low = page.last
+
+
+class Page:
+    """Some rows of one span, read at once."""
+
+    __slots__ = ("_bounds", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
+
+    def __init__(
+        self,
+        log: int,
+        low: int,
+        high: int,
+        rows: int,
+        reverse: bool,
+        kinds: tuple[str, ...] | None,
+    ) -> None:
+        self._bounds = (log << 32 | low, log << 32 | high)
+        self._rows = rows
+        self._reverse = reverse
+        self._kinds = kinds
+        self.damaged: list[tuple[int, str]] = []
+        self.last = 0
+        self.more = False
+
+    def read(self, database: Database) -> list[Event]:
+        """The events; `more` and `last` say where to go on, `damaged` what was passed over."""
+        with database.reading() as connection:
+            try:
+                return self._events(connection)
+            except (apsw.CorruptError, UnicodeDecodeError):
+                return self._one_by_one(connection)
+
+    def _query(self) -> str:
+        kinds, index = "", ""
+        if self._kinds is not None:
+            marks = ", ".join("?" * len(self._kinds))
+            kinds = f" AND kind IN ({marks})"
+            if self._kinds and all(kind in RARE_KINDS for kind in self._kinds):
+                kinds += f" AND {RARE}"
+                index = " INDEXED BY events_rare"
+        order = " DESC" if self._reverse else ""
+        return (
+            f"SELECT {COLUMNS} FROM events{index} WHERE key > ? AND key <= ?{kinds} "
+            f"ORDER BY key{order} LIMIT ?"
+        )
+
+    def _events(self, connection: apsw.Connection) -> list[Event]:
+        events: list[Event] = []
+        add = events.append
+        size = count = 0
+        key = 0
+        cursor = connection.cursor()
+        try:
+            cursor.execute(self._query(), (*self._bounds, *(self._kinds or ()), self._rows))
+            for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
+                count += 1
+                try:
+                    add(Event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
+                except (msgspec.MsgspecError, ValueError) as error:
+                    self.damaged.append((key & MAX_SEQ, str(error)))
+                size += len(body)
+                if size > _PAGE_BYTES:
+                    # Large messages must not pile up; the rest comes with the next page.
+                    self.more = True
+                    break
+        finally:
+            cursor.close()
+        self.more = self.more or count == self._rows
+        self.last = key & MAX_SEQ
+        return events
+
+    def _one_by_one(self, connection: apsw.Connection) -> list[Event]:
+        """The same, one row at a time, because a page of the file cannot be read."""
+        self.damaged.clear()
+        low, high = self._bounds
+        keys = range(low + 1, min(high, self._top(connection, high)) + 1)
+        events: list[Event] = []
+        for key in reversed(keys) if self._reverse else keys:
+            self.last = key & MAX_SEQ
+            try:
+                row = connection.execute(f"SELECT {COLUMNS} FROM events WHERE key = ?", (key,)).get
+                event = None if row is None else event_of(row)
+            except (apsw.CorruptError, UnicodeDecodeError, Damaged) as error:
+                self.damaged.append((self.last, str(error)))
+                continue
+            if event is not None and (self._kinds is None or event.kind in self._kinds):
+                events.append(event)
+                if len(events) == self._rows:
+                    self.more = True
+                    break
+        return events
+
+    def _top(self, connection: apsw.Connection, high: int) -> int:
+        """The last key there is; from the index of ids if the table cannot tell."""
+        low = self._bounds[0]
+        try:
+            query = "SELECT max(key) FROM events WHERE key > ? AND key <= ?"
+            return connection.execute(query, self._bounds).get or 0
+        except apsw.CorruptError:
+            query = "SELECT max(key) FROM events INDEXED BY events_id WHERE key >> 32 = ?"
+            return min(high, connection.execute(query, (low >> 32,)).get or 0)
+
+
+def problem(session_id: str, log: str, seq: int, why: str) -> Problem:
+    """The report for a row that cannot be read."""
+    return Problem(session_id, log, "unreadable", f"event {seq}: {why}", seqs=(seq,))

@@ -1,0 +1,271 @@
+"""Session records in SQLite, and the fold of their logs kept beside them.
+
+Appending does not touch the record: it marks the log as dirty. Whoever asks for records
+first folds the dirty logs' new events, stores the outcome and clears the marks. When the
+write lock is not to be had, the outcome is used and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import msgspec
+
+from ..errors import AlreadyExists, Damaged, InvalidId, NotFound, SessionBusy
+from ..events import Event, SessionInfo, check_session_id
+from ..history import Fold, fold, walk
+from .records import folded
+from .sqlite_connections import Database, Execute
+from .sqlite_logs import MAX_SEQ, Log, Span, find_log, head_of, log_at, read_log
+
+# The order of `SessionInfo`, so that a row is its arguments.
+COLUMNS = (
+    "s.id, s.key, s.scope, s.parent_id, s.relation, s.fork_seq, s.title, s.cwd, s.model, "
+    "s.agent_name, s.created_at, s.updated_at, s.folded, s.message_count, s.turn_count, "
+    "s.usage, s.cost_usd, s.exit_reason, s.tags, s.metadata"
+)
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_usage = msgspec.json.Decoder(dict[str, int]).decode
+_decode_tags = msgspec.json.Decoder(list[str]).decode
+_encode = msgspec.json.encode
+
+_FIELDS = (
+    "id, key, scope, parent_id, relation, fork_seq, title, cwd, model, agent_name, created_at, "
+    "updated_at, tags, metadata"
+)
+
+
+class _Loose:
+    """`SessionInfo` while it is built.
+
+    The constructor of a frozen dataclass takes seven times as long, which a list of ten
+    thousand sessions shows. The layout is the same, so the class can be exchanged.
+    """
+
+    __slots__ = tuple(SessionInfo.__slots__)
+
+
+def info_of(row: tuple[Any, ...]) -> SessionInfo:
+    """The record in a row of `COLUMNS`; `Damaged` if it cannot be one."""
+    info: Any = _Loose()
+    (
+        info.id,
+        info.key,
+        info.scope,
+        info.parent_id,
+        info.relation,
+        info.fork_seq,
+        info.title,
+        info.cwd,
+        info.model,
+        info.agent_name,
+        info.created_at,
+        info.updated_at,
+        info.head,
+        info.message_count,
+        info.turn_count,
+        usage,
+        info.cost_usd,
+        info.exit_reason,
+        tags,
+        metadata,
+    ) = row
+    try:
+        check_session_id(info.id)
+        info.usage = {} if usage == "{}" else _decode_usage(usage)
+        info.tags = [] if tags == "[]" else _decode_tags(tags)
+        info.metadata = {} if metadata == "{}" else _decode(metadata)
+    except (msgspec.MsgspecError, InvalidId, ValueError) as error:
+        raise Damaged(f"the record of session `{info.id}` cannot be read: {error}") from error
+    info.__class__ = SessionInfo
+    return cast(SessionInfo, info)
+
+
+# --- changing records --------------------------------------------------------------------
+
+
+def values_of(record: SessionInfo) -> tuple[object, ...]:
+    """The stored fields, in the order of the insert and the update."""
+    return (
+        record.id,
+        record.key,
+        record.scope,
+        record.parent_id,
+        record.relation,
+        record.fork_seq,
+        record.title,
+        record.cwd,
+        record.model,
+        record.agent_name,
+        record.created_at,
+        record.updated_at or record.created_at,
+        _encode(record.tags).decode(),
+        _encode(record.metadata).decode(),
+    )
+
+
+def insert_record(execute: Execute, record: SessionInfo) -> int:
+    """Store a new record and return its number; `AlreadyExists` if id or key is taken."""
+    taken = "SELECT 1 FROM sessions WHERE scope = ? AND id = ?"
+    if execute(taken, (record.scope, record.id)).get is not None:
+        raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
+    check_key(execute, record)
+    marks = ", ".join("?" * 14)
+    insert = f"INSERT INTO sessions({_FIELDS}) VALUES({marks}) RETURNING n"
+    n: int = execute(insert, values_of(record)).get
+    return n
+
+
+def check_key(execute: Execute, record: SessionInfo) -> None:
+    """Raise if another session of the scope has this key."""
+    if record.key is None:
+        return
+    owner = "SELECT id FROM sessions WHERE scope = ? AND key = ?"
+    other = execute(owner, (record.scope, record.key)).get
+    if other is not None and other != record.id:
+        raise AlreadyExists(f"key `{record.key}` belongs to session `{other}`")
+
+
+def update_record(execute: Execute, n: int, record: SessionInfo) -> None:
+    """Replace the stored fields of a record."""
+    check_key(execute, record)
+    marks = ", ".join("?" * 14)
+    execute(f"UPDATE sessions SET ({_FIELDS}) = ({marks}) WHERE n = ?", (*values_of(record), n))
+
+
+def add_log(execute: Execute, session: int, name: str, shares: tuple[Span, ...] = ()) -> Log:
+    """Make a log that reads `shares` and then its own events."""
+    base = shares[-1].high if shares else 0
+    insert = "INSERT INTO logs(session, name, base, indexed) VALUES(?, ?, ?, ?) RETURNING n"
+    n: int = execute(insert, (session, name, base, base)).get
+    for position, span in enumerate(shares):
+        execute("INSERT INTO shares VALUES(?, ?, ?, ?)", (n, position, span.log, span.high))
+    return Log(n, base, (*shares, Span(n, base, MAX_SEQ)))
+
+
+def shared_spans(execute: Execute, scope: str, parent: str, name: str, seq: int) -> list[Span]:
+    """What a fork of `parent` at `seq` reads of others."""
+    _, log = find_log(execute, scope, parent, name)
+    head = None if log is None else head_of(execute, log.n)
+    if type(seq) is not int or log is None or head is None or not 0 <= seq <= head:
+        raise NotFound(f"no event {seq} in session `{parent}`")
+    return [Span(n, low, min(high, seq)) for n, low, high in log.spans if low < seq]
+
+
+# --- folding -----------------------------------------------------------------------------
+
+_DIRTY = (
+    f"SELECT {COLUMNS}, s.n, l.n, l.base FROM dirty d JOIN logs l ON l.n = d.log "
+    "JOIN sessions s ON s.n = l.session WHERE s.scope = ?"
+)
+_STORE = (
+    "UPDATE sessions SET folded = ?, updated_at = ?, message_count = ?, turn_count = ?, "
+    "usage = ?, cost_usd = ?, exit_reason = ? WHERE n = ? AND folded = ?"
+)
+
+
+class Folded:
+    """A session's record with everything its log says, as of its `head`."""
+
+    def __init__(self, info: SessionInfo, n: int, log: int, since: int) -> None:
+        self.info = info
+        self.n = n
+        self.log = log
+        self.since = since
+
+    def store(self, execute: Execute) -> None:
+        """Keep the counts, unless somebody kept newer ones, and clear the mark."""
+        info = self.info
+        counts = (info.head, info.updated_at, info.message_count, info.turn_count)
+        spent = (_encode(info.usage).decode(), info.cost_usd, info.exit_reason)
+        execute(_STORE, (*counts, *spent, self.n, self.since))
+        execute("INSERT OR IGNORE INTO unindexed SELECT log FROM dirty WHERE log = ?", (self.log,))
+        head = head_of(execute, self.log)
+        if execute("SELECT folded FROM sessions WHERE n = ?", (self.n,)).get == head:
+            execute("DELETE FROM dirty WHERE log = ?", (self.log,))
+
+
+def fold_row(database: Database, row: tuple[Any, ...]) -> Folded:
+    """Fold what a row of `_DIRTY` does not count yet; nothing is locked meanwhile."""
+    info = info_of(row[:20])
+    n, number, base = row[20:]
+    with database.reading() as connection:
+        log = log_at(connection.execute, number, base)
+        top = head_of(connection.execute, number)
+    since = info.head
+    if top is None:
+        return Folded(info, n, number, since)
+
+    def read_back(bound: int | None) -> Iterator[Event]:
+        return read_log(database, log.spans, _ignore, until=bound, reverse=True)
+
+    state = Fold(
+        info.head,
+        info.message_count,
+        info.turn_count,
+        info.usage,
+        info.cost_usd,
+        info.exit_reason,
+        info.updated_at,
+    )
+    events = read_log(database, log.spans, _ignore, after=since, until=top)
+    new = fold(state, events, lambda seq: walk(read_back, seq), own_after=info.fork_seq or 0)
+    # A damaged last event is passed over by the fold, and still the head.
+    return Folded(folded(info, replace(new, head=top)), n, number, since)
+
+
+def _ignore(seq: int, why: str) -> None:
+    """Folding passes over damage: `read` and `verify` report it."""
+
+
+def refresh(database: Database, scope: str) -> tuple[list[Folded], set[int]]:
+    """Bring the records of a scope up to date.
+
+    Returns what could not be stored because others write, and the numbers of sessions that
+    cannot be read.
+    """
+    with database.reading() as connection:
+        rows = connection.execute(_DIRTY, (scope,)).fetchall()
+    if not rows:
+        return [], set()
+    late: list[Folded] = []
+    lost: set[int] = set()
+    for row in rows:
+        try:
+            late.append(fold_row(database, row))
+        except (Damaged, InvalidId):
+            lost.add(row[20])
+    return ([] if _stored(database, late) else late), lost
+
+
+def _stored(database: Database, late: list[Folded]) -> bool:
+    try:
+        with database.briefly as execute:
+            for one in late:
+                one.store(execute)
+    except SessionBusy:
+        return False
+    return True
+
+
+_ONE = (
+    f"SELECT {COLUMNS}, s.n, l.n, l.base, d.log FROM sessions s "
+    "JOIN logs l ON l.session = s.n AND l.name = 'messages' "
+    "LEFT JOIN dirty d ON d.log = l.n WHERE s.scope = ? AND s.id = ?"
+)
+
+
+def current_info(database: Database, scope: str, session_id: str) -> SessionInfo:
+    """One session's record, up to date."""
+    with database.reading() as connection:
+        row = connection.execute(_ONE, (scope, session_id)).get
+    if row is None:
+        raise NotFound(f"no session `{session_id}`")
+    if row[23] is None:
+        return info_of(row[:20])
+    one = fold_row(database, row[:23])
+    _stored(database, [one])
+    return one.info

@@ -1,0 +1,234 @@
+"""The SQLite database: where it is, how it is made, migrated and opened, what its errors mean.
+
+The schema is a list of numbered migrations. Each runs in one transaction with the number
+that records it, so a database is always of one known version.
+
+An event's key is `log << 32 | seq`: the rows of a log lie together and in order, and a
+log's number is never used again. `dirty` names the main logs that have events the session
+record does not count yet, `unindexed` those with events the search does not know yet.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import apsw
+
+from ..errors import BacktrailError, Closed, Damaged, SessionBusy, StoreFailed, Unsupported
+from . import files
+from .locks import FileLock
+
+APPLICATION = 0x426B7472
+"""Marks the file as ours ("Bktr")."""
+
+BUSY_TIMEOUT = 10_000
+"""Milliseconds to wait for another program that uses the database without our lock."""
+
+WAL_LIMIT = 4 * 1024 * 1024
+"""Bytes of the -wal file above which the background checkpoints it."""
+
+RARE_KINDS = ("checkpoint", "rewound", "undone", "redone", "compaction", "session_end")
+"""Kinds with an index of their own. Common kinds have none: it would cost every append."""
+
+RARE = "kind IN ('checkpoint', 'rewound', 'undone', 'redone', 'compaction', 'session_end')"
+"""The condition of that index. A query uses the index only if it repeats these words."""
+
+# The words are cut and folded in Python. The `ascii` tokenizer leaves everything outside
+# ASCII alone, so that the index and `searching.Query` cannot disagree about a word.
+_FIRST = f"""
+CREATE TABLE sessions(
+  n INTEGER PRIMARY KEY AUTOINCREMENT,
+  scope TEXT NOT NULL, id TEXT NOT NULL, key TEXT,
+  parent_id TEXT, relation TEXT, fork_seq INTEGER,
+  title TEXT, cwd TEXT, model TEXT, agent_name TEXT,
+  created_at TEXT NOT NULL, tags TEXT NOT NULL, metadata TEXT NOT NULL,
+  folded INTEGER NOT NULL DEFAULT 0, updated_at TEXT NOT NULL,
+  message_count INTEGER NOT NULL DEFAULT 0, turn_count INTEGER NOT NULL DEFAULT 0,
+  usage TEXT NOT NULL DEFAULT '{{}}', cost_usd REAL, exit_reason TEXT
+) STRICT;
+CREATE UNIQUE INDEX sessions_id ON sessions(scope, id);
+CREATE UNIQUE INDEX sessions_key ON sessions(scope, key) WHERE key IS NOT NULL;
+CREATE INDEX sessions_updated ON sessions(scope, updated_at);
+CREATE INDEX sessions_cwd ON sessions(scope, cwd, updated_at);
+CREATE INDEX sessions_parent ON sessions(scope, parent_id);
+
+CREATE TABLE logs(
+  n INTEGER PRIMARY KEY AUTOINCREMENT,
+  session INTEGER, name TEXT NOT NULL,
+  base INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX logs_name ON logs(session, name);
+
+CREATE TABLE shares(
+  log INTEGER NOT NULL, position INTEGER NOT NULL,
+  source INTEGER NOT NULL, until INTEGER NOT NULL,
+  PRIMARY KEY(log, position)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX shares_source ON shares(source, until);
+
+CREATE TABLE events(
+  key INTEGER PRIMARY KEY,
+  id TEXT NOT NULL, ts TEXT NOT NULL, kind TEXT NOT NULL, follows INTEGER, data TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX events_id ON events(key >> 32, id);
+CREATE INDEX events_rare ON events(kind) WHERE {RARE};
+CREATE INDEX events_checkpoint ON events(id) WHERE kind = 'checkpoint';
+
+CREATE TABLE dirty(log INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE unindexed(log INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE notes(
+  scope TEXT NOT NULL, cwd TEXT NOT NULL, text TEXT NOT NULL, ts TEXT NOT NULL,
+  PRIMARY KEY(scope, cwd)
+) STRICT, WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5(
+  text, content='', contentless_delete=1, tokenize="ascii tokenchars '_'"
+);
+PRAGMA application_id = {APPLICATION};
+"""
+
+MIGRATIONS = (_FIRST,)
+"""Migration i brings a database from version i to i + 1."""
+
+
+def lock_for(path: Path) -> FileLock:
+    """The lock that every writer of the database takes."""
+    return FileLock(path.with_name(path.name + "-lock"), f"the database {path}")
+
+
+# --- opening -----------------------------------------------------------------------------
+
+
+def prepare(path: Path, lock: FileLock) -> apsw.Connection:
+    """Open the database, made or migrated if need be, and return its first connection."""
+    try:
+        _find_folder(path)
+        connection = connect(path) if path.exists() else None
+        if connection is None or _version(connection, path) < len(MIGRATIONS):
+            with lock:
+                connection = connection or _make(path)
+                _migrate(connection, path)
+            files.sync_directory(path.parent)
+        return connection
+    except apsw.Error as error:
+        raise failure(error, path) from error
+    except OSError as error:
+        if isinstance(error, BacktrailError):
+            raise
+        raise files.failed(error, f"open the database {path}") from error
+
+
+def _find_folder(path: Path) -> None:
+    """Make the folder if it is missing, names synced, and refuse a network file system."""
+    folder = path.parent
+    made: list[Path] = []
+    while not folder.exists():
+        made.append(folder)
+        folder = folder.parent
+    if made:
+        files.make_directory(path.parent)
+        for directory in made:
+            files.sync_directory(directory.parent)
+    files.refuse_network(path.parent)
+
+
+def connect(path: Path) -> apsw.Connection:
+    """A connection to a database that exists."""
+    connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
+    # Closing must be quick and must leave the -wal file, whose descriptor others sync.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.set_busy_timeout(BUSY_TIMEOUT)
+    return connection
+
+
+def prepare_writer(connection: apsw.Connection) -> None:
+    """What only the connection that writes needs. The commit does not sync; `SyncFile` does."""
+    connection.execute(
+        "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
+        f"PRAGMA journal_size_limit = {WAL_LIMIT}; PRAGMA wal_autocheckpoint = 2000"
+    ).fetchall()
+
+
+def _make(path: Path) -> apsw.Connection:
+    """Let SQLite make the file, with the mode of the lock file (0600).
+
+    A descriptor of our own would do harm: closing it drops the locks that SQLite holds on
+    the same file for another thread.
+    """
+    if path.exists():
+        return connect(path)
+    name, like = (
+        text.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        for text in (str(path), f"{path}-lock")
+    )
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+    name = f"file:{name}?modeof={like.replace('&', '%26')}"
+    apsw.Connection(name, flags).close()
+    return connect(path)
+
+
+def _version(connection: apsw.Connection, path: Path) -> int:
+    version: int = connection.execute("PRAGMA user_version").get
+    if version > len(MIGRATIONS):
+        raise Unsupported(
+            f"{path} has version {version}, this library knows up to {len(MIGRATIONS)}: update it"
+        )
+    return version
+
+
+def _migrate(connection: apsw.Connection, path: Path) -> None:
+    if _version(connection, path) == 0:
+        if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+            raise Unsupported(f"{path} is a database of another program: choose another file")
+        # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
+        connection.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = WAL").fetchall()
+    for number in range(_version(connection, path), len(MIGRATIONS)):
+        with connection:
+            connection.execute(MIGRATIONS[number]).fetchall()
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+
+
+# --- errors ------------------------------------------------------------------------------
+
+_HINTS: dict[type[apsw.Error], tuple[int | None, str]] = {
+    apsw.FullError: (errno.ENOSPC, "free some space and try again"),
+    apsw.ReadOnlyError: (errno.EROFS, "it is read-only: check its mode and its file system"),
+    apsw.CantOpenError: (errno.EACCES, "check who owns the folder and its mode"),
+    apsw.PermissionsError: (errno.EACCES, "check who owns the folder and its mode"),
+    apsw.IOError: (errno.EIO, "check the disk"),
+    apsw.NoMemError: (errno.ENOMEM, "the machine has no memory left"),
+}
+
+
+def failure(error: apsw.Error, path: Path) -> BacktrailError:
+    """The library's error for one of SQLite's."""
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return SessionBusy(f"the database {path} is locked by another program: try again")
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return Damaged(f"the database {path} is damaged ({error}): `verify` tells where")
+    if isinstance(error, apsw.ConnectionClosedError):
+        return closed(path)
+    code, hint = _HINTS.get(type(error), (None, ""))
+    return StoreFailed(
+        f"the database {path} refused: {error}" + (f"; {hint}" if hint else ""), errno=code
+    )
+
+
+def closed(path: Path) -> Closed:
+    """The error for a store used after `close`."""
+    return Closed(f"the store {path} is closed")
+
+
+def located(address: str) -> Path:
+    """The file that the part of a URL behind `sqlite:` names, links followed.
+
+    SQLite puts its -wal beside the file itself, so our own files go there as well.
+    """
+    name = address[3:] if address.startswith("///") else address
+    if not name or name.startswith("//") or name == ":memory:":
+        raise Unsupported(
+            f"`sqlite:{address}` names no file: use sqlite:///PATH, with four slashes for an "
+            "absolute path, or memory: for a store without a file"
+        )
+    return Path(os.path.realpath(os.path.expanduser(name)))

@@ -1,0 +1,124 @@
+"""Full-text search in SQLite: an FTS5 index that is caught up later, never by an append.
+
+The index holds words only, under the key of their event; the text stays in the event. Words
+are cut and folded by `words_of`, as everywhere else, so the index finds what `Query` means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..events import MESSAGE_KINDS, decode_data, text_of
+from .searching import Query, words_of
+from .sqlite_connections import Database, Execute
+from .sqlite_logs import MAX_SEQ
+
+SLICE = 200
+"""Events indexed in one transaction: short enough for a writer to wait for."""
+
+_SLICE_BYTES = 1 << 20
+
+_BEHIND = (
+    "SELECT n, indexed, top FROM ("
+    "SELECT l.n, l.indexed,"
+    " (SELECT max(key) FROM events WHERE key BETWEEN l.n << 32 AND l.n << 32 | 4294967295) AS top"
+    " FROM (SELECT log FROM unindexed UNION SELECT log FROM dirty) d JOIN logs l ON l.n = d.log"
+    ") WHERE top & 4294967295 > indexed ORDER BY n LIMIT 100"
+)
+
+
+def behind(database: Database) -> bool:
+    """Whether there are events that the index does not know."""
+    with database.reading() as connection:
+        return bool(connection.execute(_BEHIND).fetchall())
+
+
+def catch_up(database: Database) -> None:
+    """Index everything, in slices that let others write in between."""
+    while behind(database):
+        with database.writing as execute:
+            index_slice(execute)
+
+
+def index_slice(execute: Execute) -> None:
+    """Index some events, in the order of their keys: FTS5 takes ascending numbers best."""
+    left, room = SLICE, _SLICE_BYTES
+    for log, indexed, top in execute(_BEHIND).fetchall():
+        rows = execute(
+            "SELECT key, kind, CAST(data AS BLOB) FROM events "
+            "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
+            (log << 32 | indexed, top, left),
+        )
+        taken: list[tuple[int, str]] = []
+        last = top
+        for last, kind, body in rows:
+            left -= 1
+            room -= len(body)
+            if kind in MESSAGE_KINDS:
+                taken.append((last, _words(body)))
+            if left <= 0 or room <= 0:
+                break
+        for key, text in taken:
+            if text:
+                execute("INSERT INTO words(rowid, text) VALUES(?, ?)", (key, text))
+        execute("UPDATE logs SET indexed = ? WHERE n = ?", (last & MAX_SEQ, log))
+        if last == top:
+            execute("DELETE FROM unindexed WHERE log = ?", (log,))
+        if left <= 0 or room <= 0:
+            return
+
+
+def _words(body: bytes) -> str:
+    try:
+        return " ".join(words_of(text_of(decode_data(body).get("message"))))
+    except (msgspec.MsgspecError, ValueError):
+        # `read` and `verify` report what cannot be read; there are no words in it.
+        return ""
+
+
+def forget(execute: Execute, first: int, last: int) -> None:
+    """Take the events with keys from `first` to `last` out of the index."""
+    execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, last))
+
+
+def erase(database: Database) -> None:
+    """Rewrite the index without what was taken out: until then its words are still there."""
+    with database.writing as execute:
+        execute("INSERT INTO words(words, rank) VALUES('merge', -200)")
+    while True:
+        with database.writing as execute:
+            before = execute("SELECT total_changes()").get
+            execute("INSERT INTO words(words, rank) VALUES('merge', 200)")
+            # FTS5 says by this number that there is nothing left to merge.
+            if execute("SELECT total_changes()").get - before < 2:
+                break
+    with database.writing as execute:
+        execute("INSERT INTO words(words) VALUES('optimize')")
+
+
+# An event is found under the session that owns it, or, when that is gone, under the newest
+# fork that reads it. A copy of a parent's events in a session that says so is not shown.
+_FIND = """
+SELECT h.key, s.id FROM (
+  SELECT w.rowid AS key, l.session IS NOT NULL AS owned,
+    coalesce(l.session, (
+      SELECT s.n FROM shares h JOIN logs f ON f.n = h.log JOIN sessions s ON s.n = f.session
+      WHERE h.source = l.n AND h.until >= w.rowid & 4294967295
+      ORDER BY s.updated_at DESC, s.n DESC LIMIT 1)) AS session
+  FROM words w JOIN logs l ON l.n = w.rowid >> 32 WHERE w.words MATCH ?
+) h JOIN sessions s ON s.n = h.session
+WHERE s.scope = ? AND NOT (
+  h.owned AND s.fork_seq IS NOT NULL AND h.key & 4294967295 <= s.fork_seq AND EXISTS(
+    SELECT 1 FROM sessions p WHERE p.scope = s.scope AND p.id = s.parent_id))
+ORDER BY s.updated_at DESC, s.n DESC, h.key & 4294967295 DESC
+"""
+
+
+def candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[int, str]]:
+    """Keys and sessions of the events that match, newest session and newest event first."""
+    wanted = " AND ".join(f'"{" ".join(phrase)}"' for phrase in query.phrases)
+    with database.reading() as connection:
+        rows = connection.execute(_FIND, (wanted, scope)).fetchall()
+    yield from rows

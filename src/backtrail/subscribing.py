@@ -1,0 +1,110 @@
+"""Listeners of a live session: every event, and deltas as far as they keep up.
+
+Each subscription has a bounded queue. When it is full, deltas are lost, since they only
+animate a screen; events are not: what was missed is read again from the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from .events import Event, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of something under way, such as a few words of an answer; never stored."""
+
+    type: str
+    data: dict[str, Json] = field(default_factory=dict)
+
+
+class Subscription:
+    """An iterator over what happens in a session from now on, until `close`."""
+
+    def __init__(
+        self,
+        missed: Callable[[int], Iterator[Event]],
+        ended: Callable[[Subscription], None],
+        after: int,
+        size: int = 256,
+    ) -> None:
+        self._missed = missed
+        self._ended = ended
+        self._after = after
+        self._size = size
+        self._queue: deque[Event | Delta] = deque()
+        self._behind = False
+        self._ready = threading.Condition()
+        self._closed = False
+        self.lost_deltas = 0
+
+    def put(self, item: Event | Delta) -> None:
+        """Hand over an event or delta; never waits."""
+        with self._ready:
+            if isinstance(item, Event):
+                if self._behind or len(self._queue) >= self._size:
+                    self._behind = True
+                else:
+                    self._queue.append(item)
+            elif len(self._queue) >= self._size:
+                self.lost_deltas += 1
+            else:
+                self._queue.append(item)
+            self._ready.notify()
+
+    def get(self, timeout: float | None = None) -> Event | Delta | None:
+        """The next event or delta; None after `timeout` seconds or when closed."""
+        with self._ready:
+            self._ready.wait_for(
+                lambda: self._queue or self._behind or self._closed, timeout=timeout
+            )
+            if not self._queue and self._behind:
+                self._catch_up()
+            while self._queue:
+                item = self._queue.popleft()
+                if isinstance(item, Event):
+                    if item.seq <= self._after:
+                        continue
+                    self._after = item.seq
+                return item
+            return None
+
+    def _catch_up(self) -> None:
+        """Read what did not fit, a queue's length at a time."""
+        for count, event in enumerate(self._missed(self._after), 1):
+            self._queue.append(event)
+            if count == self._size:
+                return
+        self._behind = False
+
+    def __iter__(self) -> Iterator[Event | Delta]:
+        while True:
+            item = self.get()
+            if item is not None:
+                yield item
+            elif self._closed:
+                return
+
+    def close(self) -> None:
+        """End the subscription; what is queued can still be taken."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+        self._ended(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,3 @@
+"""x"""
+def f() -> int:
+    return 1

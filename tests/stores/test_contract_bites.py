@@ -1,0 +1,266 @@
+"""The contract can fail: each broken store here breaks at least one of its rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+import pytest
+
+from backtrail.errors import BacktrailError, InvalidData
+from backtrail.events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
+from backtrail.stores.base import Lease, Store
+from backtrail.stores.locks import me
+from backtrail.stores.memory import MemoryStore
+from backtrail.stores.records import Filters
+from backtrail.testing import StoreContract
+
+
+class IgnoresExpected(MemoryStore):
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        return super().append(session_id, events, log=log)
+
+
+class LosesTheSecond(MemoryStore):
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        kept = [*events[:1], *events[2:]]
+        return super().append(session_id, kept, log=log, expected=expected)
+
+
+class WritesHalfABatch(MemoryStore):
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        stored: list[Event] = []
+        for event in events:
+            stored += super().append(session_id, [event], log=log, expected=expected)
+            expected = None
+        return stored
+
+
+class ReusesANumber(MemoryStore):
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        stored = super().append(session_id, events, log=log, expected=expected)
+        rows = self._session(session_id).logs[log].rows if stored else []
+        if len(rows) > 1:
+            rows[-1].seq = rows[-2].seq
+        return stored
+
+
+class ForgetsIds(MemoryStore):
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        unnamed = [replace(event, id=None) for event in events]
+        return super().append(session_id, unnamed, log=log, expected=expected)
+
+
+class ReadsOnePage(MemoryStore):
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        most = 1000 if limit is None else min(limit, 1000)
+        return super().read(
+            session_id,
+            log=log,
+            after=after,
+            until=until,
+            limit=most,
+            reverse=reverse,
+            kinds=kinds,
+        )
+
+
+class RaisesAtTheFirstEvent(MemoryStore):
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        yield from super().read(
+            session_id,
+            log=log,
+            after=after,
+            until=until,
+            limit=limit,
+            reverse=reverse,
+            kinds=kinds,
+        )
+
+
+class CopiesSideLogs(MemoryStore):
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        super().create(info, base=base)
+        if base is not None:
+            sides = dict(self._session(base[0]).logs)
+            sides.pop(MAIN_LOG)
+            self._session(info.id).logs.update(sides)
+
+
+class ForksShareTheirEnds(MemoryStore):
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        super().create(info, base=base)
+        if base is not None:
+            self._session(info.id).logs[MAIN_LOG] = self._session(base[0]).logs[MAIN_LOG]
+
+
+class DeletesForksToo(MemoryStore):
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        super().delete(session_id, log=log)
+        for info in self.sessions(parent=session_id):
+            super().delete(info.id)
+
+
+class ReplacesMetadata(MemoryStore):
+    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+        if "metadata" in changes:
+            gone = dict.fromkeys(self.info(session_id).metadata)
+            changes["metadata"] = {**gone, **changes["metadata"]}
+        return super().update(session_id, **changes)
+
+
+class OldestFirst(MemoryStore):
+    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
+        return super().sessions(**filters)[::-1]
+
+
+class PurgesNothing(MemoryStore):
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        self._session(session_id)
+
+
+class LeasesToAll(MemoryStore):
+    @contextmanager
+    def lease(self, session_id: str, *, wait: float = 0) -> Iterator[Lease]:
+        self._session(session_id)
+        yield Lease(session_id, me())
+
+
+class NeverCloses(MemoryStore):
+    def close(self) -> None:
+        pass
+
+
+class Slow(MemoryStore):
+    """Decides the number outside the lock."""
+
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        rows = self._session(session_id).logs[MAIN_LOG].rows
+        head = rows[-1].seq if rows else 0
+        time.sleep(0.0001)
+        stored = super().append(session_id, events, log=log, expected=expected)
+        for row in rows[-len(stored) :]:
+            head += 1
+            row.seq = head
+        return stored
+
+
+BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
+    (IgnoresExpected, "append_with_another_expected_head_is_a_conflict", {"expected": 1}),
+    (LosesTheSecond, "append_numbers_events_from_one_without_gaps", {}),
+    (
+        WritesHalfABatch,
+        "append_is_all_or_nothing",
+        {"bad": NewEvent("note", {"x": b""}), "error": InvalidData, "at": 2},
+    ),
+    (ReusesANumber, "append_numbers_events_from_one_without_gaps", {}),
+    (ReusesANumber, "verify_is_empty_when_all_is_well", {}),
+    (ForgetsIds, "append_skips_an_id_of_an_earlier_batch", {}),
+    (ReadsOnePage, "read_pages_over_thousands", {}),
+    (RaisesAtTheFirstEvent, "unknown_session_is_not_found_by_any_method", {}),
+    (CopiesSideLogs, "fork_has_no_side_logs", {}),
+    (ForksShareTheirEnds, "fork_and_parent_are_independent", {}),
+    (DeletesForksToo, "fork_survives_the_parents_deletion", {}),
+    (ReplacesMetadata, "update_merges_metadata", {}),
+    (OldestFirst, "sessions_are_newest_first", {}),
+    (PurgesNothing, "purge_erases_bodies_and_keeps_the_rest", {}),
+    (PurgesNothing, "search_does_not_find_what_was_purged", {}),
+    (LeasesToAll, "lease_has_one_holder", {}),
+    (NeverCloses, "close_ends_every_method", {}),
+    (Slow, "threads_append_without_gaps", {}),
+]
+
+
+def run_rule(store: type[Store], rule: str, tmp_path: Path, arguments: dict[str, Json]) -> None:
+    """Run one rule of the contract on a store in memory."""
+
+    class Contract(StoreContract):
+        persistent = False
+        shared = False
+
+        def make(self, place: Path) -> Store:
+            return store()
+
+    contract = Contract()
+    try:
+        getattr(contract, f"test_{rule}")(tmp_path, **arguments)
+    finally:
+        contract.teardown_method()
+
+
+@pytest.mark.parametrize(
+    ("store", "rule", "arguments"), BROKEN, ids=[f"{case[0].__name__}-{case[1]}" for case in BROKEN]
+)
+def test_broken_store_fails(
+    tmp_path: Path, store: type[Store], rule: str, arguments: dict[str, Json]
+) -> None:
+    """The rule holds for the plain store and fails for the broken one."""
+    run_rule(MemoryStore, rule, tmp_path, arguments)
+    with pytest.raises((AssertionError, BacktrailError, pytest.fail.Exception)):
+        run_rule(store, rule, tmp_path, arguments)
