@@ -1,3 +1,328 @@
-"""x"""
-def f() -> int:
-    return 1
+"""Kill a writer at a chosen call, look at what it left, and go on from there.
+
+A warm parent forks a child that runs a script under the shim of `calls.py`. The child tells
+through a pipe how many operations were acknowledged, and dies by SIGKILL in the middle of
+the next one. Dying needs no disk, so all this runs in memory where there is such a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backtrail.errors import NotFound
+from backtrail.events import MAIN_LOG, NewEvent, Problem
+from backtrail.stores import syncing
+from backtrail.stores.base import Durability
+from backtrail.stores.jsonl import JSONLStore
+from backtrail.stores.options import Options
+from tests.faults.calls import REAL, Calls, killing
+from tests.faults.raw import is_damaged, log_file, numbers, raw_lines
+from tests.faults.script import SCRIPTS, Content, Row, State, Step, after, observe
+from tests.faults.variants import Broken, sound
+
+BYSTANDER = "bystander"
+"""A session that nobody touches while others are killed."""
+
+
+class Violation(AssertionError):
+    """A promise that a killed writer broke."""
+
+
+@dataclass
+class Child:
+    """How a forked child ended: what it told, and by which signal or code."""
+
+    told: bytes
+    status: int
+
+    @property
+    def killed(self) -> bool:
+        return os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
+
+
+def forked(body: Callable[[int], None]) -> Child:
+    """Run `body` in a forked child; it may write to the pipe it is given."""
+    ends = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            REAL["close"](ends[0])
+            body(ends[1])
+        except BaseException:
+            REAL["write"](ends[1], b"!" + traceback.format_exc().encode())
+            code = 70
+        finally:
+            os._exit(code)
+    os.close(ends[1])
+    told = b""
+    while part := os.read(ends[0], 65536):
+        told += part
+    os.close(ends[0])
+    child = Child(told, os.waitpid(pid, 0)[1])
+    if b"!" in told:
+        raise Violation(told.decode(errors="replace"))
+    return child
+
+
+@dataclass
+class Sweep:
+    """Kill points in one script at one durability."""
+
+    folder: Path
+    script: list[Step]
+    durability: Durability
+    broken: Broken = sound
+    points: int = 0
+    killed: int = 0
+    torn: int = 0
+    again: int = 0
+    acknowledged: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.template = self.folder / "template"
+        if not self.template.exists():
+            with JSONLStore(self.template) as store:
+                Step("create", BYSTANDER).run(store)
+                Step("append", BYSTANDER, "by", 3).run(store)
+        self.untouched = _files(self.template / "sessions" / BYSTANDER)
+
+    def length(self) -> int:
+        """How many calls the whole script makes."""
+        child = self._run(self._fresh(), 0, 0)
+        return int(child.told.split(b"=")[1])
+
+    def _fresh(self) -> Path:
+        root = self.folder / "store"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(self.template, root)
+        return root
+
+    def _run(self, root: Path, point: int, seed: int) -> Child:
+        def body(pipe: int) -> None:
+            syncing.DELAY = 60.0
+            with Calls(killing(random.Random(seed)), point) as calls:
+                store = JSONLStore(root, Options(durability=self.durability))
+                for step in self.script:
+                    step.run(store)
+                    REAL["write"](pipe, b".")
+                store.close()
+                REAL["write"](pipe, b"=%d" % calls.count)
+
+        with self.broken():
+            return forked(body)
+
+    def strike(self, point: int, seed: int, *, again: bool = False) -> None:
+        """One kill, what it left, recovery; with `again` a second kill in the recovery."""
+        root = self._fresh()
+        child = self._run(root, point, seed)
+        self.points += 1
+        if not child.killed:
+            raise Violation(f"point {point} did not end the child: {child}")
+        self.killed += 1
+        done = child.told.count(b".")
+        other = self._strike_recovery(root, done, seed) if again else None
+        with self.broken():
+            Aftermath(self, root, done, other, f"point {point}, seed {seed}").check()
+
+    def _strike_recovery(self, root: Path, done: int, seed: int) -> tuple[str, str] | None:
+        """Kill the process that opens the store again and appends, early on."""
+        step = self.script[done] if done < len(self.script) else self.script[-1]
+        dice = random.Random(seed)
+        sessions = [name for name in after(self.script, done) if name != BYSTANDER]
+        if not sessions:
+            return None
+        name = step.session if step.session in sessions else sessions[0]
+        log = step.log if step.verb == "append" else MAIN_LOG
+
+        def body(pipe: int) -> None:
+            syncing.DELAY = 60.0
+            with Calls(killing(dice), dice.randint(1, 8)):
+                store = JSONLStore(root, Options(durability=self.durability))
+                events = Step("append", name, "recovery", 3).events()
+                with suppress(NotFound):
+                    store.append(name, events, log=log)
+
+        with self.broken():
+            self.again += forked(body).killed
+        return name, log
+
+
+class Aftermath:
+    """The checks on what a killed writer left."""
+
+    def __init__(
+        self, sweep: Sweep, root: Path, done: int, other: tuple[str, str] | None, where: str
+    ) -> None:
+        self.sweep = sweep
+        self.other = other
+        self.root = root
+        self.where = where
+        script = sweep.script
+        self.step = script[done] if done < len(script) else Step("flush")
+        self.before = after(script, done)
+        self.after = after(script, done + 1)
+        self.told: list[Problem] = []
+
+    def fail(self, what: str) -> None:
+        raise Violation(f"{self.where}, in {self.step.verb} `{self.step.name}`: {what}")
+
+    def check(self) -> None:
+        with JSONLStore(self.root, Options(on_damage=self.told.append)) as store:
+            seen = observe(store)
+            if seen.pop(BYSTANDER, None) is None:
+                self.fail("another session is gone")
+            self.check_state(seen)
+            problems = store.verify()
+            self.check_verify(problems)
+            for session, content in seen.items():
+                logs = [MAIN_LOG]
+                if self.step.session == session and self.step.log != MAIN_LOG:
+                    logs.append(self.step.log)
+                for log in logs:
+                    self.go_on(store, session, log, content.logs.get(log, []))
+            self.check_worse(problems, store.verify())
+        places = [(p.session_id, p.log, p.offset, p.what) for p in self.told]
+        if len(places) != len(set(places)):
+            self.fail(f"damage is told twice: {places}")
+        if _files(self.root / "sessions" / BYSTANDER, but="lock") != self.sweep.untouched:
+            self.fail("another session has changed")
+
+    def check_state(self, seen: State) -> None:
+        """Acknowledged operations are there; the one under way is whole or not there."""
+        for session in set(seen) | set(self.before) | set(self.after):
+            shown = seen.get(session)
+            allowed = [self.before.get(session), self.after.get(session)]
+            if shown in allowed:
+                continue
+            if self.step.verb == "delete" and self.step.session == session and shown:
+                # Side logs go first, so that a deletion cut short can be repeated.
+                whole = self.before[session]
+                main = Content(whole.title, {MAIN_LOG: whole.logs[MAIN_LOG]})
+                if Content(shown.title, {MAIN_LOG: shown.logs[MAIN_LOG]}) == main:
+                    continue
+            if self._only_recovered(shown, allowed):
+                continue
+            self.fail(f"session `{session}` is {shown}, should be one of {allowed}")
+
+    def _only_recovered(self, shown: Content | None, allowed: list[Content | None]) -> bool:
+        """Whether only the whole batch of a second, killed writer was added."""
+        if shown is None:
+            return False
+        kept: dict[str, list[Row]] = {}
+        for log, rows in shown.logs.items():
+            added = [row for row in rows if row[1].startswith("recovery-")]
+            if added and (len(added) != 3 or rows[-3:] != added):
+                return False
+            kept[log] = [row for row in rows if row not in added]
+            if not kept[log] and log != MAIN_LOG:
+                del kept[log]
+        return Content(shown.title, kept) in allowed
+
+    def check_verify(self, problems: list[Problem]) -> None:
+        """What is damaged is told, and nothing else is."""
+        named = {(problem.session_id, problem.log) for problem in problems}
+        damaged: set[tuple[str, str]] = set()
+        for folder in (self.root / "sessions").iterdir():
+            if not (folder / "messages.jsonl").exists():
+                damaged.add((folder.name, MAIN_LOG))
+                continue
+            for path in folder.rglob("[!.]*.jsonl"):
+                log = str(path.relative_to(folder)).removesuffix(".jsonl")
+                data = path.read_bytes()
+                if is_damaged(data):
+                    damaged.add((folder.name, log))
+                    self.sweep.torn += 1
+        if named != damaged:
+            self.fail(f"verify tells {sorted(named)}, damaged is {sorted(damaged)}")
+        for session, _ in named - {(self.step.session, self.step.log), self.other}:
+            if self.step.verb not in ("create", "delete") or session != self.step.session:
+                self.fail(f"session `{session}` is damaged and was not being written")
+
+    def go_on(self, store: JSONLStore, session: str, log: str, rows: list[Row]) -> None:
+        """Later events are stored, each on a line of its own, under unused numbers."""
+        path = log_file(self.root, session, log)
+        data = path.read_bytes() if path.exists() else b""
+        used = numbers(data) | self._landed(session, log, data, rows)
+        new = store.append(session, [NewEvent("later", {"n": 1}, id="later-1")], log=log)
+        batch = [NewEvent("later", {"n": n}, id=f"later-{n}") for n in (2, 3)]
+        new += store.append(session, batch, log=log)
+        if new[0].seq <= max(used, default=0):
+            self.fail(f"number {new[0].seq} is used again in `{log}`")
+        shown = list(store.read(session, log=log))
+        old = [(event.seq, event.id, event.data) for event in shown[:-3]]
+        whole = self.after.get(session)
+        if shown[-3:] != new or (old != rows and not (whole and old == whole.logs.get(log))):
+            self.fail(f"after three more events `{log}` has {old} and {shown[-3:]}, before {rows}")
+        if list(store.read(session, log=log, reverse=True)) != shown[::-1]:
+            self.fail(f"`{log}` is not the same backwards")
+        if store.tail(session, 4, log=log) != shown[-4:]:
+            self.fail(f"the tail of `{log}` is another")
+        ends = [line.seq for line in raw_lines(path.read_bytes())[-3:]]
+        if ends != [event.seq for event in new]:
+            self.fail(f"the last lines of `{log}` are {ends}")
+
+    def _landed(self, session: str, log: str, data: bytes, rows: list[Row]) -> set[int]:
+        """Numbers of the lines of the batch under way of which a byte was written."""
+        if (session, log) != (self.step.session, self.step.log) or self.step.verb != "append":
+            return set()
+        acknowledged = self.before[session].logs.get(log, [])
+        lines = [line for line in raw_lines(data) if line.text]
+        count = min(len(lines) - len(acknowledged), self.step.count)
+        first = acknowledged[-1][0] + 1 if acknowledged else 1
+        return set(range(first, first + count))
+
+    def check_worse(self, before: list[Problem], now: list[Problem]) -> None:
+        """Going on repairs or keeps damage, and never adds to it."""
+        known = {(p.session_id, p.log, p.offset) for p in before}
+        extra = {(p.session_id, p.log, p.offset) for p in now} - known
+        if extra:
+            self.fail(f"new damage at {sorted(extra)}")
+
+
+def _files(folder: Path, but: str = "") -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.name not in (but, "lock") and path.is_file()
+    }
+
+
+def sweeps(folder: Path, points: int, broken: Broken = sound) -> list[Sweep]:
+    """Run about `points` kill points, spread over all scripts and both durabilities."""
+    made: list[Sweep] = []
+    work: list[tuple[Sweep, int]] = []
+    for name, script in SCRIPTS.items():
+        for durability in ("written", "synced"):
+            place = folder / f"{name}-{durability}".replace(" ", "-")
+            sweep = Sweep(place, script, durability, broken)
+            made.append(sweep)
+            work.extend((sweep, point) for point in range(1, sweep.length() + 1))
+    dice = random.Random(points)
+    seed = 0
+    while seed < points:
+        dice.shuffle(work)
+        for sweep, point in work[: points - seed]:
+            seed += 1
+            sweep.strike(point, seed, again=seed % 8 == 0)
+    return made
+
+
+def shown(made: list[Sweep]) -> str:
+    """The counts of a run, for the report."""
+    total: Counter[str] = Counter()
+    for sweep in made:
+        total.update(
+            points=sweep.points, killed=sweep.killed, torn=sweep.torn, in_recovery=sweep.again
+        )
+    return json.dumps(total)

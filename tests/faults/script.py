@@ -92,13 +92,13 @@ class Step:
             del state[self.session]
         elif self.verb == "purge":
             # The scripts purge only what every fork of the session shares.
+            mine = {row[1] for row in state[self.session].logs[self.log]}
             for content in state.values():
-                rows = content.logs.get(self.log, [])
-                mine = {row[1] for row in state[self.session].logs[self.log]}
-                content.logs[self.log] = [
-                    (seq, id, PURGED if seq in self.seqs and id in mine else data)
-                    for seq, id, data in rows
-                ]
+                if self.log in content.logs:
+                    content.logs[self.log] = [
+                        (seq, id, PURGED if seq in self.seqs and id in mine else data)
+                        for seq, id, data in content.logs[self.log]
+                    ]
         return state
 
 

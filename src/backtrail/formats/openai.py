@@ -78,7 +78,7 @@ def read_content(content: Json, *, note: bool = True) -> list[Text | Media]:
             if part is not None:
                 parts.append(part)
             elif note and block.get("type") not in ("text", "refusal"):
-                parts.append(left_out(str(block.get("type"))))
+                parts.append(left_out(str(block.get("type")).removeprefix("input_")))
     return parts
 
 

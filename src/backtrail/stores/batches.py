@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..errors import Conflict, InvalidData
 from ..events import (
+    KINDS,
     Event,
     Json,
     NewEvent,
@@ -18,12 +19,16 @@ from ..events import (
     check_ts,
     decode_data,
     encode_data,
+    make_event,
     new_id,
     now,
 )
 
 PURGED: dict[str, Json] = {"purged": True}
 """What is left of a purged event's body."""
+
+
+_KNOWN = frozenset(KINDS)
 
 
 class Draft(NamedTuple):
@@ -89,7 +94,8 @@ def drafts(events: Sequence[NewEvent]) -> list[Draft]:
             id = new_id()
         else:
             check_text(id, "an event id")
-        check_text(kind, "an event kind")
+        if kind not in _KNOWN:
+            check_text(kind, "an event kind")
         if ts is None:
             ts = now()
         else:
@@ -138,7 +144,7 @@ def settle(
                 follows = None
         seq += 1
         before = seq
-        event = Event(seq, draft.id, draft.ts, draft.kind, draft.data, follows)
+        event = make_event(seq, draft.id, draft.ts, draft.kind, draft.data, follows)
         if draft.given:
             mine[draft.id] = event
         result.append(event)

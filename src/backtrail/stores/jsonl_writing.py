@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import islice
 from pathlib import Path
 
 from ..events import Event, encode_data
@@ -42,30 +43,37 @@ class LogWriter:
         self._damage = damage
         self._size = 0
         self._ids: dict[str, int] | None = None
-        self._find_end(os.fstat(self.fd).st_size, floor)
+        try:
+            self._find_end(os.fstat(self.fd).st_size)
+        except BaseException:
+            os.close(self.fd)
+            raise
 
-    def _find_end(self, size: int, floor: int) -> None:
+    def _find_end(self, size: int) -> None:
         """Learn the head and the last number used from the tail of the file."""
         window = FIRST
-        while not self.head:
+        while True:
             start = max(0, size - window)
             data = os.pread(self.fd, size - start, start)
-            if start:
-                cut = data.find(b"\n") + 1
-                start, data = (start + cut, data[cut:]) if cut else (size, b"")
-            self.last = floor
-            self._learn(data, start)
-            if window >= size:
+            if start == 0:
+                break
+            cut = data.find(b"\n") + 1
+            # Two events, since one may be a stray copy of an older line.
+            if cut and _has_events(data[cut:], 2):
+                start, data = start + cut, data[cut:]
                 break
             window *= 4
+        self._learn(data, start)
 
     def _learn(self, data: bytes, offset: int) -> None:
         """Take in bytes at the end of the log, written by others or before us."""
-        self._size = offset + len(data)
+        size = offset + len(data)
         if data and not data.endswith(b"\n"):
             # Whoever wrote this is gone: we hold the lock. Sealed, it costs one line at most.
+            # Where sealing fails nothing is learnt, so that the next try begins here again.
             os.write(self.fd, b"\n")
-            self._size += 1
+            size += 1
+        self._size = size
         bad: list[Damage] = []
         sorter = Forward(self._damage, self.head)
         beyond = 0
@@ -152,6 +160,11 @@ class LogWriter:
                 self.sync.retire()
             finally:
                 os.close(fd)
+
+
+def _has_events(data: bytes, count: int) -> bool:
+    found = Forward(None).take(lines_in(data, 0, decode_header, None))
+    return len(list(islice(found, count))) == count
 
 
 # --- copying -----------------------------------------------------------------------------

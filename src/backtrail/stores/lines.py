@@ -19,13 +19,15 @@ from zlib import crc32
 
 import msgspec
 
-from ..events import Event
+from ..events import KINDS, Event, make_event
 from .batches import Stored
 
 _text = msgspec.json.Encoder().encode
-_HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("(?:[^"\\]|\\.){1,2000}"),"ts":"')
+_kinds = {kind: _text(kind) for kind in KINDS}
+_HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("[^"\\]*(?:\\.[^"\\]*)*"),"ts":"')
 _BATCH = re.compile(rb',"batch":\[(\d{1,9}),(\d{1,9})\]$')
 _SUFFIX = len(b',"crc":"00000000"}')
+_read_text = msgspec.json.Decoder(str).decode
 
 
 class _Body(msgspec.Struct, gc=False):
@@ -84,13 +86,15 @@ def encode_batch(fresh: list[Stored]) -> bytes:
 
 def encode_line(event: Event, body: bytes, batch: bytes = b"") -> bytes:
     """One line, with its newline."""
-    follows = b"" if event.follows is None else b',"follows":%d' % event.follows
-    text = b'{"seq":%d,"uuid":%b,"ts":"%b","event":%b%b,"data":%b%b' % (
+    kind = _kinds.get(event.kind) or _text(event.kind)
+    follows = event.follows
+    if follows is not None:
+        kind = b'%b,"follows":%d' % (kind, follows)
+    text = b'{"seq":%d,"uuid":%b,"ts":"%b","event":%b,"data":%b%b' % (
         event.seq,
         _text(event.id),
         event.ts.encode(),
-        _text(event.kind),
-        follows,
+        kind,
         body,
         batch,
     )
@@ -108,7 +112,7 @@ def decode_line(text: bytes, offset: int) -> Line | None:
         return None
     index, count = body.batch or (1, 1)
     seq, uuid = body.seq, body.uuid
-    event = Event(seq, uuid, body.ts, body.event, body.data, body.follows)
+    event = make_event(seq, uuid, body.ts, body.event, body.data, body.follows)
     return Line(offset, len(text) + 1, seq, uuid, index, count, event)
 
 
@@ -124,7 +128,7 @@ def decode_header(text: bytes, offset: int) -> Line | None:
     batch = _BATCH.search(text, max(0, end - 40), end)
     if batch is not None:
         index, count = int(batch[1]), int(batch[2])
-    uuid: str = msgspec.json.decode(header[2])
+    uuid = _read_text(header[2])
     return Line(offset, len(text) + 1, int(header[1]), uuid, index, count, None)
 
 

@@ -51,7 +51,7 @@ class FileLock:
     def acquire(self, wait: float = WAIT) -> None:
         """Take the lock or raise `SessionBusy` after `wait` seconds."""
         mutex = self._mutex
-        if not mutex.acquire(timeout=wait):
+        if not mutex.acquire(False) and not mutex.acquire(timeout=wait):
             owner = Owner(os.getpid(), socket.gethostname())
             raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
         try:

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-import apsw
-import msgspec
-
-from ..errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, StoreFailed
+from ..errors import Closed, Damaged, NotFound, SessionBusy
 from ..events import (
     MAIN_LOG,
     Checkpoint,
@@ -63,7 +59,10 @@ from .sqlite_records import (
     add_log,
     current_info,
     info_of,
+    inherit_fold,
     insert_record,
+    reader_of,
+    records,
     refresh,
     shared_spans,
     update_record,
@@ -106,7 +105,6 @@ class SQLiteStore(Store):
         self._path = path
         self._on_damage = on_damage
         self._appends = self._seen = 0
-        self._resting = threading.Lock()
         # Where a session's log is; every use checks that it still exists.
         self._places: dict[tuple[str, str], Log] = {}
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
@@ -118,10 +116,11 @@ class SQLiteStore(Store):
         if base is not None:
             check_session_id(base[0])
         with self._database.writing as execute:
-            spans = [] if base is None else shared_spans(execute, self.scope, *base)
+            spans = () if base is None else shared_spans(execute, self.scope, *base)
             session = insert_record(execute, record)
-            log = add_log(execute, session, MAIN_LOG, tuple(spans))
-            if log.base:
+            log = add_log(execute, session, MAIN_LOG, spans)
+            if base is not None and log.base:
+                inherit_fold(execute, self.scope, base[0], session, log.base)
                 execute(_DIRTY, (log.n,))
         self._database.acknowledge()
 
@@ -139,3 +138,280 @@ class SQLiteStore(Store):
             update_record(execute, row[20], changed_record(info_of(row[:20]), changes))
         self._database.acknowledge()
         return self.info(session_id)
+
+    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
+        late, lost = refresh(self._database, self.scope)
+        if late:
+            # Not stored yet, so the database would filter and sort by old values.
+            newer = {one.info.id: one.info for one in late}
+            where = "s.scope = ?"
+            infos = records(self._database, where, (self.scope,), _not_in(lost), order="s.n")
+            return select([newer.get(info.id, info) for info in infos], **filters)
+        cwd, after, before = filters.get("cwd"), filters.get("after"), filters.get("before")
+        conditions: dict[str, object] = {
+            "s.scope = ?": self.scope,
+            "s.cwd = ?": None if cwd is None else resolved(cwd),
+            "s.parent_id = ?": filters.get("parent"),
+            "s.key = ?": filters.get("key"),
+            "s.updated_at > ?": None if after is None else timestamp(after),
+            "s.updated_at < ?": None if before is None else timestamp(before),
+        }
+        conditions = {text: value for text, value in conditions.items() if value is not None}
+        where, tag = " AND ".join(conditions), filters.get("tag")
+        keep = (
+            _not_in(lost) if tag is None else lambda info: tag in info.tags and info.id not in lost
+        )
+        return records(self._database, where, list(conditions.values()), keep, filters.get("limit"))
+
+    def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
+        late, lost = refresh(self._database, self.scope)
+        if late:
+            return super().latest(cwd)
+        where = "s.scope = ? AND s.cwd = ? AND s.relation IS NOT 'subagent'"
+        found = records(self._database, where, (self.scope, resolved(cwd)), _not_in(lost), 1)
+        if not found:
+            raise NotFound(f"no previous session found in {os.fspath(cwd)}")
+        return found[0]
+
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        check_session_id(session_id)
+        if log is not None:
+            check_log(log)
+        with self._database.writing as execute:
+            session = detach(execute, self.scope, session_id, log)
+        sweep(self._database)
+        if log is None:
+            self._lease_path(session).unlink(missing_ok=True)
+        self._database.acknowledge()
+
+    # --- events --------------------------------------------------------------------------
+
+    @observed
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        batch = drafts(events)
+        place = self._places.get((session_id, log))
+        database = self._database
+        with database.writing as execute:
+            head = None if place is None else head_of(execute, place.n)
+            if place is None or head is None:
+                place, head = self._find_place(execute, session_id, log, bool(batch))
+            if place is None:
+                return []
+
+            def find(id: str) -> Event | None:
+                return event_by_id(execute, place, id)
+
+            result, fresh = settle(batch, head, find, expected)
+            first = place.n << 32
+            for event, body in fresh:
+                execute(
+                    _INSERT,
+                    (first | event.seq, event.id, event.ts, event.kind, event.follows, body),
+                )
+            if fresh and log == MAIN_LOG:
+                execute(_DIRTY, (place.n,))
+        self._appends += 1
+        database.acknowledge()
+        return result
+
+    def _find_place(
+        self, execute: Execute, session_id: str, name: str, make: bool
+    ) -> tuple[Log | None, int]:
+        """Where a log is and its head; an absent one is made if there is something to write."""
+        check_session_id(session_id)
+        check_log(name)
+        session, log = find_log(execute, self.scope, session_id, name)
+        if log is None and make:
+            # Not remembered: the transaction that makes it may fail.
+            return add_log(execute, session, name), 0
+        if log is None:
+            return None, 0
+        if len(self._places) >= _REMEMBERED:
+            self._places.clear()
+        self._places[session_id, name] = log
+        return log, head_of(execute, log.n) or 0
+
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        found = self._log(session_id, log)
+        if found is None:
+            return iter(())
+        return read_log(
+            self._database,
+            found.spans,
+            lambda seq, why: self._report(problem(session_id, log, seq, why)),
+            after=after,
+            until=until,
+            limit=limit,
+            reverse=reverse,
+            kinds=kinds,
+        )
+
+    def _log(self, session_id: str, name: str) -> Log | None:
+        check_session_id(session_id)
+        check_log(name)
+        with self._database.reading() as connection:
+            return find_log(connection.execute, self.scope, session_id, name)[1]
+
+    def _report(self, found: Problem) -> None:
+        if self._on_damage is not None:
+            self._on_damage(found)
+
+    def find(self, session_id: str, id: str, *, log: str = MAIN_LOG) -> Event:
+        found = self._log(session_id, log)
+        event = None
+        if found is not None and isinstance(id, str) and id.isprintable():
+            with self._database.reading() as connection:
+                event = event_by_id(connection.execute, found, id)
+        if event is None:
+            raise NotFound(f"no event `{id}` in session `{session_id}`")
+        return event
+
+    def checkpoint(self, id: str) -> Checkpoint:
+        query = f"SELECT {COLUMNS} FROM events WHERE kind = 'checkpoint' AND id = ? ORDER BY key"
+        rows: list[Any] = []
+        if isinstance(id, str) and id.isprintable():
+            with self._database.reading() as connection:
+                rows = connection.execute(query, (id,)).fetchall()
+        for row in rows:
+            session_id = reader_of(self._database, self.scope, row[0])
+            if session_id is not None:
+                return checkpoint_of(event_of(row), session_id)
+        raise NotFound(f"no checkpoint `{id}` in this store")
+
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        check_session_id(session_id)
+        check_log(log)
+        with self._database.writing as execute:
+            _, found = find_log(execute, self.scope, session_id, log)
+            indexed = False
+            for seq in set(seqs):
+                span = None if found is None else found.span_of(seq)
+                if span is not None:
+                    key = span.log << 32 | seq
+                    execute("UPDATE events SET data = ? WHERE key = ?", (_TOMBSTONE, key))
+                    indexed = forget(execute, key, key) or indexed
+        if indexed:
+            erase(self._database)
+        self._database.erase_wal()
+
+    def logs(self, session_id: str) -> list[str]:
+        check_session_id(session_id)
+        query = (
+            "SELECT l.name FROM sessions s JOIN logs l ON l.session = s.n "
+            "WHERE s.scope = ? AND s.id = ? ORDER BY l.name"
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query, (self.scope, session_id)).fetchall()
+        if not rows:
+            raise NotFound(f"no session `{session_id}`")
+        return sorted(check_log(name) for (name,) in rows)
+
+    # --- the rest ------------------------------------------------------------------------
+
+    def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+        query = Query(text)
+        refresh(self._database, self.scope)
+        catch_up(self._database)
+        hits: list[Hit] = []
+        for key, session_id in candidates(self._database, self.scope, query):
+            with self._database.reading() as connection:
+                one = f"SELECT {COLUMNS} FROM events WHERE key = ?"
+                row = connection.execute(one, (key,)).get
+            try:
+                event = None if row is None else event_of(row)
+            except Damaged as error:
+                self._report(problem(session_id, MAIN_LOG, key & MAX_SEQ, str(error)))
+                continue
+            words = "" if event is None else text_of(event.data.get("message"))
+            # FTS5 cuts words of over 32 KB, so the text has the last word.
+            if event is not None and query.matches(words):
+                hits.append(Hit(check_session_id(session_id), event, query.snippet(words)))
+                if len(hits) >= limit:
+                    break
+        return hits
+
+    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        return _Note(self._database, self.scope, resolved(cwd))
+
+    def verify(self) -> list[Problem]:
+        return verify(self._database, self.scope)
+
+    @contextmanager
+    def lease(self, session_id: str, *, wait: float = 0) -> Iterator[Lease]:
+        check_session_id(session_id)
+        with self._database.reading() as connection:
+            session, _ = find_log(connection.execute, self.scope, session_id, MAIN_LOG)
+        path = self._lease_path(session)
+        try:
+            path.parent.mkdir(0o700, exist_ok=True)
+        except OSError as error:
+            raise files.failed(error, f"make {path.parent}") from error
+        with file_lease(path, session_id, wait) as lease:
+            yield lease
+
+    def _lease_path(self, session: int) -> Path:
+        return Path(f"{self._path}-leases", str(session))
+
+    def flush(self) -> None:
+        self._database.flush()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _idle(self) -> None:
+        """In the background, after a sync: checkpoint, and index while nobody appends."""
+        try:
+            self._database.checkpoint()
+            busy, self._seen = self._appends != self._seen, self._appends
+            if busy or behind(self._database):
+                # The transaction, even an empty one, is what brings us here again.
+                with self._database.briefly as execute:
+                    if not busy:
+                        index_slice(execute)
+        except (Closed, SessionBusy):
+            # Not ours to report: a search does the same before it looks.
+            pass
+        except Exception:
+            # The thread serves other stores too and must go on.
+            logger.exception("background work on %s failed", self._path)
+
+
+class _Note(Memory):
+    """A project's note, one row for each directory."""
+
+    def __init__(self, database: Database, scope: str, cwd: str) -> None:
+        self._database = database
+        self._where = (scope, os.fsencode(cwd).decode(errors="backslashreplace"))
+
+    def read(self) -> str:
+        with self._database.reading() as connection:
+            query = "SELECT text FROM notes WHERE scope = ? AND cwd = ?"
+            text = connection.execute(query, self._where).get
+        return text or ""
+
+    def write(self, text: str) -> None:
+        encode_data({"text": text})
+        with self._database.writing as execute:
+            execute("INSERT OR REPLACE INTO notes VALUES(?, ?, ?, ?)", (*self._where, text, now()))
+        self._database.flush()
+
+
+def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:
+    return (lambda info: info.id not in lost) if lost else None

@@ -25,7 +25,7 @@ import apsw
 
 from ..errors import BacktrailError, SessionBusy
 from . import files
-from .locks import WAIT, FileLock
+from .locks import WAIT
 from .sqlite_schema import (
     WAL_LIMIT,
     closed,

@@ -62,9 +62,7 @@ _FIND = (
 )
 
 
-def find_log(
-    execute: Execute, scope: str, session_id: str, name: str
-) -> tuple[int, Log | None]:
+def find_log(execute: Execute, scope: str, session_id: str, name: str) -> tuple[int, Log | None]:
     """The session's number and its log; None where nothing was written to the log."""
     row = execute(_FIND, (name, scope, session_id)).get
     if row is None:

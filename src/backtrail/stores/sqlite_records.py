@@ -7,14 +7,14 @@ write lock is not to be had, the outcome is used and not stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 
 from ..errors import AlreadyExists, Damaged, InvalidId, NotFound, SessionBusy
-from ..events import Event, SessionInfo, check_session_id
+from ..events import MAIN_LOG, Event, SessionInfo, check_session_id
 from ..history import Fold, fold, walk
 from .records import folded
 from .sqlite_connections import Database, Execute
@@ -146,13 +146,32 @@ def add_log(execute: Execute, session: int, name: str, shares: tuple[Span, ...] 
     return Log(n, base, (*shares, Span(n, base, MAX_SEQ)))
 
 
-def shared_spans(execute: Execute, scope: str, parent: str, name: str, seq: int) -> list[Span]:
+def shared_spans(execute: Execute, scope: str, parent: str, seq: int) -> tuple[Span, ...]:
     """What a fork of `parent` at `seq` reads of others."""
-    _, log = find_log(execute, scope, parent, name)
+    _, log = find_log(execute, scope, parent, MAIN_LOG)
     head = None if log is None else head_of(execute, log.n)
-    if type(seq) is not int or log is None or head is None or not 0 <= seq <= head:
+    if log is None or head is None or not 0 <= seq <= head:
         raise NotFound(f"no event {seq} in session `{parent}`")
-    return [Span(n, low, min(high, seq)) for n, low, high in log.spans if low < seq]
+    return tuple(Span(n, low, min(high, seq)) for n, low, high in log.spans if low < seq)
+
+
+_INHERIT = (
+    "UPDATE sessions SET (folded, message_count, turn_count, updated_at) = ("
+    "  SELECT p.folded, p.message_count, p.turn_count, max(p.updated_at, sessions.updated_at)"
+    "  FROM sessions p WHERE p.scope = ?1 AND p.id = ?2)"
+    " WHERE n = ?3 AND fork_seq = ?4 AND EXISTS("
+    "  SELECT 1 FROM sessions p WHERE p.scope = ?1 AND p.id = ?2"
+    "  AND p.folded <= ?4 AND p.created_at <= sessions.created_at)"
+)
+
+
+def inherit_fold(execute: Execute, scope: str, parent: str, fork: int, seq: int) -> None:
+    """Let a fork begin with the parent's counts, so that it need not read everything again.
+
+    They must not reach beyond the fork, and the parent must not be the younger one, whose
+    time of creation would count as a time of the log.
+    """
+    execute(_INHERIT, (scope, parent, fork, seq))
 
 
 # --- folding -----------------------------------------------------------------------------
@@ -221,10 +240,10 @@ def _ignore(seq: int, why: str) -> None:
     """Folding passes over damage: `read` and `verify` report it."""
 
 
-def refresh(database: Database, scope: str) -> tuple[list[Folded], set[int]]:
+def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     """Bring the records of a scope up to date.
 
-    Returns what could not be stored because others write, and the numbers of sessions that
+    Returns what could not be stored because others write, and the ids of sessions that
     cannot be read.
     """
     with database.reading() as connection:
@@ -232,12 +251,12 @@ def refresh(database: Database, scope: str) -> tuple[list[Folded], set[int]]:
     if not rows:
         return [], set()
     late: list[Folded] = []
-    lost: set[int] = set()
+    lost: set[str] = set()
     for row in rows:
         try:
             late.append(fold_row(database, row))
-        except (Damaged, InvalidId):
-            lost.add(row[20])
+        except Damaged:
+            lost.add(row[0])
     return ([] if _stored(database, late) else late), lost
 
 
@@ -269,3 +288,61 @@ def current_info(database: Database, scope: str, session_id: str) -> SessionInfo
     one = fold_row(database, row[:23])
     _stored(database, [one])
     return one.info
+
+
+def reader_of(database: Database, scope: str, key: int) -> str | None:
+    """The session an event belongs to, or the newest fork that reads it; None elsewhere."""
+    log, seq = key >> 32, key & MAX_SEQ
+    owner = "SELECT s.id, s.scope FROM logs l JOIN sessions s ON s.n = l.session WHERE l.n = ?"
+    fork = (
+        "SELECT s.id, s.scope FROM shares h JOIN logs l ON l.n = h.log "
+        "JOIN sessions s ON s.n = l.session WHERE h.source = ? AND h.until >= ? "
+        "ORDER BY s.updated_at DESC, s.n DESC LIMIT 1"
+    )
+    with database.reading() as connection:
+        row = connection.execute(owner, (log,)).get or connection.execute(fork, (log, seq)).get
+    return check_session_id(row[0]) if row is not None and row[1] == scope else None
+
+
+# --- listing -----------------------------------------------------------------------------
+
+
+def records(
+    database: Database,
+    where: str,
+    values: Sequence[object],
+    keep: Callable[[SessionInfo], bool] | None = None,
+    limit: int | None = None,
+    order: str = "s.updated_at DESC, s.n DESC",
+) -> list[SessionInfo]:
+    """The records that match, newest first; those that cannot be read are left out."""
+    query = f"SELECT {COLUMNS} FROM sessions s WHERE {where} ORDER BY {order}"
+    found: list[SessionInfo] = []
+    if limit is not None and limit < 1:
+        return found
+    with database.reading() as connection:
+        cursor = connection.cursor()
+        try:
+            rows = cast("Iterator[tuple[Any, ...]]", cursor.execute(query, tuple(values)))
+            for info in _readable(rows):
+                if keep is None or keep(info):
+                    found.append(info)
+                    if len(found) == limit:
+                        break
+        except UnicodeEncodeError:
+            # A text that cannot be stored matches nothing.
+            return []
+        finally:
+            cursor.close()
+    return found
+
+
+def _readable(rows: Iterator[tuple[Any, ...]]) -> Iterator[SessionInfo]:
+    while True:
+        try:
+            for row in rows:
+                yield info_of(row)
+            return
+        except (Damaged, UnicodeDecodeError):
+            # One record that cannot be read must not hide the others.
+            continue

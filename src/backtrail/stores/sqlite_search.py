@@ -78,9 +78,13 @@ def _words(body: bytes) -> str:
         return ""
 
 
-def forget(execute: Execute, first: int, last: int) -> None:
-    """Take the events with keys from `first` to `last` out of the index."""
+def forget(execute: Execute, first: int, last: int) -> bool:
+    """Take the events with keys from `first` to `last` out of the index, if they are in it."""
+    query = "SELECT 1 FROM words_docsize WHERE id BETWEEN ? AND ? LIMIT 1"
+    if execute(query, (first, last)).get is None:
+        return False
     execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, last))
+    return True
 
 
 def erase(database: Database) -> None:
