@@ -26,8 +26,9 @@ Measured = list[tuple[Part, list[Result]]]
 def facts(data: Path, rounds: int, versions: Sequence[str]) -> list[str]:
     """The machine and the versions, without names of hosts or places."""
     return [
-        f"{datetime.now(UTC):%Y-%m-%d}, {rounds} rounds, contenders shuffled in each",
-        f"{os.cpu_count()} CPUs ({_cpu()}), {platform.system()} {platform.release()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}, rounds: {rounds}, contenders shuffled in each",
+        f"{os.cpu_count()} CPUs ({_cpu()}), {platform.system()} "
+        f"{platform.release().partition('-')[0]}, "
         f"{file_system(data)} file system",
         f"{platform.python_implementation()} {platform.python_version()}, "
         f"SQLite of the standard module {sqlite3.sqlite_version}",

@@ -153,33 +153,53 @@ def sqlite_rows(job: Job) -> Numbers:
     return numbers
 
 
+class _Waiting:
+    """One append that waits until it is synced, or until it is its turn to sync."""
+
+    __slots__ = ("leads", "line", "woken")
+
+    def __init__(self, line: bytes) -> None:
+        self.line = line
+        self.leads = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+
 def group_commit(job: Job) -> Numbers:
-    """Many threads on one file: whoever comes first syncs for all that have written."""
+    """Many threads on one file: whoever comes first writes and syncs for all that wait."""
     items = messages(job)
     fd = os.open(log_path(job), FLAGS, 0o600)
-    turn = threading.Condition()
-    written = synced = 0
-    syncing = False
+    lock = threading.Lock()
+    pending: list[_Waiting] = []
+    busy = False
 
     def append(message: Any) -> None:
-        nonlocal written, synced, syncing
-        line = encode(message) + b"\n"
-        with turn:
-            os.write(fd, line)
-            written += 1
-            ticket = written
-            while synced < ticket:
-                if syncing:
-                    turn.wait()
-                    continue
-                syncing, until = True, written
-                turn.release()
-                try:
-                    sync(fd)
-                finally:
-                    turn.acquire()
-                synced, syncing = until, False
-                turn.notify_all()
+        nonlocal busy
+        mine = _Waiting(encode(message) + b"\n")
+        with lock:
+            pending.append(mine)
+            if not busy:
+                busy = mine.leads = True
+        if not mine.leads:
+            mine.woken.acquire()
+        if mine.leads:
+            lead(mine)
+
+    def lead(mine: _Waiting) -> None:
+        nonlocal pending, busy
+        with lock:
+            batch, pending = pending, []
+        os.write(fd, b"".join([waiting.line for waiting in batch]))
+        sync(fd)
+        with lock:
+            if pending:
+                pending[0].leads = True
+                pending[0].woken.release()
+            else:
+                busy = False
+        for waiting in batch:
+            if waiting is not mine:
+                waiting.woken.release()
 
     numbers = timed_threads(append, items, job["threads"])
     os.close(fd)

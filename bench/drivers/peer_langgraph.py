@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from importlib.metadata import version
 from typing import Any
 
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 from protocol import Job, Numbers, check, messages, repeated, serve, timed_appends, timed_load
@@ -16,6 +18,29 @@ CONFIG: dict[str, Any] = {"configurable": {"thread_id": "bench", "checkpoint_ns"
 def facts(job: Job) -> Numbers:
     name = "langgraph-checkpoint-sqlite"
     return {"version": f"{name} {version(name)}"}
+
+
+def spelled(message: dict[str, Any]) -> BaseMessage:
+    """The message as graphs keep it: `add_messages` turns dictionaries into these."""
+    content = message["content"]
+    if message["role"] == "user":
+        return HumanMessage(content)
+    if message["role"] == "tool":
+        return ToolMessage(content, tool_call_id=message["tool_call_id"])
+    calls = [
+        {
+            "name": call["function"]["name"],
+            "args": json.loads(call["function"]["arguments"]),
+            "id": call["id"],
+        }
+        for call in message.get("tool_calls", ())
+    ]
+    return AIMessage(content, tool_calls=calls)
+
+
+def conversation(job: Job) -> list[Any]:
+    found = messages(job)
+    return found if job.get("plain") else [spelled(message) for message in found]
 
 
 def opened(job: Job) -> Any:
@@ -47,7 +72,7 @@ def append(job: Job) -> Numbers:
             state.append(message)
             config = put(saver, config, state)
 
-        numbers = timed_appends(one, messages(job))
+        numbers = timed_appends(one, conversation(job))
     with opened(job) as saver:
         check(len(stored(saver)), job["n"])
     return numbers
@@ -55,7 +80,7 @@ def append(job: Job) -> Numbers:
 
 def prepare_log(job: Job) -> Numbers:
     with opened(job) as saver:
-        put(saver, CONFIG, messages(job))
+        put(saver, CONFIG, conversation(job))
     return {}
 
 

@@ -13,12 +13,13 @@ class Sizes:
     """How much of everything; `QUICK` only shows that it works."""
 
     append: int = 10_000
-    append_slow: int = 3_000
+    append_slow: int = 2_000
     append_whole: int = 400  # for those that write the whole conversation each time
     threads: int = 32
     log: int = 100_000
     log_short: int = 1_000
     sessions: int = 10_000
+    folders: int = 2_000  # sessions that are a folder each take long to make and to remove
     fork: int = 10_000
     fork_short: int = 100
     loop_sessions: int = 200
@@ -26,6 +27,7 @@ class Sizes:
     loop_idle: float = 2.0
     many: int = 50
     few: int = 5
+    all_peers: bool = False
 
 
 QUICK = Sizes(
@@ -35,6 +37,7 @@ QUICK = Sizes(
     log=2_000,
     log_short=200,
     sessions=300,
+    folders=200,
     fork=600,
     loop_sessions=20,
     loop_appends=5,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..goals import Goal
 from ..running import POWER, Contender, Job, Kind
 from .base import Column, Part, Sizes
@@ -17,7 +19,9 @@ from .writing import (
 )
 
 CLAUDE = "claude-agent-sdk"
-PEERS = (SQLITE_SESSION, ADVANCED, LANGGRAPH, CLAUDE, ADK, STRANDS)
+PLAIN = f"{LANGGRAPH}, plain dictionaries"
+PEERS = (SQLITE_SESSION, ADVANCED, LANGGRAPH, CLAUDE)
+SLOWEST = (ADK, STRANDS)
 OPENAI = (SQLITE_SESSION, ADVANCED)
 
 _DRIVER = {
@@ -26,26 +30,29 @@ _DRIVER = {
     STRANDS: "peer_strands",
     ADK: "peer_adk",
     LANGGRAPH: "peer_langgraph",
+    PLAIN: "peer_langgraph",
     CLAUDE: "peer_claude",
 }
-_SLOW = (ADK, STRANDS)
 
 
 def _on_log(
-    name: str, kind: Kind, driver: str, task: str, n: int, slow: bool = False, **more: object
+    name: str, kind: Kind, driver: str, task: str, n: int, *, slow: bool = False, **more: Any
 ) -> Contender:
     """A contender that reads a log of `n` messages, which its driver prepares once."""
-    shared = {key: more[key] for key in ("store", "advanced") if key in more}
+    shared: Job = {key: more[key] for key in ("store", "advanced", "plain") if key in more}
     dataset: Job = {"task": "prepare_log", "n": n, **shared}
     job: Job = {"task": task, "n": n, **more}
     return Contender(name, kind, driver, job, dataset=dataset, slow=slow)
 
 
-def _peer(prefix: str, name: str, task: str, n: int, **more: object) -> Contender:
+def _peer(
+    prefix: str, name: str, task: str, n: int, *, slow: bool = False, **more: Any
+) -> Contender:
     if name == ADVANCED:
         more["advanced"] = True
-    label = f"{prefix} {name}"
-    return _on_log(label, "peer", _DRIVER[name], task, n, slow=name in _SLOW, **more)
+    if name == PLAIN:
+        more["plain"] = True
+    return _on_log(f"{prefix} {name}", "peer", _DRIVER[name], task, n, slow=slow, **more)
 
 
 # --- load --------------------------------------------------------------------------------
@@ -64,7 +71,9 @@ def load_part(sizes: Sizes) -> Part:
         _on_log("load line by line + decode", "limit", "limits", "load_lines", n),
         _on_log("load SQLite rows + decode", "limit", "limits", "load_sqlite", n),
     ]
-    peers = [_peer("load", name, "load", n) for name in PEERS]
+    peers = [_peer("load", name, "load", n) for name in (*PEERS, PLAIN)]
+    if sizes.all_peers:
+        peers += [_peer("load", name, "load", n, slow=True) for name in SLOWEST]
     best = tuple(f"load {name}" for name in PEERS)
     openai = tuple(f"load {name}" for name in OPENAI)
     least = tuple(limit.name for limit in limits)
@@ -86,7 +95,8 @@ def load_part(sizes: Sizes) -> Part:
         note=(
             "Opening counts, importing does not. Memory is the peak of the resident set less "
             "what it was before. The page cache is warm. The limit of memory is the limit "
-            "that adds the least. The slowest peers run one round."
+            "that adds the least. LangGraph keeps messages as objects; a graph whose state "
+            "holds plain dictionaries is shown too, and no goal is set against it."
         ),
     )
 
@@ -102,8 +112,8 @@ def tail_part(sizes: Sizes) -> Part:
             made.append(_on_log(f"{tag} {name}", "ours", "ours", "tail", n, store=store, **times))
         made.append(_peer(tag, SQLITE_SESSION, "tail", n, **times))
         if n == sizes.log:
-            rest = (ADVANCED, STRANDS, ADK, LANGGRAPH, CLAUDE)
-            made += [_peer(tag, name, "tail", n, times=sizes.few) for name in rest]
+            rest = (ADVANCED, LANGGRAPH, CLAUDE, *(SLOWEST if sizes.all_peers else ()))
+            made += [_peer(tag, name, "tail", n, slow=True, times=1) for name in rest]
         for name, task in (("raw file", "tail_file"), ("raw SQLite", "tail_sqlite")):
             made.append(_on_log(f"{tag} {name}", "limit", "limits", task, n, **times))
     peer = (f"tail {SQLITE_SESSION}",)
@@ -121,7 +131,10 @@ def tail_part(sizes: Sizes) -> Part:
         contenders=tuple(made),
         columns=(Column("ms", "ms"), Column("first", "first in the process, ms")),
         goals=tuple(goals),
-        note="Each call opens the store again. Flat means: a long log costs what a short one does.",
+        note=(
+            "Each call opens the store again. Flat means: a long log costs what a short one does. "
+            "Peers that read everything to find the tail run one round."
+        ),
     )
 
 
@@ -129,12 +142,12 @@ def tail_part(sizes: Sizes) -> Part:
 
 
 def list_part(sizes: Sizes) -> Part:
-    n = sizes.sessions
-
     def one(
         name: str, kind: Kind, driver: str, task: str, times: int, store: str | None = None
     ) -> Contender:
-        shared: Job = {"n": n} if store is None else {"n": n, "store": store}
+        shared: Job = {"n": sizes.folders if store == "file" else sizes.sessions}
+        if store is not None:
+            shared["store"] = store
         dataset = {"task": "prepare_sessions", **shared}
         return Contender(
             name, kind, driver, {"task": task, "times": times, **shared}, dataset=dataset
@@ -142,12 +155,13 @@ def list_part(sizes: Sizes) -> Part:
 
     made = []
     for name, store in STORES:
+        times = sizes.few if store == "file" else sizes.many
         made.append(one(f"list {name}", "ours", "ours", "list_sessions", sizes.few, store))
-        made.append(one(f"latest {name}", "ours", "ours", "latest", sizes.few, store))
+        made.append(one(f"latest {name}", "ours", "ours", "latest", times, store))
     made += [
         one(f"list {ADK}", "peer", "peer_adk", "list_sessions", sizes.few),
         one(f"list {CLAUDE}", "peer", "peer_claude", "list_all", 1),
-        one(f"latest {CLAUDE}", "peer", "peer_claude", "latest", sizes.few),
+        one(f"latest {CLAUDE}", "peer", "peer_claude", "latest", sizes.many),
         one("list indexed query", "limit", "limits", "list_sessions", sizes.few),
         one("latest indexed query", "limit", "limits", "latest", sizes.many),
     ]
@@ -160,11 +174,14 @@ def list_part(sizes: Sizes) -> Part:
     )
     return Part(
         name="list",
-        title=f"List {n:,} sessions of 50 directories, and the latest of one directory",
+        title=f"List {sizes.sessions:,} sessions of 50 directories, and the latest of one",
         contenders=tuple(made),
         columns=(Column("ms", "ms"), Column("first", "first in the process, ms")),
         goals=goals,
-        note="Opening counts in every call. claude-agent-sdk is not asked about git worktrees.",
+        note=(
+            "Opening counts in every call. claude-agent-sdk is not asked about git worktrees. "
+            f"JSONL, a folder a session, has {sizes.folders:,} sessions and no goal."
+        ),
     )
 
 
@@ -174,7 +191,7 @@ def list_part(sizes: Sizes) -> Part:
 def fork_part(sizes: Sizes) -> Part:
     made = []
     for n, tag in ((sizes.fork, "fork"), (sizes.fork_short, "short fork")):
-        spot: Job = {"at": n // 2, "times": sizes.few}
+        spot: Job = {"at": n // 2, "times": sizes.many // 2}
         for name, store in STORES:
             label = f"{tag} {name}"
             more = {"store": store, "durability": "synced", **spot}
@@ -182,6 +199,7 @@ def fork_part(sizes: Sizes) -> Part:
         made.append(_on_log(f"{tag} one row", "limit", "limits", "fork_row", n, **spot))
         copy = f"{tag} file copy"
         made.append(_on_log(copy, "limit", "limits", "fork_copy", n, **spot))
+        spot["times"] = sizes.few
         if n == sizes.fork:
             made += [_peer(tag, name, "fork", n, **spot) for name in (ADVANCED, CLAUDE)]
     peer = (f"fork {ADVANCED}",)

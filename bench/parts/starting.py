@@ -27,7 +27,8 @@ def start_part(sizes: Sizes) -> Part:
         return spawn(name, kind, [str(interpreter(peer)), "-c", code], peer)
 
     def spawn(name: str, kind: Kind, command: list[str], peer: str | None = None) -> Contender:
-        job = {"task": "spawn", "command": command, "times": sizes.few}
+        times = sizes.few * 2 if peer is None else 2
+        job = {"task": "spawn", "command": command, "times": times}
         return Contender(name, kind, "starting", job, starts=peer)
 
     tool = OWN.parent / "backtrail"

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Literal, Self, TypedDict
 
 from . import telemetry
-from .errors import Closed, InvalidData, NotFound, StoreFailed
+from .errors import BacktrailError, Closed, InvalidData, NotFound, StoreFailed
 from .events import (
     KINDS,
     MAIN_LOG,
@@ -90,6 +90,7 @@ class Conversation:
         self._on_error: OnError = options.get("on_error", "raise")
         self._mutex = threading.RLock()
         self._turns = threading.RLock()
+        self._depth = 0
         self._subscriptions: list[Subscription] = []
         self._side: Buffered | None = None
         self._held = ExitStack()
@@ -149,12 +150,24 @@ class Conversation:
             try:
                 stored = self.store.append(self.id, batch, expected=expected)
             except StoreFailed as error:
+                # A rewind that is not stored has not happened, so it is never best effort.
+                if expected is not None:
+                    raise
                 return self._not_saved(events, error)
             self._unsaved = []
             if owed:
                 self._resumed, self._at, self._prompt = False, None, None
             self._publish(stored)
             return stored[len(batch) - len(events) :]
+
+    def _save(self) -> None:
+        """Store what a failing store did not take, before something that builds on it."""
+        with self._mutex:
+            if self._unsaved:
+                batch = [*self._owed(), *self._unsaved]
+                self._publish(self.store.append(self.id, batch))
+                self._unsaved = []
+                self._resumed, self._at, self._prompt = False, None, None
 
     def _owed(self) -> list[NewEvent]:
         owed: list[NewEvent] = []
@@ -184,7 +197,8 @@ class Conversation:
         if callable(self._on_error):
             self._on_error(error)
         kept = [replace(event, id=event.id or new_id()) for event in events]
-        self._unsaved.extend(kept)
+        waiting = {event.id for event in self._unsaved}
+        self._unsaved.extend(event for event in kept if event.id not in waiting)
         return [Event(0, event.id or "", "", event.kind, dict(event.data)) for event in kept]
 
     @contextmanager
@@ -198,14 +212,29 @@ class Conversation:
     @contextmanager
     def _driving(self) -> Iterator[None]:
         """Turns and rewinds: one at a time in this process, one driver in all."""
-        with self._turns, ExitStack() as stack:
-            if self._lease_mode == "turn":
-                stack.enter_context(self.store.lease(self.id, wait=self._wait))
+        with self._turns, self._leased(self._wait):
             yield
+
+    @contextmanager
+    def _leased(self, wait: float) -> Iterator[None]:
+        """The lease while driving; a rewind within a turn of this session is under the turn's.
+
+        The caller keeps others out. No thread owns this: it may be left in another one.
+        """
+        self._check_open()
+        with ExitStack() as stack:
+            if self._lease_mode == "turn" and self._depth == 0:
+                stack.enter_context(self.store.lease(self.id, wait=wait))
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def log(self, name: str) -> SideLog:
         """A side log, such as "transcript"; its appends are buffered."""
         with self._mutex:
+            self._check_open()
             if self._side is None:
                 own = isinstance(self.store, Buffered)
                 self._side = self.store if own else Buffered(self.store, owns=False)  # type: ignore[assignment]
@@ -218,6 +247,7 @@ class Conversation:
 
     def update(self, **changes: Json) -> SessionInfo:
         """Change title, key, model, agent_name, cwd, tags or metadata."""
+        self._check_open()
         return self.store.update(self.id, **changes)
 
     def end(self, reason: str = "end_turn") -> Event:
@@ -228,6 +258,7 @@ class Conversation:
 
     def info(self) -> SessionInfo:
         """The session's record."""
+        self._check_open()
         return self.store.info(self.id)
 
     def messages(
@@ -302,14 +333,26 @@ class Conversation:
 
         A fork lists its own, and its parent's if it was made with `copy_checkpoints`.
         """
-        info = self.info()
-        own = 0 if info.metadata.get("copy_checkpoints") else info.fork_seq or 0
-        found = self.events(after=own, kinds=("checkpoint",))
+        found = self.events(after=self._listed_after(), kinds=("checkpoint",))
         return [checkpoint_of(event, self.id) for event in found]
+
+    def _listed_after(self) -> int:
+        info = self.info()
+        return 0 if info.metadata.get("copy_checkpoints") else info.fork_seq or 0
 
     def follow(self, after: int | None = None) -> Iterator[Event]:
         """Events as they come, from any process, until the session is closed."""
-        return self.store.follow(self.id, after=after, stop=lambda: self._closed)
+        self._check_open()
+        return self._until_closed(
+            self.store.follow(self.id, after=after, stop=lambda: self._closed)
+        )
+
+    def _until_closed(self, events: Iterator[Event]) -> Iterator[Event]:
+        try:
+            yield from events
+        except Closed:
+            if not self._closed:
+                raise
 
     # --- listening -----------------------------------------------------------------------
 
@@ -326,7 +369,7 @@ class Conversation:
                 self._subscriptions = others
 
         subscription = Subscription(
-            lambda seq: self.events(after=seq), ended, self.info().head, size
+            lambda seq: self.store.read(self.id, after=seq), ended, self.info().head, size
         )
         with self._mutex:
             self._subscriptions = [*self._subscriptions, subscription]
@@ -345,10 +388,15 @@ class Conversation:
     # --- ending --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the session. Writes nothing but what is still buffered."""
+        """Let go of the session. Writes nothing but what is still buffered or not saved."""
         with self._mutex:
             if self._closed:
                 return
+            try:
+                self._save()
+            except BacktrailError as error:
+                lost = len(self._unsaved)
+                self.problems.append(Problem(self.id, MAIN_LOG, "lost", str(error), count=lost))
             self._closed = True
         for subscription in self._subscriptions:
             subscription.close()
@@ -435,6 +483,7 @@ def message_event(
     cost_usd: float | None = None,
     ts: str | None = None,
 ) -> NewEvent:
+    """The event that holds a message."""
     given = as_message(message)
     data: dict[str, Json] = {"message": given, "format": format or format_of(given)}
     if usage is not None:
@@ -445,5 +494,6 @@ def message_event(
 
 
 def prompt_event(prompt: str) -> NewEvent:
+    """The event that pins a system prompt."""
     message = {"role": "system", "content": prompt}
     return NewEvent("system_message", {"message": message, "format": "openai", "pinned": True})

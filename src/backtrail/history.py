@@ -255,9 +255,9 @@ def calls_in(message: Mapping[str, Json]) -> list[ToolCall]:
         arguments = message.get("arguments", message.get("input"))
         found.append(ToolCall(str(message.get("call_id")), str(message.get("name")), arguments))
     for call in _mappings(message.get("tool_calls")):
-        function = call.get("function")
+        function = call.get("function", call.get("custom"))
         if isinstance(function, Mapping):
-            name, arguments = function.get("name"), function.get("arguments")
+            name, arguments = function.get("name"), function.get("arguments", function.get("input"))
         else:
             name, arguments = call.get("name"), call.get("args", call.get("arguments"))
         found.append(ToolCall(str(call.get("id")), str(name), arguments))
@@ -286,14 +286,46 @@ def _mappings(value: Json) -> list[Mapping[str, Json]]:
 
 
 def pending(messages: Iterable[Mapping[str, Json]]) -> list[ToolCall]:
-    """The tool calls of a conversation that have no result, in order."""
-    waiting: dict[str, ToolCall] = {}
+    """The tool calls of a conversation that have no result, in order.
+
+    An answer is for the newest open call of its id: some models count anew in every turn.
+    """
+    waiting: list[ToolCall] = []
     for message in messages:
-        for call in calls_in(message):
-            waiting[call.id] = call
+        waiting.extend(calls_in(message))
         for answered in answers_in(message):
-            waiting.pop(answered, None)
-    return list(waiting.values())
+            for at in range(len(waiting) - 1, -1, -1):
+                if waiting[at].id == answered:
+                    del waiting[at]
+                    break
+    return waiting
+
+
+def _in_order(messages: list[dict[str, Json]]) -> bool:
+    """Whether a plain chat surely needs no repair: every view is asked for, so this is quick."""
+    waiting: set[Json] = set()
+    for message in messages:
+        role = message.get("role")
+        if role == "tool":
+            answered = message.get("tool_call_id")
+            if answered not in waiting:
+                return False
+            waiting.remove(answered)
+            continue
+        if waiting or role not in _PLAIN_ROLES or type(message.get("content")) is list:
+            return False
+        calls = message.get("tool_calls")
+        if calls:
+            if not isinstance(calls, list):
+                return False
+            ids = [call.get("id") if isinstance(call, dict) else None for call in calls]
+            waiting = {id for id in ids if isinstance(id, str)}
+            if len(waiting) < len(calls):
+                return False
+    return not waiting
+
+
+_PLAIN_ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 
 def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
@@ -304,6 +336,8 @@ def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
     Ids may come again in later calls: some servers count them anew in each turn.
     Given messages are not changed, and a conversation in order comes back equal.
     """
+    if _in_order(messages):
+        return messages
     # A group is a message, or the items of one answer of a model, and the results behind it.
     groups: list[list[dict[str, Json]]] = []
     waiting: dict[str, _Asked] = {}

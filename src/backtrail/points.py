@@ -5,7 +5,7 @@ Planning reads and changes nothing; `Session` acts on the plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .errors import NotFound
@@ -47,15 +47,53 @@ def find_event(store: Store, session_id: str, target: Target) -> Event:
         if event.id != target.id:
             raise NotFound(f"event `{target.id}` is not of session `{session_id}`")
         return event
-    if isinstance(target, Checkpoint):
-        return store.find(session_id, target.id)
+    name = target.id if isinstance(target, Checkpoint) else target
     try:
-        return store.find(session_id, target)
+        return store.find(session_id, name)
     except NotFound:
-        for event in store.read(session_id, reverse=True, kinds=("checkpoint",)):
-            if event.data.get("label") == target:
-                return event
-    raise NotFound(f"session `{session_id}` has no event or checkpoint `{target}`")
+        found = _inherited(store, session_id, lambda event: event.id == name)
+        if found is None and isinstance(target, str):
+            found = _inherited(store, session_id, lambda event: event.data.get("label") == name)
+        if found is None:
+            raise NotFound(f"session `{session_id}` has no event or checkpoint `{name}`") from None
+        return found
+
+
+def _inherited(store: Store, session_id: str, wanted: Callable[[Event], bool]) -> Event | None:
+    """The newest checkpoint of a session that is wanted, else of one it was forked from.
+
+    A parent's checkpoint may be noted behind the fork point and still mark an event that
+    is shared.
+    """
+    place: str | None = session_id
+    passed: set[str] = set()
+    while place is not None and place not in passed:
+        passed.add(place)
+        try:
+            for event in store.read(place, reverse=True, kinds=("checkpoint",)):
+                if wanted(event) and _shares(store, place, session_id, event):
+                    return event
+            info = store.info(place)
+        except NotFound:
+            return None
+        place = info.parent_id if info.relation == "fork" else None
+    return None
+
+
+def _shares(store: Store, place: str, session_id: str, event: Event) -> bool:
+    """Whether the event that a checkpoint of `place` marks is in `session_id` too."""
+    if place == session_id:
+        return True
+    seq = checkpoint_of(event, place).seq
+    return event_id(store, place, seq) == event_id(store, session_id, seq) is not None
+
+
+def event_id(store: Store, session_id: str, seq: int) -> str | None:
+    """The id of an event; None for the beginning, or where damage took it."""
+    try:
+        return _at(store, session_id, seq).id
+    except NotFound:
+        return None
 
 
 def _at(store: Store, session_id: str, seq: int) -> Event:
@@ -83,25 +121,29 @@ def anchor_of(store: Store, session_id: str, target: Target, *, before: bool = F
 def plan_move(store: Store, session_id: str, view: int | None, anchor: int) -> Move:
     """What going from the history at `view` (None: the head) to `anchor` means."""
     live: dict[int, str] = {}
-    prompt: Event | None = None
+    prompts: list[Event] = []
     for event in store.walk(session_id, until=view):
         live[event.seq] = event.kind
-        if prompt is None and is_pinned(event):
-            prompt = event
+        prompts += [event] if is_pinned(event) else []
     messages = 0
     path: set[int] = set()
     if anchor in live or anchor == 0:
         path = {seq for seq in live if seq <= anchor}
         messages = sum(live[seq] in MESSAGE_KINDS for seq in path)
+        kept = [event for event in prompts if event.seq in path]
     else:
+        kept = []
         for event in store.walk(session_id, until=anchor):
             path.add(event.seq)
             messages += event.kind in MESSAGE_KINDS
-    dropped = [seq for seq, kind in live.items() if seq not in path]
+            kept += [event] if is_pinned(event) else []
+    # The prompt is never dropped, so it does not count, and is pinned again if need be.
+    notes = {event.seq for event in prompts}
+    dropped = [seq for seq in live if seq not in path and seq not in notes]
     counted = sum(live[seq] not in BOOKKEEPING for seq in dropped)
-    lost = prompt if prompt is not None and prompt.seq not in path else None
-    if lost is not None:
-        counted -= 1
+    lost = None
+    if prompts and (not kept or kept[0].data.get("message") != prompts[0].data.get("message")):
+        lost = prompts[0]
         messages += 1
     changes = counted > 0 or not path <= live.keys()
     return Move(anchor, counted, messages, changes, lost)
@@ -114,10 +156,15 @@ def read_operations(store: Store, session_id: str) -> Operations:
 
 
 def same_checkpoint(
-    store: Store, session_id: str, anchor: int, label: str | None, metadata: Mapping[str, Json]
+    store: Store,
+    session_id: str,
+    anchor: int,
+    label: str | None,
+    metadata: Mapping[str, Json],
+    after: int = 0,
 ) -> Checkpoint | None:
-    """The checkpoint of this event, label and metadata that exists already."""
-    for event in store.read(session_id, after=anchor, kinds=("checkpoint",)):
+    """The checkpoint of this event, label and metadata noted already, behind `after`."""
+    for event in store.read(session_id, after=max(anchor, after), kinds=("checkpoint",)):
         known = checkpoint_of(event, session_id)
         if (known.seq, known.label, known.metadata) == (anchor, label, dict(metadata)):
             return known

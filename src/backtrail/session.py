@@ -15,6 +15,7 @@ from .conversation import Conversation, SessionOptions, message_event, prompt_ev
 from .errors import AlreadyExists, Conflict, InvalidData, NotFound, Unsupported
 from .events import (
     Checkpoint,
+    Event,
     Json,
     NewEvent,
     SessionInfo,
@@ -26,12 +27,13 @@ from .points import (
     Move,
     Target,
     anchor_of,
+    event_id,
     find_event,
     plan_move,
     read_operations,
     same_checkpoint,
 )
-from .stores.base import Store, checkpoint_of
+from .stores.base import Store, checkpoint_of, resolved
 from .stores.opening import open_store
 from .views import Rewind, beyond, last_of
 
@@ -59,7 +61,7 @@ class Session(Conversation):
         """A new session; an id that exists is `AlreadyExists`."""
         place, owns = _store(store, options)
         try:
-            return cls._made(place, session_id or new_id(), options, owns, base=None)
+            return cls._made(place, session_id, options, owns, base=None)
         except BaseException:
             if owns:
                 place.close()
@@ -80,7 +82,7 @@ class Session(Conversation):
                 if known is not None:
                     return cls._reopened(place, known, options, owns, at=None)
                 try:
-                    return cls._made(place, session_id or new_id(), options, owns, base=None)
+                    return cls._made(place, session_id, options, owns, base=None)
                 except AlreadyExists:
                     # Somebody made it in between. A key held by another id is an error.
                     if _known(place, session_id, options.get("key")) is None:
@@ -131,7 +133,7 @@ class Session(Conversation):
         """
         place, owns = _store(store, options)
         try:
-            newest = place.latest(options.get("cwd") or ".")
+            newest = place.latest(options.get("cwd") or resolved("."))
             return cls._reopened(place, newest.id, options, owns, at=None)
         except BaseException:
             if owns:
@@ -142,11 +144,13 @@ class Session(Conversation):
     def _made(
         cls,
         store: Store,
-        session_id: str,
+        session_id: str | None,
         options: SessionOptions,
         owns: bool,
         base: tuple[SessionInfo, int] | None,
     ) -> Self:
+        if session_id is None:
+            session_id = new_id()
         cwd = options.get("cwd")
         info = SessionInfo(
             id=check_session_id(session_id),
@@ -165,12 +169,15 @@ class Session(Conversation):
         session = cls(store, session_id, options, owns=owns, at=None)
         store.create(info, base=(base[0].id, base[1]) if base else None)
         session._hold()
-        stored = store.info(session_id)
-        begin = [NewEvent("session_start", {"info": stored.to_dict()})]
-        prompt = options.get("system_prompt")
-        if prompt is not None:
-            begin.append(prompt_event(prompt))
-        session._append([*begin, *seeds])
+        try:
+            begin = [NewEvent("session_start", {"info": store.info(session_id).to_dict()})]
+            prompt = options.get("system_prompt")
+            if prompt is not None:
+                begin.append(prompt_event(prompt))
+            session._append([*begin, *seeds])
+        except BaseException:
+            session._held.close()
+            raise
         return session
 
     @classmethod
@@ -203,7 +210,7 @@ class Session(Conversation):
         info = self.info()
         changes: dict[str, Json] = {}
         cwd = options.get("cwd")
-        if cwd is not None and os.path.realpath(os.fspath(cwd)) != info.cwd:
+        if cwd is not None and resolved(cwd) != info.cwd:
             changes["cwd"] = os.fspath(cwd)
         for name in ("title", "key", "model", "agent_name"):
             value = options.get(name)
@@ -231,7 +238,7 @@ class Session(Conversation):
                     f"session `{self.id}` has another history than `messages`: leave it out to "
                     "resume, or fork"
                 )
-            self.extend(new)
+            self._append([message_event(message) for message in new])
 
     def _hold(self) -> None:
         if self._lease_mode == "session":
@@ -253,23 +260,30 @@ class Session(Conversation):
         with telemetry.span(
             "session.checkpoint", session_id=self.id, store=type(self.store).__name__
         ) as span:
-            anchor = self._point() if at is None else anchor_of(self.store, self.id, at)
-            known = same_checkpoint(self.store, self.id, anchor, label, metadata or {})
-            if known is None:
-                data: dict[str, Json] = {"at": anchor, "label": label}
-                data["metadata"] = dict(metadata or {})
-                event = self._append([NewEvent("checkpoint", data)])[0]
-                point = checkpoint_of(event, self.id)
-            else:
-                point = known
+            point, known = self._mark(label, at, dict(metadata or {}))
             if telemetry.listeners:
                 span.measurements["message_count"] = len(self.messages(repair=False))
                 span.metadata.update(
-                    message_id=find_event(self.store, self.id, anchor).id if anchor else None,
+                    message_id=event_id(self.store, self.id, point.seq),
                     checkpoint_id=point.id,
-                    idempotent=known is not None,
+                    idempotent=known,
                 )
             return point
+
+    def _mark(
+        self, label: str | None, at: Target | None, metadata: dict[str, Json]
+    ) -> tuple[Checkpoint, bool]:
+        """The checkpoint, and whether it was there already."""
+        with self._mutex:
+            self._check_open()
+            self._save()
+            anchor = self._point() if at is None else anchor_of(self.store, self.id, at)
+            after = self._listed_after()
+            known = same_checkpoint(self.store, self.id, anchor, label, metadata, after)
+            if known is not None:
+                return known, True
+            data = {"at": anchor, "label": label, "metadata": metadata}
+            return checkpoint_of(self._append([NewEvent("checkpoint", data)])[0], self.id), False
 
     def _point(self) -> int:
         """The last event of the history that says or does something."""
@@ -306,6 +320,9 @@ class Session(Conversation):
             "session.rewind", session_id=self.id, target=kind, store=type(self.store).__name__
         ) as s:
             anchor = anchor_of(self.store, self.id, target, before=before is not None)
+            if telemetry.listeners and anchor:
+                named = find_event(self.store, self.id, target).kind
+                s.metadata["target"] = "snapshot" if named == "checkpoint" else "message"
             data = {"scope": "conversation", "to": anchor}
             rewind = self._go("rewound", lambda: (anchor, data), dry_run=dry_run, anyway=False)
             self._measure(s, rewind)
@@ -350,14 +367,16 @@ class Session(Conversation):
         anyway: bool,
     ) -> Rewind:
         """Move the conversation; planned again if somebody appended in between."""
+        self._check_open()
         if dry_run:
-            return _result(plan_move(self.store, self.id, self._at, find()[0]), applied=False)
+            return _result(self._plan(find()[0]), applied=False)
         with self._driving():
+            self._save()
             for attempt in range(_TRIES):
                 newest = next(self.events(reverse=True, limit=1), None)
                 head = newest.seq if newest else 0
                 anchor, data = find()
-                move = plan_move(self.store, self.id, self._at, anchor)
+                move = self._plan(anchor)
                 if not (move.changes or anyway):
                     return _result(move, applied=True)
                 numbers = {
@@ -374,12 +393,20 @@ class Session(Conversation):
                         raise
         raise AssertionError("unreachable")
 
+    def _plan(self, anchor: int) -> Move:
+        """The way to `anchor`, with the system prompt that is pinned but not stored yet."""
+        move = plan_move(self.store, self.id, self._at, anchor)
+        if self._prompt is None:
+            return move
+        owed = Event(0, "", "", self._prompt.kind, dict(self._prompt.data))
+        count = move.message_count + (move.prompt is None)
+        return replace(move, message_count=count, prompt=owed)
+
     def _measure(self, span: telemetry.Span, rewind: Rewind) -> None:
         span.measurements["events_dropped"] = rewind.events_dropped
         span.measurements["message_count"] = rewind.message_count
         if telemetry.listeners:
-            id = find_event(self.store, self.id, rewind.anchor).id if rewind.anchor else None
-            span.metadata["anchor_message_id"] = id
+            span.metadata["anchor_message_id"] = event_id(self.store, self.id, rewind.anchor)
             span.metadata["applied"] = rewind.applied
 
     def fork(
@@ -397,6 +424,7 @@ class Session(Conversation):
         with telemetry.span(
             "session.fork", parent_id=self.id, store=type(self.store).__name__
         ) as span:
+            self._save()
             parent = self.info()
             seq = self._view_head(parent) if at is None else anchor_of(self.store, self.id, at)
             metadata = {**parent.metadata, **(options.get("metadata") or {})}
@@ -415,20 +443,21 @@ class Session(Conversation):
                 **options,
                 "metadata": metadata,
             }
-            id = session_id or new_id()
-            prompt = plan_move(self.store, self.id, self._at, seq).reprompt()
-            fork = self._made(self.store, id, inherited, False, base=(parent, seq))
-            if prompt is not None and options.get("system_prompt") is None:
-                fork._append([prompt])
+            prompt = self._plan(seq).reprompt()
+            fork = self._made(self.store, session_id, inherited, False, base=(parent, seq))
+            owed = [prompt] if prompt and options.get("system_prompt") is None else []
+            fork._append([*owed, *(self._noted_later(seq) if copy_checkpoints else ())])
             if telemetry.listeners:
                 span.measurements["message_count"] = len(fork.messages(repair=False))
-                anchor = find_event(self.store, self.id, seq).id if seq else None
+                anchor = event_id(self.store, self.id, seq)
                 span.metadata.update(session_id=fork.id, anchor_message_id=anchor)
             return fork
 
-    @property
-    def _kind(self) -> str:
-        return type(self.store).__name__
+    def _noted_later(self, seq: int) -> list[NewEvent]:
+        """Copies of the checkpoints of events up to `seq` that were noted after it."""
+        notes = self.events(after=seq, kinds=("checkpoint",))
+        marks = [event for event in notes if checkpoint_of(event, self.id).seq <= seq]
+        return [NewEvent(event.kind, event.data, id=event.id, ts=event.ts) for event in marks]
 
     def _view_head(self, info: SessionInfo) -> int:
         return info.head if self._at is None else self._at

@@ -48,7 +48,8 @@ class Subscription:
         """Hand over an event or delta; never waits."""
         with self._ready:
             if isinstance(item, Event):
-                if self._behind or len(self._queue) >= self._size:
+                # A buffered event has no number yet: reading it from the log gives it one.
+                if self._behind or item.seq == 0 or len(self._queue) >= self._size:
                     self._behind = True
                 else:
                     self._queue.append(item)
@@ -64,8 +65,12 @@ class Subscription:
             self._ready.wait_for(
                 lambda: self._queue or self._behind or self._closed, timeout=timeout
             )
-            if not self._queue and self._behind:
-                self._catch_up()
+            self.fill()
+            return self.take()
+
+    def take(self) -> Event | Delta | None:
+        """What is queued next, without waiting and without looking into the log."""
+        with self._ready:
             while self._queue:
                 item = self._queue.popleft()
                 if isinstance(item, Event):
@@ -75,13 +80,26 @@ class Subscription:
                 return item
             return None
 
-    def _catch_up(self) -> None:
-        """Read what did not fit, a queue's length at a time."""
-        for count, event in enumerate(self._missed(self._after), 1):
-            self._queue.append(event)
-            if count == self._size:
+    @property
+    def behind(self) -> bool:
+        """Whether events wait in the log because they did not fit into the queue."""
+        return self._behind
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._closed
+
+    def fill(self) -> None:
+        """Read what did not fit from the log, a queue's length at a time."""
+        with self._ready:
+            if self._queue or not self._behind:
                 return
-        self._behind = False
+            for count, event in enumerate(self._missed(self._after), 1):
+                self._queue.append(event)
+                if count == self._size:
+                    return
+            self._behind = False
 
     def __iter__(self) -> Iterator[Event | Delta]:
         while True:

@@ -3,6 +3,17 @@
 `listen(fn)` calls `fn` with every `Signal`, in the thread that caused it, and returns a
 function that ends it. Nothing is measured while nobody listens. A listener that raises is
 logged and goes on listening. `opentelemetry()` turns signals into spans and metrics.
+
+    session.resume       message_count; session_id, source, store
+    session.checkpoint   message_count; session_id, message_id, checkpoint_id, store, idempotent
+    session.fork         message_count; session_id, parent_id, anchor_message_id, store
+    session.rewind       events_dropped, message_count; session_id, anchor_message_id, target, store
+    session.undo         as session.rewind, with `redo` in place of `target`
+    session.problem      count; session_id: events that a failing store did not take
+    store.append         count; session_id, store, log
+    store.error          count; session_id, store, log, operation
+
+All but `session.problem` have a `duration`. A failure has `error` and `message`.
 """
 
 from __future__ import annotations
@@ -12,8 +23,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from .errors import Unsupported
 from .events import Json
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
 
 logger = logging.getLogger("backtrail")
 
@@ -85,3 +102,67 @@ def span(name: str, **metadata: Json) -> Iterator[Span]:
     finally:
         doing.measurements["duration"] = time.perf_counter() - began
         emit(name, doing.measurements, doing.metadata)
+
+
+# --- OpenTelemetry -----------------------------------------------------------------------
+
+_METRIC_LABELS = ("store", "log", "error")
+
+
+def opentelemetry(
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> Callable[[], None]:
+    """Turn every signal into a span and into metrics, until the returned function is called.
+
+    Spans are named `backtrail.session.rewind` and so on, and are children of the span that
+    is current in the thread. The metrics are `backtrail.operations` and `backtrail.events`,
+    which count, and `backtrail.duration`, a histogram in seconds. Without providers, those
+    of the process are used. Needs the extra `otel`.
+    """
+    try:
+        from opentelemetry import metrics, trace
+    except ImportError as error:
+        raise Unsupported(
+            "OpenTelemetry is not installed: pip install 'backtrail[otel]'"
+        ) from error
+
+    tracer = trace.get_tracer("backtrail", tracer_provider=tracer_provider)
+    meter = metrics.get_meter("backtrail", meter_provider=meter_provider)
+    operations = meter.create_counter("backtrail.operations", "1", "What was done")
+    events = meter.create_counter("backtrail.events", "1", "Events appended, or not stored")
+    durations = meter.create_histogram("backtrail.duration", "s", "How long it took")
+
+    def on_signal(signal: Signal) -> None:
+        duration = signal.measurements.get("duration", 0.0)
+        end = time.time_ns()
+        values = {**signal.metadata, **signal.measurements}
+        span = tracer.start_span(
+            f"backtrail.{signal.name}",
+            attributes={f"backtrail.{name}": value for name, value in _plain(values)},
+            start_time=end - int(duration * 1e9),
+        )
+        if "error" in signal.metadata:
+            message = str(signal.metadata.get("message", signal.metadata["error"]))
+            span.set_status(trace.StatusCode.ERROR, message)
+        span.end(end)
+        # No ids here: every new value of a label is a new series.
+        known = [(name, signal.metadata.get(name)) for name in _METRIC_LABELS]
+        labels = {"operation": signal.name, **{name: str(value) for name, value in known if value}}
+        operations.add(1, labels)
+        if "count" in signal.measurements:
+            events.add(signal.measurements["count"], labels)
+        if "duration" in signal.measurements:
+            durations.record(duration, labels)
+
+    return listen(on_signal)
+
+
+def _plain(values: Mapping[str, Json]) -> Iterator[tuple[str, str | bool | int | float]]:
+    """The values that an attribute can hold; others as text, None not at all."""
+    for name, value in values.items():
+        if isinstance(value, (str, bool, int, float)):
+            yield name, value
+        elif value is not None:
+            yield name, str(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from .events import MESSAGE_KINDS, Event, Format, Json, format_of
-from .history import ToolCall, answers_in, calls_in
+from .history import ToolCall, answers_in, calls_in, repair
 
 _SPEAKER = {"system_message": "system", "user_message": "user", "assistant_message": "assistant"}
 
@@ -136,10 +136,11 @@ def last_of(messages: list[dict[str, Json]], role: str) -> dict[str, Json] | Non
 def beyond(messages: list[dict[str, Json]], given: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """The part of `given` that is not in `messages` yet, if `given` begins with them.
 
-    Frameworks hand back the whole conversation; only what is new is to be appended.
+    Frameworks hand back the whole conversation; only what is new is to be appended. What
+    they were shown may be repaired, and without the system prompt.
     """
     spoken = [m for m in messages if m.get("role") not in ("system", "developer")]
-    for known in (messages, spoken):
+    for known in (repair(messages), repair(spoken), messages, spoken):
         if known and given[: len(known)] == known:
             return given[len(known) :]
     return given

@@ -14,7 +14,7 @@ import shutil
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -261,8 +261,10 @@ class Aftermath:
             self.fail(f"number {new[0].seq} is used again in `{log}`")
         shown = list(store.read(session, log=log))
         old = [(event.seq, event.id, event.data) for event in shown[:-3]]
-        whole = self.after.get(session)
-        if shown[-3:] != new or (old != rows and not (whole and old == whole.logs.get(log))):
+        whole = self.after.get(session, Content()).logs.get(log)
+        # Sealing may complete what lacked nothing but its newline.
+        mended = [row for row in old if row in rows or not row[1].startswith("recovery-")]
+        if shown[-3:] != new or not (old in (rows, whole) or mended in (rows, whole)):
             self.fail(f"after three more events `{log}` has {old} and {shown[-3:]}, before {rows}")
         if list(store.read(session, log=log, reverse=True)) != shown[::-1]:
             self.fail(f"`{log}` is not the same backwards")
@@ -298,14 +300,16 @@ def _files(folder: Path, but: str = "") -> dict[str, bytes]:
     }
 
 
-def sweeps(folder: Path, points: int, broken: Broken = sound) -> list[Sweep]:
-    """Run about `points` kill points, spread over all scripts and both durabilities."""
+def sweeps(
+    folder: Path, points: int, broken: Broken = sound, scripts: Collection[str] = SCRIPTS
+) -> list[Sweep]:
+    """Run so many kill points, spread over the scripts and both durabilities."""
     made: list[Sweep] = []
     work: list[tuple[Sweep, int]] = []
-    for name, script in SCRIPTS.items():
+    for name in scripts:
         for durability in ("written", "synced"):
             place = folder / f"{name}-{durability}".replace(" ", "-")
-            sweep = Sweep(place, script, durability, broken)
+            sweep = Sweep(place, SCRIPTS[name], durability, broken)
             made.append(sweep)
             work.extend((sweep, point) for point in range(1, sweep.length() + 1))
     dice = random.Random(points)

@@ -46,4 +46,4 @@ def test_kill_ten_thousand_times(fast: Path) -> None:
 def test_kill_finds_broken_stores(fast: Path, broken: Broken, complaint: str) -> None:
     """The sweep fails on a store that breaks a promise."""
     with pytest.raises(Violation, match=complaint):
-        sweeps(fast, 1500, broken)
+        sweeps(fast, 1500, broken, ["singles", "batches"])

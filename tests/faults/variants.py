@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 from unittest.mock import patch
 
+from backtrail.errors import StoreFailed
 from backtrail.events import MAIN_LOG, Event, NewEvent
-from backtrail.stores import jsonl_reading, jsonl_writing, locks, syncing
+from backtrail.stores import jsonl_reading, jsonl_writing, lines, locks, syncing
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.jsonl_writing import LogWriter
 from backtrail.stores.lines import Damage, Decoder, Line, OnLineDamage, lines_in
@@ -26,8 +27,9 @@ sound: Broken = nullcontext
 
 @contextmanager
 def acknowledging_first() -> Iterator[None]:
-    """Events are acknowledged when handed over, and written with the next ones."""
+    """A forked child acknowledges events when handed over, and writes them with the next."""
     real = JSONLStore.append
+    parent = os.getpid()
     waiting: list[tuple[str, Sequence[NewEvent], str]] = []
 
     def append(
@@ -38,11 +40,35 @@ def acknowledging_first() -> Iterator[None]:
         log: str = MAIN_LOG,
         expected: int | None = None,
     ) -> list[Event]:
+        if os.getpid() == parent:
+            return real(self, session_id, events, log=log, expected=expected)
         while waiting:
             session, batch, name = waiting.pop()
             real(self, session, batch, log=name)
         waiting.append((session_id, events, log))
         return []
+
+    with patch.object(JSONLStore, "append", append):
+        yield
+
+
+@contextmanager
+def swallowing_errors() -> Iterator[None]:
+    """An append that fails is acknowledged like any other."""
+    real = JSONLStore.append
+
+    def append(
+        self: JSONLStore,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        try:
+            return real(self, session_id, events, log=log, expected=expected)
+        except StoreFailed:
+            return []
 
     with patch.object(JSONLStore, "append", append):
         yield
@@ -164,4 +190,19 @@ def keeping_short_writes() -> Iterator[None]:
         self._size = os.fstat(self.fd).st_size
 
     with patch.object(LogWriter, "_take_back", keep):
+        yield
+
+
+@contextmanager
+def not_checking_sums() -> Iterator[None]:
+    """Lines are believed if they decode."""
+
+    def believe(text: memoryview | bytes) -> int:
+        whole = text.obj if isinstance(text, memoryview) else text
+        try:
+            return int(bytes(whole)[-10:-2], 16)
+        except ValueError:
+            return 0
+
+    with patch.object(lines, "crc32", believe):
         yield

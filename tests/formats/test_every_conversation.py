@@ -6,7 +6,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backtrail.events import Format, Json
@@ -29,6 +29,7 @@ def accepted(told: Tagged, to: Format) -> list[dict[str, Json]]:
 
 
 @pytest.mark.parametrize("source,to", PAIRS)
+@settings(max_examples=50)
 @given(script=tidy())
 def test_there_and_back(source: Format, to: Format, script: Script) -> None:
     """X to Y to X keeps texts, names, arguments, results, ids and their order."""
@@ -40,6 +41,7 @@ def test_there_and_back(source: Format, to: Format, script: Script) -> None:
 
 
 @pytest.mark.parametrize("to", FORMATS)
+@settings(max_examples=50)
 @given(script=untidy(), formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=5))
 def test_any_mix_is_accepted(to: Format, script: Script, formats: list[Format]) -> None:
     """Whatever was recorded, in whatever mix, the provider takes what comes out."""
@@ -51,6 +53,7 @@ def test_any_mix_is_accepted(to: Format, script: Script, formats: list[Format]) 
 
 
 @pytest.mark.parametrize("to", FORMATS)
+@settings(max_examples=50)
 @given(script=tidy(), formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=5))
 def test_a_tidy_mix_keeps_all_facts(to: Format, script: Script, formats: list[Format]) -> None:
     """Native and foreign messages side by side are one valid conversation."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from backtrail.events import Format, Json
 from backtrail.history import INTERRUPTED, answers_in, calls_in, pending, repair
@@ -55,6 +55,7 @@ def test_cases(case: str, format: Format) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=50)
 @given(script=tidy())
 def test_a_conversation_in_order_stays(format: Format, script: Script) -> None:
     """Repair changes nothing where nothing is missing."""
@@ -63,6 +64,7 @@ def test_a_conversation_in_order_stays(format: Format, script: Script) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=50)
 @given(script=unanswered())
 def test_any_conversation(format: Format, script: Script) -> None:
     """Whatever is missing or late, the provider accepts the outcome; twice is as once."""

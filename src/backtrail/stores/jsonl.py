@@ -21,11 +21,11 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Unpack
 
-from ..errors import AlreadyExists, BacktrailError, Closed, InvalidId, NotFound
+from ..errors import AlreadyExists, BacktrailError, Closed, InvalidId, NotFound, StoreFailed
 from ..events import (
     MAIN_LOG,
     Event,
@@ -86,10 +86,10 @@ class JSONLStore(Store):
         self._on_damage = options.on_damage
         self._told: set[tuple[str, str, int, str]] = set()
         self._closed = False
+        self._reset()
         with self._failing(f"open the store in {self.root}"):
             make_directory(self._sessions)
             refuse_network(self._sessions)
-        self._reset()
         forking.register(self)
 
     def _reset(self) -> None:
@@ -114,7 +114,14 @@ class JSONLStore(Store):
         except OSError as error:
             if isinstance(error, BacktrailError):
                 raise
-            raise failed(error, doing) from error
+            raise self._failed(error, doing) from error
+
+    def _failed(self, error: OSError, doing: str) -> StoreFailed:
+        if error.errno == errno.EMFILE:
+            # The next try finds some free.
+            with self._mutex:
+                self._close_some(0)
+        return failed(error, doing)
 
     def _path(self, session_id: str) -> Path:
         """The folder of a session that exists."""
@@ -177,9 +184,11 @@ class JSONLStore(Store):
     def _tell(self, session_id: str, log: str, damage: Damage) -> None:
         if self._on_damage is None:
             return
-        name = (session_id, log, damage.offset, damage.what)
-        if name not in self._told:
-            self._told.add(name)
+        # A torn batch is met as a whole or line by line, depending on where pages begin.
+        places = damage.seqs if damage.what == "torn batch" else (damage.offset,)
+        names = {(session_id, log, place, damage.what) for place in places}
+        if not names <= self._told:
+            self._told |= names
             self._on_damage(problem_of(session_id, log, damage))
 
     # --- sessions ------------------------------------------------------------------------
@@ -330,10 +339,7 @@ class JSONLStore(Store):
         except OSError as error:
             if isinstance(error, BacktrailError):
                 raise
-            if error.errno == errno.EMFILE:
-                with self._mutex:
-                    self._close_some(0)
-            raise failed(error, f"append to session `{session_id}`") from error
+            raise self._failed(error, f"append to session `{session_id}`") from error
 
     def read(
         self,
@@ -364,7 +370,7 @@ class JSONLStore(Store):
             # A side log that was never written is empty; a session that went away is not.
             self._path(session_id)
         except OSError as error:
-            raise failed(error, f"read session `{session_id}`") from error
+            raise self._failed(error, f"read session `{session_id}`") from error
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
         wanted = set(seqs)
@@ -419,15 +425,17 @@ class JSONLStore(Store):
         with self._failing(f"verify the store in {self.root}"):
             for entry in sorted(os.scandir(self._sessions), key=lambda entry: entry.name):
                 path = Path(entry.path)
-                if not is_session(path):
+                try:
+                    if is_session(path):
+                        with self._locked(entry.name) as folder:
+                            problems.extend(folder.verify())
+                        continue
                     detail = "a folder without a main log: a session that was being made or removed"
                     problems.append(Problem(entry.name, MAIN_LOG, "stray", detail))
-                    continue
-                try:
-                    with self._locked(entry.name) as folder:
-                        problems.extend(folder.verify())
                 except NotFound:
                     continue
+                except InvalidId as error:
+                    problems.append(Problem(entry.name, MAIN_LOG, "stray", str(error)))
                 except OSError as error:
                     detail = str(error)
                     problems.append(Problem(entry.name, MAIN_LOG, "unreadable", detail))
@@ -447,9 +455,10 @@ class JSONLStore(Store):
         self._closed = True
         with self._mutex:
             folders, self._folders = self._folders, OrderedDict()
-        for folder in folders.values():
-            folder.close()
-        self._names.close()
+        with ExitStack() as closing:
+            closing.callback(self._names.close)
+            for folder in folders.values():
+                closing.callback(folder.close)
 
 
 class _FileMemory(Memory):

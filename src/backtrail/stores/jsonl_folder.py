@@ -6,15 +6,17 @@ the last removed, so a crash leaves either a whole session or a folder that coun
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from ..errors import BacktrailError, Damaged, InvalidId, NotFound
+from ..errors import BacktrailError, Damaged, InvalidId, NotFound, Unsafe
 from ..events import MAIN_LOG, STORED_FIELDS, Problem, SessionInfo, check_log, encode_data
 from ..history import Fold
 from .batches import PURGED
@@ -91,12 +93,13 @@ class Folder:
         if not self.lock.enter(wait):
             return False
         try:
-            if not wait and any(w.sync.failure for w in self._writers.values()):
+            if not wait and not all([w.sync.settle() for w in self._writers.values()]):
                 return False
             self._closed = True
-            for log in list(self._writers):
-                self._drop(log)
-            self.lock.close()
+            with ExitStack() as closing:
+                closing.callback(self.lock.close)
+                for log in self._writers:
+                    closing.callback(self._drop, log)
         finally:
             self.lock.leave()
         return True
@@ -126,7 +129,12 @@ class Folder:
         sync_directory(self.path)
         self._closed = True
         clear(self.path)
-        os.rmdir(self.path)
+        try:
+            os.rmdir(self.path)
+        except OSError as error:
+            # Somebody who waited for the session made its lock file anew. It finds no log.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def remove_log(self, log: str) -> None:
         """Remove a side log."""
@@ -152,6 +160,10 @@ class Folder:
                 while data := whole_lines(source, at, MOST):
                     write_all(target, b"".join(_without_bodies(data, at, seqs)))
                     at += len(data)
+                tail = os.pread(source, os.fstat(source).st_size - at, at)
+                if tail:
+                    # A torn line stays, sealed: its number must not be used again.
+                    write_all(target, b"".join(_without_bodies(tail + b"\n", at, seqs)))
                 os.fsync(target)
             finally:
                 os.close(target)
@@ -177,6 +189,8 @@ class Folder:
 
 def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int) -> None:
     """Make a session's folder, with a copy of `source` up to `seq` for a fork."""
+    if path.is_symlink():
+        raise Unsafe(f"{path} is a link, not a session: remove it, or take another id")
     make_directory(path)
     clear(path)
     replace_file(path / "metadata.json", encode_record(record))
@@ -204,7 +218,8 @@ def clear(path: Path) -> None:
                 clear(Path(entry.path))
                 os.rmdir(entry.path)
             else:
-                os.unlink(entry.path)
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.path)
 
 
 def is_session(path: Path) -> bool:
@@ -217,7 +232,12 @@ def is_session(path: Path) -> bool:
 
 def log_path(folder: Path, log: str) -> Path:
     """The file of a log, from its checked name."""
-    return folder.joinpath(*f"{check_log(log)}.jsonl".split("/"))
+    path = folder.joinpath(*f"{check_log(log)}.jsonl".split("/"))
+    if "/" in log:
+        for above in path.relative_to(folder).parents:
+            if (folder / above).is_symlink():
+                raise Unsafe(f"log `{log}` of session `{folder.name}` lies behind a link: remove it")
+    return path
 
 
 def log_names(folder: Path, prefix: str = "") -> list[str]:
@@ -255,7 +275,7 @@ def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
         return _checked(msgspec.json.decode(read_file(path / "metadata.json")), path.name), ""
     except FileNotFoundError:
         problem = "metadata.json is missing"
-    except (msgspec.MsgspecError, BacktrailError, RecursionError) as error:
+    except (msgspec.MsgspecError, BacktrailError, RecursionError, UnicodeDecodeError) as error:
         problem = f"metadata.json is damaged: {error}"
     found: object = None
     for event in read_forward(path / MAIN_FILE, Span(kinds=("session_start",)), None):
@@ -300,7 +320,7 @@ class FoldCache:
         """The cache of a session, if there is one."""
         try:
             return msgspec.json.decode(read_file(path / "fold.json"), type=FoldCache)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
     def save(self, path: Path, before: FoldCache) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..events import Event
-from .lines import Backward, Forward, OnLineDamage, decode_line, likely_seq, lines_in
+from .lines import Backward, Forward, OnLineDamage, decode_header, decode_line, lines_in
 
 FIRST = 64 * 1024
 """Bytes of a page when little is asked for."""
@@ -81,14 +81,17 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
     left = span.limit
     sorter = Backward(damage)
     end, inode, size = -1, 0, FIRST
-    bound = span.until
+    bound = top = span.until
     while left is None or left > 0:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             status = os.fstat(fd)
             if status.st_ino != inode:
                 inode = status.st_ino
-                end = status.st_size if bound is None else locate(fd, status.st_size, bound)
+                end = status.st_size
+                top = bound
+                if top is not None:
+                    end = batch_end(fd, locate(fd, end, top), top)
                 end = last_newline(fd, end)
             start, data, high = page_before(fd, end, size)
         finally:
@@ -99,6 +102,8 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
             event = line.event
             if line.seq <= span.after:
                 return
+            if top is not None and line.seq > top:
+                continue
             bound = line.seq - 1
             if event is not None and span.wants(event):
                 yield event
@@ -137,19 +142,25 @@ def last_newline(fd: int, end: int) -> int:
 
 
 def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:
-    """A page of whole lines that ends at `end`: offset, bytes, the number in front of it."""
+    """A page of whole lines that ends at `end`: offset, bytes, the highest number in front."""
     start = end
     while start > 0:
         start = max(0, start - size)
         data = os.pread(fd, end - start, start)
         if start == 0:
             return 0, data, 0
-        first = data.find(b"\n") + 1
-        second = data.find(b"\n", first) + 1
-        # The line in front is only looked at; it belongs to the page before.
-        if first and second and second < len(data):
-            high = likely_seq(data[first:second]) or 0
-            return start + second, data[second:], high
+        # The good lines in front are only looked at; they belong to the page before.
+        first, high = data.find(b"\n") + 1, 0
+        while first:
+            second = data.find(b"\n", first) + 1
+            if second in (0, len(data)):
+                break
+            front = decode_header(data[first : second - 1], 0)
+            if front is not None:
+                high = max(high, front.seq)
+            if high and second >= len(data) // 4:
+                return start + second, data[second:], high
+            first = second
         size = min(size * 2, 64 * MOST)
     return 0, b"", 0
 
@@ -173,15 +184,23 @@ def locate(fd: int, size: int, seq: int) -> int:
         data = whole_lines(fd, at, FIRST)
         if not data:
             break
-        start = 0
-        while start < len(data):
-            end = data.find(b"\n", start) + 1
-            number = likely_seq(data[start:end])
-            if number is not None and number > seq:
-                return at + start
-            start = end
+        for line in lines_in(data, at, decode_header, None):
+            if line.seq > seq:
+                return line.offset
         at += len(data)
     return at
+
+
+def batch_end(fd: int, at: int, seq: int) -> int:
+    """The offset behind the batch that goes on at `at`, if `seq` is in the middle of one."""
+    end = at
+    while data := whole_lines(fd, at, FIRST):
+        for line in lines_in(data, at, decode_header, None):
+            if line.seq - line.place >= seq:
+                return end
+            end = line.offset + line.length
+        at += len(data)
+    return end
 
 
 def _probe(fd: int, at: int, high: int) -> tuple[int, int] | None:
@@ -199,10 +218,10 @@ def _probe(fd: int, at: int, high: int) -> tuple[int, int] | None:
             if end < 0:
                 break
             if not skip:
-                number = likely_seq(data[position:end])
-                if number is not None:
+                line = decode_header(data[position:end], 0)
+                if line is not None:
                     first = start + position if first < 0 else first
-                    numbers.append(number)
+                    numbers.append(line.seq)
                     if len(numbers) == 2:
                         return (first, max(numbers)) if first < high else None
             skip = False
@@ -217,4 +236,4 @@ def _probe(fd: int, at: int, high: int) -> tuple[int, int] | None:
             skip = False
             if position >= len(data) and len(data) < FIRST:
                 break
-    return (first, max(numbers)) if numbers and first < high else None
+    return None

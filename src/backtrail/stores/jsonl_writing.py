@@ -30,6 +30,10 @@ from .lines import (
 from .syncing import SyncFile
 
 
+PLAUSIBLE = 10_000
+"""How far beyond the last number one in a damaged line is believed."""
+
+
 class LogWriter:
     """The open end of one log. Every method is called under the session's lock."""
 
@@ -90,7 +94,8 @@ class LogWriter:
             self._damage(damage)
         # A number that a damaged line at the end may have carried is not used again.
         for damage in bad[beyond:]:
-            self.last = max([self.last + 1, *damage.seqs])
+            believed = [seq for seq in damage.seqs if seq <= self.last + PLAUSIBLE]
+            self.last = max([self.last + 1, *believed])
 
     def current(self) -> bool:
         """Whether the file is still the log; reads what others wrote meanwhile."""

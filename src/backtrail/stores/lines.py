@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -158,10 +159,8 @@ def lines_in(
         if line is not None:
             yield line
         else:
-            glued = text.rfind(b'{"seq":')
-            if glued > 0:
-                line = decode(text[glued:], offset + start + glued)
-            length = glued if line is not None else end - start
+            line = _glued(text, offset + start, decode)
+            length = end - start if line is None else line.offset - offset - start
             if damage is not None:
                 seq = likely_seq(text)
                 seqs = () if seq is None else (seq,)
@@ -169,6 +168,16 @@ def lines_in(
             if line is not None:
                 yield line
         start = end + 1
+
+
+def _glued(text: bytes, offset: int, decode: Decoder) -> Line | None:
+    """The whole line that a damaged one ends with, if it does."""
+    # Data may hold what looks like the start of a line, so more than one place is tried.
+    for header in islice(_HEADER.finditer(text, 1), 16):
+        line = decode(text[header.start() :], offset + header.start())
+        if line is not None:
+            return line
+    return None
 
 
 def _describe(text: bytes) -> str:
@@ -239,6 +248,7 @@ class Backward:
     def __init__(self, damage: OnLineDamage | None) -> None:
         self._damage = damage
         self._whole: set[int] = set()
+        self._begun = False
 
     def take(self, lines: list[Line], high: int) -> list[Line]:
         """The lines of a page that count, newest first."""
@@ -252,8 +262,11 @@ class Backward:
         counted: list[Line] = []
         for line in reversed(rising):
             if line.place < line.size and line.last not in self._whole:
-                self._tell(line, "torn batch")
+                # At the very end it may still be on its way.
+                if self._begun:
+                    self._tell(line, "torn batch")
                 continue
+            self._begun = True
             if line.place > 1:
                 self._whole.add(line.last)
             counted.append(line)

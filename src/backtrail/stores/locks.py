@@ -24,6 +24,8 @@ from ..events import now
 from . import forking
 from .base import Lease
 
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
 WAIT = 30.0
 """Seconds to wait for a lock that is only ever held for the length of one write."""
 
@@ -56,7 +58,7 @@ class FileLock:
             raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
         try:
             if self._fd < 0:
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._fd = os.open(self.path, _LOCK, 0o600)
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -164,7 +166,7 @@ def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
     deadline = time.monotonic() + wait
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, _LOCK, 0o600)
         except FileNotFoundError:
             raise NotFound(f"no session `{session_id}`") from None
         try:
@@ -205,5 +207,5 @@ def _is_at(fd: int, path: Path) -> bool:
 def _read_owner(fd: int) -> Owner:
     try:
         return msgspec.json.decode(os.pread(fd, 1000, 0), type=Owner)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return holder(fd)

@@ -65,6 +65,7 @@ from .sqlite_records import (
     records,
     refresh,
     shared_spans,
+    unfold,
     update_record,
 )
 from .sqlite_schema import located
@@ -196,14 +197,16 @@ class SQLiteStore(Store):
         expected: int | None = None,
     ) -> list[Event]:
         batch = drafts(events)
-        place = self._places.get((session_id, log))
+        named = type(session_id) is str and type(log) is str
+        place = self._places.get((session_id, log)) if named else None
         database = self._database
         with database.writing as execute:
-            head = None if place is None else head_of(execute, place.n)
+            head = None if place is None else database.heads.get(place.n)
+            known = head is not None
             if place is None or head is None:
-                place, head = self._find_place(execute, session_id, log, bool(batch))
-            if place is None:
-                return []
+                place, head = self._find_place(execute, session_id, log, place, bool(batch))
+                if place is None:
+                    return []
 
             def find(id: str) -> Event | None:
                 return event_by_id(execute, place, id)
@@ -215,24 +218,28 @@ class SQLiteStore(Store):
                     _INSERT,
                     (first | event.seq, event.id, event.ts, event.kind, event.follows, body),
                 )
-            if fresh and log == MAIN_LOG:
-                execute(_DIRTY, (place.n,))
+            if log == MAIN_LOG:
+                if fresh and not known:
+                    execute(_DIRTY, (place.n,))
+                if fresh or known:
+                    database.writing.moves(place.n, head + len(fresh))
         self._appends += 1
         database.acknowledge()
         return result
 
     def _find_place(
-        self, execute: Execute, session_id: str, name: str, make: bool
+        self, execute: Execute, session_id: str, name: str, place: Log | None, make: bool
     ) -> tuple[Log | None, int]:
-        """Where a log is and its head; an absent one is made if there is something to write."""
+        """Where a log is, and its head; an absent one is made if there is something to write."""
+        head = None if place is None else head_of(execute, place.n)
+        if head is not None:
+            return place, head
         check_session_id(session_id)
         check_log(name)
         session, log = find_log(execute, self.scope, session_id, name)
-        if log is None and make:
-            # Not remembered: the transaction that makes it may fail.
-            return add_log(execute, session, name), 0
         if log is None:
-            return None, 0
+            # Not remembered: the transaction that makes it may fail.
+            return (add_log(execute, session, name) if make else None), 0
         if len(self._places) >= _REMEMBERED:
             self._places.clear()
         self._places[session_id, name] = log
@@ -307,6 +314,8 @@ class SQLiteStore(Store):
                     key = span.log << 32 | seq
                     execute("UPDATE events SET data = ? WHERE key = ?", (_TOMBSTONE, key))
                     indexed = forget(execute, key, key) or indexed
+                    if log == MAIN_LOG:
+                        unfold(execute, span.log, seq)
         if indexed:
             erase(self._database)
         self._database.erase_wal()
@@ -330,6 +339,7 @@ class SQLiteStore(Store):
         refresh(self._database, self.scope)
         catch_up(self._database)
         hits: list[Hit] = []
+        seen: set[tuple[int, str, str]] = set()
         for key, session_id in candidates(self._database, self.scope, query):
             with self._database.reading() as connection:
                 one = f"SELECT {COLUMNS} FROM events WHERE key = ?"
@@ -339,9 +349,13 @@ class SQLiteStore(Store):
             except Damaged as error:
                 self._report(problem(session_id, MAIN_LOG, key & MAX_SEQ, str(error)))
                 continue
-            words = "" if event is None else text_of(event.data.get("message"))
+            # A copy of an event, in a session that was copied, is the same event.
+            if event is None or (event.seq, event.id, event.ts) in seen:
+                continue
+            words = text_of(event.data.get("message"))
             # FTS5 cuts words of over 32 KB, so the text has the last word.
-            if event is not None and query.matches(words):
+            if query.matches(words):
+                seen.add((event.seq, event.id, event.ts))
                 hits.append(Hit(check_session_id(session_id), event, query.snippet(words)))
                 if len(hits) >= limit:
                     break

@@ -41,6 +41,10 @@ Execute = Callable[..., apsw.Cursor]
 """A cursor's `execute`. Each call ends the statement before it, so fetch first."""
 
 _KEPT = 4
+_REMEMBERED = 4096
+
+# The -wal file stays long, so its length alone does not say that there is work.
+_COMMITS = 200
 
 
 class Database:
@@ -56,9 +60,15 @@ class Database:
         self._guard = threading.Lock()
         self._open = True
         self._used = 0
+        self._moved = 0
+        self._holds = self._pausing = False
         self._readers: list[apsw.Connection] = [prepare(path, self.lock)]
         self._writer: apsw.Connection | None = None
         self.sync: SyncFile | None = None
+        # The heads of logs that are marked dirty, as of the last commit of ours. Anybody
+        # else's commit gives the file another version and makes them worthless.
+        self.heads: dict[int, int] = {}
+        self.version = 0
         _all.add(self)
 
     # --- reading ---------------------------------------------------------------------
@@ -69,6 +79,8 @@ class Database:
 
     def take(self) -> apsw.Connection:
         """A connection for this thread alone; `give` it back."""
+        if self._pausing:
+            self._wait()
         with self._guard:
             if not self._open:
                 raise closed(self.path)
@@ -91,7 +103,18 @@ class Database:
         if connection is not None:
             connection.close()
 
+    def _wait(self) -> None:
+        """Let the process be forked first."""
+        while self._pausing:
+            time.sleep(0.0002)
+
     # --- writing ---------------------------------------------------------------------
+
+    def enter(self, wait: float) -> None:
+        """Take the lock that writers take."""
+        if self._pausing:
+            self._wait()
+        self.lock.acquire(wait)
 
     def check_open(self) -> None:
         """Raise `Closed` after `close`."""
@@ -130,9 +153,12 @@ class Database:
 
     def checkpoint(self) -> None:
         """Move the -wal into the database while others go on, if it has grown."""
-        sync = self.sync
-        if sync is None or os.fstat(sync.fd).st_size <= WAL_LIMIT:
+        sync, ticket = self.sync, self.writing.ticket
+        if sync is None or ticket - self._moved < _COMMITS:
             return
+        if os.fstat(sync.fd).st_size <= WAL_LIMIT:
+            return
+        self._moved = ticket
         with self.reading() as connection:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
@@ -175,18 +201,27 @@ class Database:
 
     # --- forks of the process --------------------------------------------------------
 
-    def rest(self) -> bool:
-        """Wait until no thread uses a connection, and keep it so. False if it takes long."""
-        try:
-            self.lock.acquire(5)
-        except (OSError, SessionBusy):
-            return False
+    def rest(self, locked: bool) -> bool:
+        """Wait until no thread uses a connection, and keep it so. False if it takes long.
+
+        `locked` says that another store of this process holds the lock on the same file.
+        """
+        self._pausing = True
+        if not locked:
+            try:
+                self.lock.acquire(5)
+            except (OSError, SessionBusy):
+                self._pausing = False
+                return False
+        self._holds = not locked
         deadline = time.monotonic() + 5
         self._guard.acquire()
         while self._used:
             self._guard.release()
             if time.monotonic() > deadline:
-                self.lock.release()
+                if self._holds:
+                    self.lock.release()
+                self._pausing = False
                 return False
             time.sleep(0.0002)
             self._guard.acquire()
@@ -194,13 +229,17 @@ class Database:
 
     def go_on(self) -> None:
         """End what `rest` began."""
+        self._pausing = False
         self._guard.release()
-        self.lock.release()
+        if self._holds:
+            self.lock.release()
 
     def begin_anew(self, rested: bool) -> None:
         """In a forked child: let go of the parent's connections."""
         self._guard = threading.Lock()
-        self._used = 0
+        self._pausing = False
+        self._used = self._moved = 0
+        self.heads.clear()
         old, self._readers = self._readers, []
         if self._writer is not None:
             old.append(self._writer)
@@ -252,12 +291,13 @@ class _Writing:
         # Only the holder of the lock uses these.
         self._of: apsw.Connection | None = None
         self._execute: Any = None
+        self._moved: tuple[int, int] | None = None
 
     def __enter__(self) -> Execute:
         database = self._database
         lock = database.lock
         try:
-            lock.acquire(self._wait)
+            database.enter(self._wait)
         except OSError as error:
             if isinstance(error, BacktrailError):
                 raise
@@ -269,6 +309,9 @@ class _Writing:
             if database.sync is not None:
                 database.sync.check()
             self._execute("BEGIN IMMEDIATE")
+            heads = database.heads
+            if heads and writer.data_version() != database.version:
+                heads.clear()
         except apsw.Error as error:
             lock.release()
             raise failure(error, database.path) from error
@@ -288,6 +331,7 @@ class _Writing:
         try:
             if kind is None:
                 self._execute("COMMIT")
+                self._remember()
                 if database.sync is not None:
                     database.writing.ticket = database.sync.note()
         except apsw.Error as failed:
@@ -303,7 +347,24 @@ class _Writing:
             raise failure(error, database.path) from error
         return False
 
+    def moves(self, log: int, head: int) -> None:
+        """Say that this transaction only appends to `log`, up to `head`."""
+        self._moved = log, head
+
+    def _remember(self) -> None:
+        database = self._database
+        if self._moved is None:
+            database.heads.clear()
+        elif self._of is not None:
+            log, head = self._moved
+            if len(database.heads) >= _REMEMBERED:
+                database.heads.clear()
+            database.heads[log] = head
+            database.version = self._of.data_version()
+            self._moved = None
+
     def _roll_back(self) -> None:
+        self._moved = None
         if self._of is not None and self._of.in_transaction:
             try:
                 self._execute("ROLLBACK")
@@ -323,7 +384,9 @@ _forking = threading.Lock()
 def _before_fork() -> None:
     # One fork at a time, so that two do not wait for each other's stores.
     _forking.acquire(timeout=20)
-    _resting.extend(database for database in list(_all) if database.rest())
+    for database in list(_all):
+        if database.rest(any(other.path == database.path for other in _resting)):
+            _resting.append(database)
 
 
 def _after_in_parent() -> None:

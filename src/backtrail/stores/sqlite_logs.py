@@ -13,9 +13,8 @@ import apsw
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import Event, Problem
+from ..events import Event, Problem, make_event
 from .sqlite_connections import Database, Execute
-from .sqlite_schema import RARE, RARE_KINDS
 
 MAX_SEQ = (1 << 32) - 1
 """The highest `seq` a key has room for."""
@@ -121,7 +120,7 @@ def event_of(row: Any) -> Event:
     """The event in a row; `Damaged` if its body cannot be read."""
     key, id, ts, kind, follows, body = row
     try:
-        return Event(key & MAX_SEQ, id, ts, kind, _decode(body), follows)
+        return make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Damaged(f"event {key & MAX_SEQ} (`{id}`) cannot be read: {error}") from error
 
@@ -195,12 +194,11 @@ class Page:
 
     def _query(self) -> str:
         kinds, index = "", ""
-        if self._kinds is not None:
-            marks = ", ".join("?" * len(self._kinds))
-            kinds = f" AND kind IN ({marks})"
-            if self._kinds and all(kind in RARE_KINDS for kind in self._kinds):
-                kinds += f" AND {RARE}"
-                index = " INDEXED BY events_rare"
+        if self._kinds == ("checkpoint",):
+            # The constant is what lets SQLite use the index, which holds nothing else.
+            kinds, index = " AND kind = ? AND kind = 'checkpoint'", " INDEXED BY checkpoints"
+        elif self._kinds is not None:
+            kinds = f" AND kind IN ({', '.join('?' * len(self._kinds))})"
         order = " DESC" if self._reverse else ""
         return (
             f"SELECT {COLUMNS} FROM events{index} WHERE key > ? AND key <= ?{kinds} "
@@ -218,7 +216,7 @@ class Page:
             for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
                 count += 1
                 try:
-                    add(Event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
+                    add(make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
                 except (msgspec.MsgspecError, ValueError) as error:
                     self.damaged.append((key & MAX_SEQ, str(error)))
                 size += len(body)
@@ -228,7 +226,8 @@ class Page:
                     break
         finally:
             cursor.close()
-        self.more = self.more or count == self._rows
+        # Forwards, only an empty page is the end: events may have come while this one was read.
+        self.more = self.more or count == self._rows or (count > 0 and not self._reverse)
         self.last = key & MAX_SEQ
         return events
 

@@ -32,11 +32,6 @@ _decode_usage = msgspec.json.Decoder(dict[str, int]).decode
 _decode_tags = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.encode
 
-_FIELDS = (
-    "id, key, scope, parent_id, relation, fork_seq, title, cwd, model, agent_name, created_at, "
-    "updated_at, tags, metadata"
-)
-
 
 class _Loose:
     """`SessionInfo` while it is built.
@@ -74,7 +69,8 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         metadata,
     ) = row
     try:
-        check_session_id(info.id)
+        if not info.id.isalnum() or not info.id.isascii() or len(info.id) > 128:
+            check_session_id(info.id)
         info.usage = {} if usage == "{}" else _decode_usage(usage)
         info.tags = [] if tags == "[]" else _decode_tags(tags)
         info.metadata = {} if metadata == "{}" else _decode(metadata)
@@ -87,24 +83,13 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
 # --- changing records --------------------------------------------------------------------
 
 
-def values_of(record: SessionInfo) -> tuple[object, ...]:
-    """The stored fields, in the order of the insert and the update."""
-    return (
-        record.id,
-        record.key,
-        record.scope,
-        record.parent_id,
-        record.relation,
-        record.fork_seq,
-        record.title,
-        record.cwd,
-        record.model,
-        record.agent_name,
-        record.created_at,
-        record.updated_at or record.created_at,
-        _encode(record.tags).decode(),
-        _encode(record.metadata).decode(),
-    )
+_CHANGING = "key, title, cwd, model, agent_name, tags, metadata"
+_LASTING = "id, scope, parent_id, relation, fork_seq, created_at, updated_at"
+
+
+def _changing(record: SessionInfo) -> tuple[object, ...]:
+    tags, metadata = _encode(record.tags).decode(), _encode(record.metadata).decode()
+    return record.key, record.title, record.cwd, record.model, record.agent_name, tags, metadata
 
 
 def insert_record(execute: Execute, record: SessionInfo) -> int:
@@ -113,9 +98,12 @@ def insert_record(execute: Execute, record: SessionInfo) -> int:
     if execute(taken, (record.scope, record.id)).get is not None:
         raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
     check_key(execute, record)
+    made = record.created_at
+    origin = (record.parent_id, record.relation, record.fork_seq)
     marks = ", ".join("?" * 14)
-    insert = f"INSERT INTO sessions({_FIELDS}) VALUES({marks}) RETURNING n"
-    n: int = execute(insert, values_of(record)).get
+    insert = f"INSERT INTO sessions({_LASTING}, {_CHANGING}) VALUES({marks}) RETURNING n"
+    values = (record.id, record.scope, *origin, made, made, *_changing(record))
+    n: int = execute(insert, values).get
     return n
 
 
@@ -130,10 +118,10 @@ def check_key(execute: Execute, record: SessionInfo) -> None:
 
 
 def update_record(execute: Execute, n: int, record: SessionInfo) -> None:
-    """Replace the stored fields of a record."""
+    """Replace the fields of a record that may change."""
     check_key(execute, record)
-    marks = ", ".join("?" * 14)
-    execute(f"UPDATE sessions SET ({_FIELDS}) = ({marks}) WHERE n = ?", (*values_of(record), n))
+    marks = ", ".join("?" * 7)
+    execute(f"UPDATE sessions SET ({_CHANGING}) = ({marks}) WHERE n = ?", (*_changing(record), n))
 
 
 def add_log(execute: Execute, session: int, name: str, shares: tuple[Span, ...] = ()) -> Log:
@@ -176,9 +164,10 @@ def inherit_fold(execute: Execute, scope: str, parent: str, fork: int, seq: int)
 
 # --- folding -----------------------------------------------------------------------------
 
+# CROSS JOIN keeps the order: a few dirty logs first, never all sessions.
 _DIRTY = (
-    f"SELECT {COLUMNS}, s.n, l.n, l.base FROM dirty d JOIN logs l ON l.n = d.log "
-    "JOIN sessions s ON s.n = l.session WHERE s.scope = ?"
+    f"SELECT {COLUMNS}, s.n, l.n, l.base FROM dirty d CROSS JOIN logs l ON l.n = d.log "
+    "CROSS JOIN sessions s ON s.n = l.session WHERE s.scope = ?"
 )
 _STORE = (
     "UPDATE sessions SET folded = ?, updated_at = ?, message_count = ?, turn_count = ?, "
@@ -234,6 +223,28 @@ def fold_row(database: Database, row: tuple[Any, ...]) -> Folded:
     new = fold(state, events, lambda seq: walk(read_back, seq), own_after=info.fork_seq or 0)
     # A damaged last event is passed over by the fold, and still the head.
     return Folded(folded(info, replace(new, head=top)), n, number, since)
+
+
+_READERS = (
+    "SELECT session FROM logs WHERE n = ?1 AND session IS NOT NULL UNION "
+    "SELECT l.session FROM shares h JOIN logs l ON l.n = h.log "
+    "WHERE h.source = ?1 AND h.until >= ?2 AND l.session IS NOT NULL"
+)
+
+
+def unfold(execute: Execute, log: int, seq: int) -> None:
+    """Forget the counts of every session that reads this event: it is not what it was."""
+    for (n,) in execute(_READERS, (log, seq)).fetchall():
+        execute(
+            "UPDATE sessions SET folded = 0, updated_at = created_at, message_count = 0, "
+            "turn_count = 0, usage = '{}', cost_usd = NULL, exit_reason = NULL WHERE n = ?",
+            (n,),
+        )
+        execute(
+            "INSERT OR IGNORE INTO dirty "
+            "SELECT n FROM logs WHERE session = ? AND name = 'messages'",
+            (n,),
+        )
 
 
 def _ignore(seq: int, why: str) -> None:
@@ -324,25 +335,20 @@ def records(
         cursor = connection.cursor()
         try:
             rows = cast("Iterator[tuple[Any, ...]]", cursor.execute(query, tuple(values)))
-            for info in _readable(rows):
-                if keep is None or keep(info):
-                    found.append(info)
-                    if len(found) == limit:
-                        break
+            while True:
+                try:
+                    for row in rows:
+                        info = info_of(row)
+                        if keep is None or keep(info):
+                            found.append(info)
+                            if len(found) == limit:
+                                break
+                    return found
+                except (Damaged, UnicodeDecodeError):
+                    # One record that cannot be read must not hide the others.
+                    continue
         except UnicodeEncodeError:
             # A text that cannot be stored matches nothing.
             return []
         finally:
             cursor.close()
-    return found
-
-
-def _readable(rows: Iterator[tuple[Any, ...]]) -> Iterator[SessionInfo]:
-    while True:
-        try:
-            for row in rows:
-                yield info_of(row)
-            return
-        except (Damaged, UnicodeDecodeError):
-            # One record that cannot be read must not hide the others.
-            continue

@@ -5,7 +5,8 @@ that records it, so a database is always of one known version.
 
 An event's key is `log << 32 | seq`: the rows of a log lie together and in order, and a
 log's number is never used again. `dirty` names the main logs that have events the session
-record does not count yet, `unindexed` those with events the search does not know yet.
+record does not count yet, `unindexed` those with events the search does not know yet. Of
+the kinds only checkpoints are indexed: common kinds would cost every append.
 """
 
 from __future__ import annotations
@@ -26,14 +27,10 @@ APPLICATION = 0x426B7472
 BUSY_TIMEOUT = 10_000
 """Milliseconds to wait for another program that uses the database without our lock."""
 
-WAL_LIMIT = 4 * 1024 * 1024
+WAL_LIMIT = 4 << 20
 """Bytes of the -wal file above which the background checkpoints it."""
 
-RARE_KINDS = ("checkpoint", "rewound", "undone", "redone", "compaction", "session_end")
-"""Kinds with an index of their own. Common kinds have none: it would cost every append."""
-
-RARE = "kind IN ('checkpoint', 'rewound', 'undone', 'redone', 'compaction', 'session_end')"
-"""The condition of that index. A query uses the index only if it repeats these words."""
+_WAL_KEPT = 64 << 20
 
 # The words are cut and folded in Python. The `ascii` tokenizer leaves everything outside
 # ASCII alone, so that the index and `searching.Query` cannot disagree about a word.
@@ -52,7 +49,7 @@ CREATE UNIQUE INDEX sessions_id ON sessions(scope, id);
 CREATE UNIQUE INDEX sessions_key ON sessions(scope, key) WHERE key IS NOT NULL;
 CREATE INDEX sessions_updated ON sessions(scope, updated_at);
 CREATE INDEX sessions_cwd ON sessions(scope, cwd, updated_at);
-CREATE INDEX sessions_parent ON sessions(scope, parent_id);
+CREATE INDEX sessions_parent ON sessions(scope, parent_id, updated_at);
 
 CREATE TABLE logs(
   n INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -73,8 +70,8 @@ CREATE TABLE events(
   id TEXT NOT NULL, ts TEXT NOT NULL, kind TEXT NOT NULL, follows INTEGER, data TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_id ON events(key >> 32, id);
-CREATE INDEX events_rare ON events(kind) WHERE {RARE};
-CREATE INDEX events_checkpoint ON events(id) WHERE kind = 'checkpoint';
+CREATE INDEX checkpoints ON events(kind) WHERE kind = 'checkpoint';
+CREATE INDEX checkpoints_id ON events(id) WHERE kind = 'checkpoint';
 
 CREATE TABLE dirty(log INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE unindexed(log INTEGER PRIMARY KEY) STRICT;
@@ -138,15 +135,21 @@ def connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
     # Closing must be quick and must leave the -wal file, whose descriptor others sync.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    # Without this guarantee SQLite plans a join again for every set of bound values.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.set_busy_timeout(BUSY_TIMEOUT)
     return connection
 
 
 def prepare_writer(connection: apsw.Connection) -> None:
-    """What only the connection that writes needs. The commit does not sync; `SyncFile` does."""
+    """What only the connection that writes needs. The commit does not sync; `SyncFile` does.
+
+    The -wal file keeps its length when it starts over, because writing into a file is
+    cheaper than making it longer; only a very long one is cut.
+    """
     connection.execute(
         "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
-        f"PRAGMA journal_size_limit = {WAL_LIMIT}; PRAGMA wal_autocheckpoint = 2000"
+        f"PRAGMA journal_size_limit = {_WAL_KEPT}; PRAGMA wal_autocheckpoint = 2000"
     ).fetchall()
 
 

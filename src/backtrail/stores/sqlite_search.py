@@ -24,7 +24,8 @@ _BEHIND = (
     "SELECT n, indexed, top FROM ("
     "SELECT l.n, l.indexed,"
     " (SELECT max(key) FROM events WHERE key BETWEEN l.n << 32 AND l.n << 32 | 4294967295) AS top"
-    " FROM (SELECT log FROM unindexed UNION SELECT log FROM dirty) d JOIN logs l ON l.n = d.log"
+    " FROM (SELECT log FROM unindexed UNION SELECT log FROM dirty) d"
+    " CROSS JOIN logs l ON l.n = d.log"
     ") WHERE top & 4294967295 > indexed ORDER BY n LIMIT 100"
 )
 
@@ -102,27 +103,31 @@ def erase(database: Database) -> None:
         execute("INSERT INTO words(words) VALUES('optimize')")
 
 
-# An event is found under the session that owns it, or, when that is gone, under the newest
-# fork that reads it. A copy of a parent's events in a session that says so is not shown.
+# Every session that reads a found event: its owner, and the forks that share it.
 _FIND = """
-SELECT h.key, s.id FROM (
-  SELECT w.rowid AS key, l.session IS NOT NULL AS owned,
-    coalesce(l.session, (
-      SELECT s.n FROM shares h JOIN logs f ON f.n = h.log JOIN sessions s ON s.n = f.session
-      WHERE h.source = l.n AND h.until >= w.rowid & 4294967295
-      ORDER BY s.updated_at DESC, s.n DESC LIMIT 1)) AS session
-  FROM words w JOIN logs l ON l.n = w.rowid >> 32 WHERE w.words MATCH ?
-) h JOIN sessions s ON s.n = h.session
-WHERE s.scope = ? AND NOT (
-  h.owned AND s.fork_seq IS NOT NULL AND h.key & 4294967295 <= s.fork_seq AND EXISTS(
-    SELECT 1 FROM sessions p WHERE p.scope = s.scope AND p.id = s.parent_id))
-ORDER BY s.updated_at DESC, s.n DESC, h.key & 4294967295 DESC
+WITH found(key) AS MATERIALIZED (SELECT rowid FROM words WHERE words MATCH ?1),
+readers(key, session) AS (
+  SELECT key, l.session FROM found CROSS JOIN logs l ON l.n = key >> 32
+  UNION ALL
+  SELECT key, l.session FROM found
+    CROSS JOIN shares h ON h.source = key >> 32 AND h.until >= key & 4294967295
+    CROSS JOIN logs l ON l.n = h.log
+)
+SELECT r.key, s.id FROM readers r CROSS JOIN sessions s ON s.n = r.session
+WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 """
 
 
 def candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[int, str]]:
-    """Keys and sessions of the events that match, newest session and newest event first."""
+    """Keys and sessions of the events that match, newest session and newest event first.
+
+    An event comes once, under the newest session that reads it.
+    """
     wanted = " AND ".join(f'"{" ".join(phrase)}"' for phrase in query.phrases)
     with database.reading() as connection:
         rows = connection.execute(_FIND, (wanted, scope)).fetchall()
-    yield from rows
+    seen: set[int] = set()
+    for key, session_id in rows:
+        if key not in seen:
+            seen.add(key)
+            yield key, session_id

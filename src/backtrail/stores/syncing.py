@@ -135,14 +135,18 @@ class SyncFile:
         if self.failure is None:
             self.flush()
 
-    def background_sync(self) -> None:
-        """Sync what is there; errors are kept in `failure` for the next append."""
-        self._queued = False
+    def settle(self) -> bool:
+        """Sync what is left; False if that fails, or failed before."""
         try:
             self.flush()
         except StoreFailed:
-            return
-        if self._idle is not None:
+            return False
+        return True
+
+    def background_sync(self) -> None:
+        """Sync what is there; errors are kept in `failure` for the next append."""
+        self._queued = False
+        if self.settle() and self._idle is not None:
             self._idle()
 
 

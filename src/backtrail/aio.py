@@ -1,0 +1,439 @@
+"""AsyncSession: a session for asyncio and trio.
+
+It has the names and signatures of `Session` and works on the same stores. Store calls run
+in worker threads (`aio_threads.py`), so the loop is never blocked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Literal, ParamSpec, Self, TypeVar, Unpack
+
+import anyio
+
+from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
+from .conversation import SessionOptions
+from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
+from .history import Branch, ToolCall
+from .points import Target
+from .session import Scope, Session
+from .stores.base import Store
+from .subscribing import Delta, Subscription
+from .views import Rewind, State, user_message
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncSession:
+    """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
+
+    Any task of the loop it was made in may use it; turns are served one after another.
+    """
+
+    def __init__(self, session: Session, wait: float = 0.0) -> None:
+        self._session = session
+        self._wait = wait
+        self._turns = anyio.Lock()
+        self._driver: int | None = None
+        self._news = anyio.Event()
+
+    # --- beginning -----------------------------------------------------------------------
+
+    @classmethod
+    async def create(
+        cls,
+        store: Store | str | None = None,
+        session_id: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """A new session; an id that exists is `AlreadyExists`."""
+        return await cls._begun(lambda given: Session.create(store, session_id, **given), options)
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store | str | None = None,
+        session_id: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """The session with this id or `key`, resumed if it exists, else created."""
+        return await cls._begun(lambda given: Session.open(store, session_id, **given), options)
+
+    @classmethod
+    async def resume(
+        cls,
+        store: Store | str | None,
+        session_id: str,
+        at: Target | None = None,
+        replay_last_user_turn: bool = False,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """A session that exists, to go on with; see `Session.resume`."""
+        return await cls._begun(
+            lambda given: Session.resume(store, session_id, at, replay_last_user_turn, **given),
+            options,
+        )
+
+    @classmethod
+    async def latest(
+        cls, store: Store | str | None = None, **options: Unpack[SessionOptions]
+    ) -> Self:
+        """The newest session of `cwd`, by default the current directory."""
+        return await cls._begun(lambda given: Session.latest(store, **given), options)
+
+    @classmethod
+    async def _begun(
+        cls, begin: Callable[[SessionOptions], Session], options: SessionOptions
+    ) -> Self:
+        wait = options.get("wait", 0.0)
+        given: SessionOptions = {**options, "wait": 0.0}
+        made: list[Session] = []
+        try:
+            await patient(lambda: run(lambda: made.append(begin(given))), wait)
+            return cls(made[0], wait)
+        except BaseException:
+            if made:
+                await finish(made[0].close)
+            raise
+
+    async def fork(
+        self,
+        at: Target | None = None,
+        *,
+        session_id: str | None = None,
+        into: str | os.PathLike[str] | None = None,
+        copy_checkpoints: bool = False,
+        **options: Unpack[SessionOptions],
+    ) -> Self:
+        """A new session that begins with this one's history, up to `at` or to now."""
+
+        def begin(given: SessionOptions) -> Session:
+            return self._session.fork(
+                at, session_id=session_id, into=into, copy_checkpoints=copy_checkpoints, **given
+            )
+
+        return await self._begun(begin, {"wait": self._wait, **options})
+
+    # --- what it is ----------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._session.id
+
+    @property
+    def store(self) -> Store:
+        """The store it lives in."""
+        return self._session.store
+
+    @property
+    def agent(self) -> Callable[..., object] | None:
+        """The callable that answers a turn."""
+        return self._session.agent
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What a failing store did not take, with `on_error="record"`."""
+        return self._session.problems
+
+    # --- writing -------------------------------------------------------------------------
+
+    async def append(
+        self,
+        message: object,
+        *,
+        id: str | None = None,
+        kind: str | None = None,
+        format: Format | None = None,
+        usage: Mapping[str, Json] | None = None,
+        cost_usd: float | None = None,
+        ts: str | None = None,
+    ) -> Event:
+        """Append one message; see `Session.append`."""
+        append = partial(self._session.append, message, id=id, kind=kind, format=format)
+        return await self._write(append, usage=usage, cost_usd=cost_usd, ts=ts)
+
+    async def extend(self, messages: Sequence[object]) -> list[Event]:
+        """Append several messages as one batch, or what is new in a whole conversation."""
+        return await self._write(self._session.extend, messages)
+
+    async def record(
+        self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
+    ) -> Event:
+        """Append an event of your own kind."""
+        return await self._write(self._session.record, kind, data, id=id)
+
+    async def update(self, **changes: Json) -> SessionInfo:
+        """Change title, key, model, agent_name, cwd, tags or metadata."""
+        return await run(self._session.update, **changes)
+
+    async def end(self, reason: str = "end_turn") -> Event:
+        """Note that the session is over, and why. It can be resumed all the same."""
+        return await self._write(self._session.end, reason)
+
+    async def _write(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `fn` in a worker thread, and wake those who listen to this session."""
+        try:
+            return await run(fn, *args, **kwargs)
+        finally:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    @asynccontextmanager
+    async def turn(
+        self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
+    ) -> AsyncIterator[AsyncTurn]:
+        """One turn around any code: appends the user's message, holds the lease."""
+        async with self._driving():
+            yield AsyncTurn(self, await self.append(user_message(content), id=id))
+
+    @asynccontextmanager
+    async def _driving(self) -> AsyncIterator[None]:
+        """Turns and rewinds: one task at a time; a task may rewind within its own turn."""
+        task = anyio.get_current_task().id
+        if self._driver == task:
+            yield
+            return
+        async with self._turns:
+            lease = ExitStack()
+            try:
+                await patient(
+                    lambda: run(lambda: lease.enter_context(self._session._leased(0))),
+                    self._wait,
+                )
+                self._driver = task
+                yield
+            finally:
+                self._driver = None
+                await finish(lease.close)
+
+    def log(self, name: str) -> AsyncSideLog:
+        """A side log, such as "transcript"; its appends are buffered."""
+        return AsyncSideLog(self._session.log(name))
+
+    def subagent(self, id: str) -> AsyncSideLog:
+        """The log of a subagent."""
+        return self.log(f"subagents/{id}")
+
+    # --- going back ----------------------------------------------------------------------
+
+    async def checkpoint(
+        self,
+        label: str | None = None,
+        *,
+        at: Target | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Checkpoint:
+        """Mark a point to go back to: now, or the event `at`."""
+        return await self._write(self._session.checkpoint, label, at=at, metadata=metadata)
+
+    async def rewind(
+        self,
+        to: Target | None = None,
+        *,
+        before: Target | None = None,
+        scope: Scope = "both",
+        mode: Literal["mine", "exact"] = "mine",
+        paths: Collection[str] | None = None,
+        on_conflict: Literal["keep", "merge", "aside", "overwrite"] = "keep",
+        dry_run: bool = False,
+    ) -> Rewind:
+        """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
+        rewind = partial(self._session.rewind, to, before=before, scope=scope, mode=mode)
+        return await self._move(partial(rewind, paths=paths, on_conflict=on_conflict), dry_run)
+
+    async def undo(self, *, dry_run: bool = False) -> Rewind:
+        """Take back the last turn or rewind that is not undone yet."""
+        return await self._move(self._session.undo, dry_run)
+
+    async def redo(self, *, dry_run: bool = False) -> Rewind:
+        """Take back the last undo, if nothing was said or done since."""
+        return await self._move(self._session.redo, dry_run)
+
+    async def _move(self, move: Callable[..., Rewind], dry_run: bool) -> Rewind:
+        if dry_run:
+            return await run(move, dry_run=True)
+        async with self._driving():
+            return await self._write(move)
+
+    # --- reading -------------------------------------------------------------------------
+
+    async def info(self) -> SessionInfo:
+        """The session's record."""
+        return await run(self._session.info)
+
+    async def messages(
+        self, format: Format | None = None, *, repair: bool = True
+    ) -> list[dict[str, Json]]:
+        """The conversation as it stands; see `Session.messages`."""
+        return await run(self._session.messages, format, repair=repair)
+
+    async def history(self) -> list[Event]:
+        """The live path through the main log, oldest first."""
+        return await run(self._session.history)
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> AsyncIterator[Event]:
+        """Everything in the main log, the abandoned too."""
+        read = partial(self._session.events, after=after, until=until, limit=limit)
+        return Pages(partial(read, reverse=reverse, kinds=kinds))
+
+    async def pending(self) -> list[ToolCall]:
+        """Tool calls that have no result yet."""
+        return await run(self._session.pending)
+
+    async def state(self) -> State:
+        """Messages, usage, turns and open calls, for a loop of your own."""
+        return await run(self._session.state)
+
+    async def as_map(self) -> dict[str, Json]:
+        """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
+        return await run(self._session.as_map)
+
+    async def branches(self) -> list[Branch]:
+        """Ways the conversation went and was taken back from."""
+        return await run(self._session.branches)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """The session's checkpoints, oldest first."""
+        return await run(self._session.checkpoints)
+
+    def follow(self, after: int | None = None) -> AsyncIterator[Event]:
+        """Events as they come, from any process, until the session is closed."""
+        return Follow(self._session, after)
+
+    # --- listening -----------------------------------------------------------------------
+
+    def subscribe(self, size: int = 256) -> AsyncSubscription:
+        """Every event and delta of this session object, from `async with` on.
+
+        Without `async with`, from the first step of the iteration on.
+        """
+        return AsyncSubscription(self, size)
+
+    async def emit(self, delta: Delta) -> None:
+        """Hand a delta to the subscribers; it is not stored."""
+        await self._write(self._session.emit, delta)
+
+    # --- ending --------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let go of the session. Writes nothing but what is still buffered or not saved."""
+        try:
+            await finish(self._session.close)
+        finally:
+            self._tell()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._session)[1:]}"
+
+
+class AsyncTurn:
+    """A turn under way: what was said, and what is appended to it."""
+
+    def __init__(self, session: AsyncSession, event: Event) -> None:
+        self.session = session
+        self.event = event
+
+    async def append(self, message: object, **details: Json) -> Event:
+        """Append one message of the turn; see `Session.append`."""
+        return await self.session.append(message, **details)
+
+    async def extend(self, messages: Sequence[object]) -> list[Event]:
+        """Append messages, or what is new in a whole conversation."""
+        return await self.session.extend(messages)
+
+    async def messages(self) -> list[dict[str, Json]]:
+        """The whole conversation, this turn included."""
+        return await self.session.messages()
+
+
+class AsyncSubscription:
+    """What happens in a session from now on, until `close` or the session's end."""
+
+    def __init__(self, session: AsyncSession, size: int) -> None:
+        self._session = session
+        self._size = size
+        self._inner: Subscription | None = None
+
+    @property
+    def lost_deltas(self) -> int:
+        """How many deltas did not fit into the queue."""
+        return self._inner.lost_deltas if self._inner else 0
+
+    async def _begun(self) -> Subscription:
+        def begin() -> None:
+            self._inner = self._inner or self._session._session.subscribe(self._size)
+
+        if self._inner is None:
+            await run(begin)
+        assert self._inner is not None
+        return self._inner
+
+    async def get(self, timeout: float | None = None) -> Event | Delta | None:
+        """The next event or delta; None after `timeout` seconds or when closed."""
+        inner = await self._begun()
+        with anyio.move_on_after(timeout):
+            while True:
+                news = self._session._news
+                item = inner.take()
+                if item is None and inner.behind:
+                    await run(inner.fill)
+                    continue
+                if item is not None or inner.closed:
+                    return item
+                await news.wait()
+        return None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event | Delta:
+        item = await self.get()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+    async def close(self) -> None:
+        """End the subscription; what is queued can still be taken."""
+        if self._inner is not None:
+            await finish(self._inner.close)
+            self._session._tell()
+
+    async def __aenter__(self) -> Self:
+        await self._begun()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

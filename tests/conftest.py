@@ -1,0 +1,25 @@
+"""What the tests of sessions share: a place on every store, and child processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(params=["memory", "file", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh place that can be opened again, on each store."""
+    return {
+        "memory": f"memory:{tmp_path}",
+        "file": f"file:{tmp_path}/store",
+        "sqlite": f"sqlite:///{tmp_path}/store.db",
+    }[request.param]
+
+
+@pytest.fixture(params=["file", "sqlite"])
+def disk_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh place on the disk, which other processes can open."""
+    if request.param == "file":
+        return f"file:{tmp_path}/store"
+    return f"sqlite:///{tmp_path}/store.db"

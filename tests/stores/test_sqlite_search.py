@@ -1,0 +1,114 @@
+"""The full-text index finds what the plain search finds, on any data."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from backtrail.events import MESSAGE_KINDS, Hit, NewEvent, SessionInfo
+from backtrail.stores import Store, open_store, sqlite_search
+
+WORDS = (
+    *("alpha", "Beta", "gamma_1", "_x", "foo-bar", "don't", "x.y", "42", "4_2", '"quoted"'),
+    *("Straße", "STRASSE", "été", "e\u0301te\u0301", "İstanbul", "ΣΊΣΥΦΟΣ", "漢字かな", "हिन्दी"),
+    *("naïve", "NAIVE", "ﬁne", "²", "½", "🙂", "a\u200bb", "tab\there", "x\x00y", "ǅ", "𝔘"),
+)
+QUERIES = (*WORDS, "alpha beta", '"alpha beta"', '"foo bar" 42', '"x y"', "strasse fine", "nothing")
+
+
+def message(rng: random.Random) -> NewEvent:
+    kind = rng.choice([*MESSAGE_KINDS, "note"])
+    parts = [" ".join(rng.choices(WORDS, k=rng.randrange(4))) for _ in range(rng.randrange(3))]
+    content = [{"type": "text", "text": part} for part in parts] if rng.random() < 0.5 else parts
+    data = (
+        {"message": {"role": "user", "content": content}} if rng.random() < 0.9 else {"a": "alpha"}
+    )
+    return NewEvent(kind, data, ts=f"2030-01-{rng.randrange(1, 29):02}T00:00:00.000Z")
+
+
+def change(store: Store, rng: random.Random, names: list[str]) -> None:
+    """One random call of those that change what a search finds."""
+    name = rng.choice(names)
+    head = store.info(name).head
+    what = rng.random()
+    if what < 0.6:
+        store.append(name, [message(rng) for _ in range(rng.randrange(4))])
+    elif what < 0.75:
+        fork, seq = f"s{len(names)}", rng.randrange(head + 1)
+        info = SessionInfo(id=fork, parent_id=name, relation="fork", fork_seq=seq)
+        store.create(info, base=(name, seq))
+        names.append(fork)
+    elif what < 0.85 and head:
+        store.purge(name, [rng.randrange(1, head + 1)])
+    elif what < 0.95:
+        store.append(name, [message(rng)], log="side")
+    else:
+        store.search("alpha")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_search_equals_the_plain_one(tmp_path: Path, seed: int) -> None:
+    """Same hits, same order, same snippets: case, accents, scripts, phrases, forks, purges."""
+    rng = random.Random(seed)
+    with open_store(f"sqlite:///{tmp_path}/x.db") as store:
+        names = ["s0", "s1"]
+        for name in names:
+            store.create(SessionInfo(id=name))
+        for _ in range(60):
+            change(store, rng, names)
+        for text in QUERIES:
+            if any(char.isalnum() for char in text):
+                assert store.search(text, limit=7) == Store.search(store, text, limit=7)
+                assert store.search(text, limit=999) == Store.search(store, text, limit=999)
+
+
+def test_search_after_deletion_finds_shared_events_once(tmp_path: Path) -> None:
+    """Under the newest session that reads them, whether the owner lives or not."""
+    with open_store(f"sqlite:///{tmp_path}/x.db") as store:
+        store.create(SessionInfo(id="a"))
+        store.append("a", [NewEvent("user_message", {"message": "needle one"})])
+        for fork in ("b", "c"):
+            info = SessionInfo(id=fork, parent_id="a", relation="fork", fork_seq=1)
+            store.create(info, base=("a", 1))
+        assert found(store.search("needle")) == [("c", 1)]
+        store.delete("a")
+        assert found(store.search("needle")) == [("c", 1)]
+        store.create(SessionInfo(id="a"))
+        assert found(store.search("needle")) == [("c", 1)]
+        store.delete("c")
+        assert found(store.search("needle")) == [("b", 1)]
+        store.delete("b")
+        assert store.search("needle") == []
+
+
+def test_search_finds_a_word_longer_than_the_index_keeps(tmp_path: Path) -> None:
+    """FTS5 cuts at 32 KB; two words that differ behind that are still two."""
+    one, two = "w" * 40_000 + "1", "w" * 40_000 + "2"
+    with open_store(f"sqlite:///{tmp_path}/x.db") as store:
+        store.create(SessionInfo(id="s"))
+        store.append("s", [NewEvent("user_message", {"message": word}) for word in (one, two)])
+        assert found(store.search(one)) == [("s", 1)]
+        assert found(store.search(two)) == [("s", 2)]
+
+
+def test_catch_up_goes_in_slices_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every event is indexed once, whatever the slice and whoever appended meanwhile."""
+    monkeypatch.setattr(sqlite_search, "SLICE", 3)
+    with open_store(f"sqlite:///{tmp_path}/x.db") as store:
+        for name in ("a", "b"):
+            store.create(SessionInfo(id=name))
+        for n in range(10):
+            store.append("a", [NewEvent("user_message", {"message": f"word {n}"})])
+            store.append("b", [NewEvent("user_message", {"message": f"word {n}"})] * 2)
+            if n % 4 == 0:
+                store.search("word")
+        assert len(store.search("word", limit=100)) == 30
+        assert len(found(store.search('"word 9"'))) == 3
+
+
+def found(hits: list[Hit]) -> list[tuple[str, int]]:
+    return [(hit.session_id, hit.event.seq) for hit in hits]
