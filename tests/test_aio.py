@@ -455,5 +455,6 @@ async def test_the_loop_goes_on_while_the_store_works() -> None:
             began = anyio.current_time()
             while anyio.current_time() - began < 0.2:
                 await anyio.sleep(0.005)
+                s.log("transcript")
                 ticks += 1
         assert ticks > 10

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Conflict, NotFound, Session, Store, copy_sessions, open_store
+from backtrail import Conflict, NotFound, Problem, Session, Store, copy_sessions, open_store
 
 from .talking import assistant, kinds, talk, texts, user
 
@@ -102,7 +102,7 @@ def test_only_what_is_asked_for_is_copied(url: str) -> None:
 
 def test_what_damage_took_is_said_to_be_lost(tmp_path: Path) -> None:
     """The numbers stay; a session that was copied so can be used."""
-    found = []
+    found: list[Problem] = []
     with open_store(f"file:{tmp_path}/a") as src, Session.create(src, "s") as s:
         talk(s, "one", "two")
     log = tmp_path / "a" / "sessions" / "s" / "messages.jsonl"

@@ -93,6 +93,7 @@ class Conversation:
         self._depth = 0
         self._subscriptions: list[Subscription] = []
         self._side: Buffered | None = None
+        self._side_mutex = threading.Lock()
         self._held = ExitStack()
         self._closed = False
         if self._lease_mode not in ("turn", "session", None):
@@ -233,7 +234,8 @@ class Conversation:
 
     def log(self, name: str) -> SideLog:
         """A side log, such as "transcript"; its appends are buffered."""
-        with self._mutex:
+        # Not the mutex of appends: asking for a log never waits for the store.
+        with self._side_mutex:
             self._check_open()
             if self._side is None:
                 own = isinstance(self.store, Buffered)
@@ -400,9 +402,11 @@ class Conversation:
             self._closed = True
         for subscription in self._subscriptions:
             subscription.close()
+        with self._side_mutex:
+            side = self._side
         try:
-            if self._side is not None and self._side is not self.store:
-                self._side.close()
+            if side is not None and side is not self.store:
+                side.close()
         finally:
             self._held.close()
             if self._owns:

@@ -437,9 +437,8 @@ def _check_odd(item: Json, todo: list[Json]) -> None:
     elif isinstance(item, (dict, list)):
         todo.append(item)
     elif not isinstance(item, (str, int)):
-        raise InvalidData(
-            f"event data holds a {type(item).__name__}, which JSON would give back as something else"
-        )
+        kind = type(item).__name__
+        raise InvalidData(f"event data holds a {kind}, which JSON gives back as something else")
 
 
 def _check_depth(data: Json) -> None:

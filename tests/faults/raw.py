@@ -82,9 +82,8 @@ def counted(data: bytes) -> list[RawLine]:
 
 def is_damaged(data: bytes) -> bool:
     """Whether anything in a log is not as it was written."""
-    return not data.endswith(b"\n") * bool(data) and bool(data) or len(counted(data)) != data.count(
-        b"\n"
-    )
+    torn = data != b"" and not data.endswith(b"\n")
+    return torn or len(counted(data)) != data.count(b"\n")
 
 
 def main_log(root: Path, session: str) -> Path:

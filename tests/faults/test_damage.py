@@ -134,11 +134,14 @@ def test_duplicated_block(fast: Path, block: tuple[int, int], to: int) -> None:
     assert sum(problem.count for problem in problems) == block[1] - block[0]
 
 
-@pytest.mark.parametrize("page", [64 * 1024, 1024 * 1024], ids=["64 KB", "1 MB"])
-@pytest.mark.parametrize("shift", [-900, -201, -1, 0, 1, 399])
+@pytest.mark.parametrize(
+    ("page", "shift"),
+    [(64 * 1024, shift) for shift in (-900, -201, -1, 0, 1, 399)]
+    + [(1024 * 1024, shift) for shift in (-201, 1)],
+)
 def test_duplicates_at_page_edges(fast: Path, page: int, shift: int) -> None:
     """A copy of an older line beside the edge of a page, from either end, counts once."""
-    events, lines = sample(fast, page // 400 + 700, 200)
+    events, lines = sample(fast, page * 5 // 4 // 1000 + 20, 860)
     data = b"".join(lines)
     starts = [0]
     for line in lines:
@@ -150,7 +153,7 @@ def test_duplicates_at_page_edges(fast: Path, page: int, shift: int) -> None:
             damaged = Damaged(fast, changed)
             with damaged.store:
                 one_look(damaged, events)
-                damaged.check_ranges(events, (copy.start, at, len(events) - 3))
+                damaged.check_ranges(events, (copy.start, at))
                 assert {p.what for p in damaged.check_told(True)} == {"duplicate"}
 
 
@@ -225,6 +228,18 @@ def one_look(damaged: Damaged, right: list[Event]) -> None:
         raise Wrong(f"forward: {[event.seq for event in forward]}")
     if list(damaged.store.read("a", reverse=True))[::-1] != right:
         raise Wrong("backward")
+
+
+def test_missing_line_behind_other_damage(fast: Path) -> None:
+    """Lines that are gone without a trace are told, also behind damage that is older."""
+    events, lines = sample(fast)
+    data = b"".join([*lines[:3], b"garbage\n", *lines[3:13], *lines[15:]])
+    damaged = Damaged(fast, data)
+    with damaged.store:
+        damaged.check_reads(without(events, 14, 15))
+        problems = damaged.store.verify()
+    assert {problem.what for problem in problems} == {"garbage", "gap"}
+    assert [problem.seqs for problem in problems if problem.what == "gap"] == [(14, 15)]
 
 
 # --- controls ----------------------------------------------------------------------------

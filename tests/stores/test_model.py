@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from backtrail.errors import (
     AlreadyExists,
     BacktrailError,
-    Conflict,
     InvalidData,
     InvalidId,
     NotFound,
@@ -26,30 +25,25 @@ from backtrail.events import Event, Json, NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
 from backtrail.stores.memory import MemoryStore
 
-SESSIONS = st.sampled_from(["a", "b", "c", "d"])
+NEW = st.sampled_from(["a", "b", "c", "d", "e"])
+WHO = st.integers(1, 20) | st.integers(0, 20)
 LOGS = st.sampled_from(["messages", "messages", "messages", "side", "sub/x"])
-IDS = st.sampled_from([None, None, "i1", "i2", "i3", "i4"])
+IDS = st.none() | st.integers(1, 12).map(lambda n: f"i{n}")
 TIMES = st.integers(1, 9).map(lambda day: f"2030-01-0{day}T00:00:00.000Z")
 KINDS = st.sampled_from(["user_message", "assistant_message", "note", "session_end", "checkpoint"])
 NUMBERS = st.integers(0, 12)
 DATA = st.fixed_dictionaries(
-    {},
+    {"n": st.integers(0, 99)},
     optional={
-        "message": st.fixed_dictionaries({"role": st.just("user"), "content": st.text(max_size=3)}),
         "usage": st.dictionaries(st.sampled_from(["input_tokens", "x"]), st.integers(0, 9)),
         "cost_usd": st.sampled_from([0, 1, 0.5]),
         "reason": st.sampled_from(["end_turn", None]),
-        "bad": st.sampled_from([1, "\u2028", 1, 1, 1, 1, 1, b"bytes"]),
+        "text": st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
     },
 )
-EVENTS = st.builds(
-    NewEvent,
-    kind=KINDS,
-    data=DATA,
-    id=IDS,
-    follows=st.none() | st.none() | st.none() | NUMBERS,
-    ts=TIMES,
-)
+STRAIGHT = st.builds(NewEvent, kind=KINDS, data=DATA, id=IDS, ts=TIMES)
+JUMPING = st.builds(NewEvent, kind=KINDS, data=DATA, id=IDS, ts=TIMES, follows=NUMBERS)
+BATCHES = st.lists(STRAIGHT | STRAIGHT | JUMPING, max_size=5)
 CHANGES = st.fixed_dictionaries(
     {},
     optional={
@@ -76,11 +70,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     scheme: ClassVar[str]
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(batch=st.lists(STRAIGHT, min_size=2, max_size=6))
+    def begin(self, batch: list[NewEvent]) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="backtrail-model-"))
         self.plain: Store = MemoryStore()
         self.store = self.opened()
+        for id in ("a", "b"):
+            self.create(id, None, "2030-01-01T00:00:00.000Z")
+            self.both(lambda store, name=id: store.append(name, batch))  # type: ignore[misc]
+        self.both(lambda store: store.append("a", batch, log="side"))
+        self.fork("c", 1, 2, "2030-01-02T00:00:00.000Z")
 
     def opened(self) -> Store:
         return open_store(self.scheme.format(place=self.place))
@@ -106,53 +105,68 @@ class StoreMachine(RuleBasedStateMachine):
         both_refuse = all(isinstance(result, type) for result in results)
         assert results[1] == results[0] or (either and both_refuse)
 
+    def one(self, who: int) -> str:
+        """A session that is there; now and then one that is not."""
+        present = sorted(info.id for info in self.plain.sessions())
+        return present[who % len(present)] if who and present else "nobody"
+
+    def head(self, id: str) -> int:
+        """The head of a session, 0 where there is none."""
+        return sum(info.head for info in self.plain.sessions() if info.id == id)
+
     # --- writing -------------------------------------------------------------------------
 
-    @rule(id=SESSIONS, key=st.sampled_from([None, None, "k1"]), ts=TIMES)
+    @rule(id=NEW, key=st.sampled_from([None, None, "k1"]), ts=TIMES)
     def create(self, id: str, key: str | None, ts: str) -> None:
         self.both(lambda store: store.create(SessionInfo(id=id, key=key, created_at=ts)))
 
-    @rule(id=SESSIONS, parent=SESSIONS, seq=NUMBERS, ts=TIMES)
-    def fork(self, id: str, parent: str, seq: int, ts: str) -> None:
+    @rule(id=NEW, who=WHO, seq=NUMBERS, ts=TIMES)
+    def fork(self, id: str, who: int, seq: int, ts: str) -> None:
+        parent = self.one(who)
+        if seq:
+            seq = min(seq, self.head(parent))
+        else:
+            seq = self.head(parent) + 1
         info = SessionInfo(id, parent_id=parent, relation="fork", fork_seq=seq, created_at=ts)
         self.both(lambda store: store.create(info, base=(parent, seq)), NotFound, AlreadyExists)
 
-    @rule(id=SESSIONS, parent=SESSIONS, ts=TIMES)
-    def fork_at_the_head(self, id: str, parent: str, ts: str) -> None:
-        infos = [info.head for info in self.plain.sessions() if info.id == parent]
-        self.fork(id, parent, infos[0] if infos else 0, ts)
+    @rule(who=WHO, log=LOGS, batch=BATCHES, reach=st.sampled_from([0, 0, 0, 1]))
+    def append(self, who: int, log: str, batch: list[NewEvent], reach: int) -> None:
+        id = self.one(who)
+        room = self.head(id) + 1 + reach
+        given = [e if e.follows is None else replace(e, follows=e.follows % room) for e in batch]
+        self.both(lambda store: store.append(id, given, log=log), NotFound, InvalidData)
 
-    @rule(id=SESSIONS, log=LOGS, batch=st.lists(EVENTS, max_size=5))
-    def append(self, id: str, log: str, batch: list[NewEvent]) -> None:
-        self.both(lambda store: store.append(id, batch, log=log), NotFound, InvalidData)
+    @rule(who=WHO, batch=st.lists(STRAIGHT, max_size=3), off=st.sampled_from([0, 0, -1, 1]))
+    def append_expecting(self, who: int, batch: list[NewEvent], off: int) -> None:
+        id = self.one(who)
+        expected = self.head(id) + off
+        self.both(lambda store: store.append(id, batch, expected=expected))
 
-    @rule(id=SESSIONS, batch=st.lists(EVENTS, max_size=3), expected=NUMBERS)
-    def append_expecting(self, id: str, batch: list[NewEvent], expected: int) -> None:
-        self.both(
-            lambda store: store.append(id, batch, expected=expected),
-            NotFound,
-            InvalidData,
-            Conflict,
-        )
+    @rule(who=WHO, batch=st.lists(STRAIGHT, max_size=3), log=LOGS)
+    def append_something_bad(self, who: int, batch: list[NewEvent], log: str) -> None:
+        id = self.one(who)
+        bad = [*batch, NewEvent("note", {"x": b"bytes"}), *batch]
+        self.both(lambda store: store.append(id, bad, log=log), NotFound, InvalidData)
 
-    @rule(id=SESSIONS, batch=st.lists(EVENTS.map(lambda e: replace(e, follows=None)), min_size=1))
-    def append_straight(self, id: str, batch: list[NewEvent]) -> None:
-        self.both(lambda store: store.append(id, batch), NotFound, InvalidData)
-
-    @rule(id=SESSIONS)
-    def delete(self, id: str) -> None:
+    @rule(who=WHO)
+    def delete(self, who: int) -> None:
+        id = self.one(who)
         self.both(lambda store: store.delete(id))
 
-    @rule(id=SESSIONS, log=LOGS)
-    def delete_log(self, id: str, log: str) -> None:
+    @rule(who=WHO, log=LOGS)
+    def delete_log(self, who: int, log: str) -> None:
+        id = self.one(who)
         self.both(lambda store: store.delete(id, log=log), NotFound, InvalidId)
 
-    @rule(id=SESSIONS, log=LOGS, seqs=st.lists(NUMBERS, max_size=3))
-    def purge(self, id: str, log: str, seqs: list[int]) -> None:
+    @rule(who=WHO, log=LOGS, seqs=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    def purge(self, who: int, log: str, seqs: list[int]) -> None:
+        id = self.one(who)
         self.both(lambda store: store.purge(id, seqs, log=log))
 
-    @rule(id=SESSIONS, changes=CHANGES)
-    def update(self, id: str, changes: dict[str, Json]) -> None:
+    @rule(who=WHO, changes=CHANGES)
+    def update(self, who: int, changes: dict[str, Json]) -> None:
+        id = self.one(who)
         self.both(lambda store: store.update(id, **changes), NotFound, InvalidData, AlreadyExists)
 
     @rule()
@@ -163,7 +177,7 @@ class StoreMachine(RuleBasedStateMachine):
     # --- reading -------------------------------------------------------------------------
 
     @rule(
-        id=SESSIONS,
+        who=WHO,
         log=LOGS,
         after=NUMBERS,
         until=st.none() | NUMBERS,
@@ -173,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def read(
         self,
-        id: str,
+        who: int,
         log: str,
         after: int,
         until: int | None,
@@ -181,6 +195,7 @@ class StoreMachine(RuleBasedStateMachine):
         reverse: bool,
         kinds: list[str] | None,
     ) -> None:
+        id = self.one(who)
         self.both(
             lambda store: list(
                 store.read(
@@ -195,12 +210,14 @@ class StoreMachine(RuleBasedStateMachine):
             )
         )
 
-    @rule(id=SESSIONS, event=st.sampled_from(["i1", "i2", "i3", "none"]), log=LOGS)
-    def find(self, id: str, event: str, log: str) -> None:
+    @rule(who=WHO, event=st.integers(1, 13).map(lambda n: f"i{n}"), log=LOGS)
+    def find(self, who: int, event: str, log: str) -> None:
+        id = self.one(who)
         self.both(lambda store: store.find(id, event, log=log))
 
-    @rule(id=SESSIONS, until=st.none() | NUMBERS)
-    def history(self, id: str, until: int | None) -> None:
+    @rule(who=WHO, until=st.none() | NUMBERS)
+    def history(self, who: int, until: int | None) -> None:
+        id = self.one(who)
         self.both(lambda store: store.history(id, until=until))
 
     @rule(key=st.sampled_from(["k1", "k2"]), tag=st.sampled_from([None, "t"]))

@@ -1,4 +1,4 @@
-"""What is special to the SQLite store: its file, its errors, damage, forks and erasure.
+"""What is special to the SQLite store: its file, its errors, forks and erasure.
 
 The database is looked at with a connection of its own, so that reads and writes of the
 store do not vouch for each other.
@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from backtrail.errors import Closed, Damaged, NotFound, SessionBusy, StoreFailed, Unsupported
-from backtrail.events import NewEvent, Problem, SessionInfo
+from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import Store, open_store, sqlite_schema, syncing
 from backtrail.stores.options import Options
 from backtrail.stores.sqlite import SQLiteStore, open_sqlite
@@ -400,91 +400,6 @@ def test_purge_leaves_no_trace_in_any_file(tmp_path: Path, size: int) -> None:
         assert connection.execute("SELECT count(*) FROM terms WHERE term = 'after'").get == 1
 
 
-# --- damage ------------------------------------------------------------------------------
-
-
-def test_damaged_row_is_reported_and_passed_over(tmp_path: Path) -> None:
-    """It costs that event; the others, the head and other sessions are whole."""
-    problems: list[Problem] = []
-    with opened(tmp_path, on_damage=problems.append) as store:
-        for id in ("s", "t"):
-            store.create(SessionInfo(id=id))
-            store.append(id, [said("one"), said("two"), said("three", id="third")])
-        with raw(tmp_path) as connection:
-            first = connection.execute("SELECT min(key) FROM events").get
-            bad = "UPDATE events SET data = CAST(? AS TEXT) WHERE key = ?"
-            connection.execute(bad, (b'{"cut', first + 1))
-            connection.execute(bad, (b"\xff\xfe", first + 2))
-        assert texts(store, "s") == ["one"]
-        assert [event.seq for event in store.read("s", reverse=True)] == [1]
-        assert [(p.session_id, p.seqs) for p in problems[:2]] == [("s", (2,)), ("s", (3,))]
-        assert store.info("s").head == 3
-        assert texts(store, "t") == ["one", "two", "three"]
-        with pytest.raises(Damaged):
-            store.find("s", "third")
-        assert store.append("s", [said("four")])[0].seq == 4
-        assert [(p.session_id, p.what, p.seqs) for p in store.verify()] == [
-            ("s", "unreadable", (2,)),
-            ("s", "unreadable", (3,)),
-        ]
-        assert [hit.session_id for hit in store.search("two")] == ["t"]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    ["metadata = '{'", "title = CAST(x'ff' AS TEXT)", "id = '../up'", "usage = '[]'"],
-)
-def test_damaged_record_does_not_hide_others(tmp_path: Path, damage: str) -> None:
-    """It is left out of the list and told by `verify`."""
-    with opened(tmp_path) as store:
-        for id in ("a", "b", "c"):
-            store.create(SessionInfo(id=id))
-            store.append(id, [said(f"word {id}")])
-        store.sessions()
-        with raw(tmp_path) as connection:
-            connection.execute(f"UPDATE sessions SET {damage} WHERE id = 'b'")
-        store.append("a", [said("more")])
-        assert sorted(info.id for info in store.sessions()) == ["a", "c"]
-        assert [p.what for p in store.verify()] == ["record"]
-
-
-def test_missing_row_is_a_gap(tmp_path: Path) -> None:
-    """`verify` names its number."""
-    with opened(tmp_path) as store:
-        store.create(SessionInfo(id="s"))
-        store.append("s", [said("one"), said("two"), said("three")])
-        with raw(tmp_path) as connection:
-            connection.execute("DELETE FROM events WHERE key & 4294967295 = 2")
-        assert [(p.what, p.seqs) for p in store.verify()] == [("gap", (2,))]
-
-
-def test_damaged_page_costs_what_is_on_it(tmp_path: Path) -> None:
-    """Rows on other pages are read, and other sessions are whole."""
-    with opened(tmp_path) as store:
-        for id in ("s", "t"):
-            store.create(SessionInfo(id=id))
-            store.append(id, [said(f"{n} {'x' * 1500}") for n in range(100)])
-        store.purge("s", [])
-        with raw(tmp_path) as connection:
-            query = (
-                "SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' "
-                "ORDER BY path LIMIT 1 OFFSET 3"
-            )
-            page = connection.execute(query).get
-    with open(tmp_path / "x.db", "r+b") as file:
-        file.seek((page - 1) * 8192)
-        file.write(b"\xff" * 8192)
-    problems: list[Problem] = []
-    with opened(tmp_path, on_damage=problems.append) as store:
-        read = [event.seq for event in store.read("s")]
-        lost = sorted({seq for problem in problems for seq in problem.seqs})
-        assert lost and len(lost) < 20
-        assert sorted(read + lost) == list(range(1, 101))
-        assert len(list(store.read("t"))) == 100
-        assert {p.what for p in store.verify()} >= {"database", "unreadable"}
-        assert sorted(info.id for info in store.sessions()) == ["s", "t"]
-
-
 # --- in the background -------------------------------------------------------------------
 
 
@@ -507,7 +422,7 @@ def test_wal_is_checkpointed_in_the_background(tmp_path: Path) -> None:
         for _ in range(400):
             store.append("s", [said("x" * 6000)])
         deadline = time.monotonic() + 20
-        while (tmp_path / "x.db").stat().st_size < 2_000_000 and time.monotonic() < deadline:
+        while (tmp_path / "x.db").stat().st_size < 1_000_000 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert (tmp_path / "x.db").stat().st_size >= 2_000_000
+        assert (tmp_path / "x.db").stat().st_size >= 1_000_000
         assert len(texts(store, "s")) == 400

@@ -30,6 +30,9 @@ PURGED: dict[str, Json] = {"purged": True}
 
 _KNOWN = frozenset(KINDS)
 
+# A named tuple's own constructor goes through Python code.
+_tuple = tuple.__new__
+
 
 class Draft(NamedTuple):
     """A checked event that has no `seq` yet, and its encoded body."""
@@ -104,9 +107,9 @@ def drafts(events: Sequence[NewEvent]) -> list[Draft]:
             raise InvalidData(f"`follows` is the seq of an earlier event, not {follows!r}")
         data = event.data
         body = encode_data(data)
-        ready.append(
-            Draft(id, given, ts, kind, follows, data if type(data) is dict else dict(data), body)
-        )
+        if type(data) is not dict:
+            data = dict(data)
+        ready.append(_tuple(Draft, (id, given, ts, kind, follows, data, body)))
     return ready
 
 
@@ -148,7 +151,7 @@ def settle(
         if draft.given:
             mine[draft.id] = event
         result.append(event)
-        fresh.append(Stored(event, draft.body))
+        fresh.append(_tuple(Stored, (event, draft.body)))
     if fresh and expected is not None and expected != head:
         raise Conflict(
             f"the head is {head}, not {expected}: read what came in between and append again",

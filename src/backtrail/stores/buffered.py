@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from weakref import WeakSet
 
 from ..errors import BacktrailError, Closed, StoreFailed
-from ..events import MAIN_LOG, Event, NewEvent, check_log, check_session_id
+from ..events import MAIN_LOG, Event, NewEvent, check_log, check_session_id, make_event
 from . import forking
 from .base import Store
 from .batches import Draft, Prepared, drafts
@@ -26,6 +26,9 @@ from .wrapper import Wrapper
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
 """What happens to an error that nobody waits for."""
+
+
+_tuple = tuple.__new__
 
 
 class _Call(NamedTuple):
@@ -70,6 +73,7 @@ class Buffered(Wrapper):
 
     def _reset(self) -> None:
         self._queue: deque[_Call] = deque()
+        self._checked: set[tuple[str, str]] = set()
         self._error: Exception | None = None
         self._writing = threading.RLock()
         self._room = threading.Condition(threading.Lock())
@@ -102,19 +106,19 @@ class Buffered(Wrapper):
         if self._closed:
             raise Closed("this buffered store is closed")
         batch = drafts(events)
-        check_session_id(session_id)
-        check_log(log)
+        if (session_id, log) not in self._checked:
+            self._checked.add((check_session_id(session_id), check_log(log)))
         if self._error is not None:
             self._raise()
         if batch:
             queue = self._queue
             if len(queue) >= self._most:
                 self._wait_for_room()
-            queue.append(_Call(session_id, log, batch))
+            queue.append(_tuple(_Call, (session_id, log, batch)))
             self.counters["queued"] += 1
             if not self._wake.is_set():
                 self._start()
-        return [Event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
+        return [make_event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
 
     def _start(self) -> None:
         with self._room:

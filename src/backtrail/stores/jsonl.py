@@ -59,8 +59,8 @@ from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, folded, new_record, select
 
-OPEN_FOLDERS = 64
-"""Sessions whose files are kept open, most recently written first; about 128 logs."""
+OPEN_FOLDERS = 128
+"""Sessions whose files are kept open, most recently written first."""
 
 
 def open_jsonl(address: str, options: Options) -> JSONLStore:
@@ -152,10 +152,19 @@ class JSONLStore(Store):
         return folder
 
     def _close_some(self, most: int) -> None:
-        """Close what was not written to for longest; those in use stay."""
-        for id in list(self._folders)[: max(0, len(self._folders) - most)]:
-            if self._folders[id].close(wait=False):
+        """Close what was not written to for longest; those in use stay.
+
+        Closing syncs, so what the background has not synced yet stays too, up to twice as
+        many.
+        """
+        extra = len(self._folders) - most
+        for id in list(self._folders):
+            if extra <= 0:
+                return
+            folder = self._folders[id]
+            if (extra > most or not folder.dirty) and folder.close(wait=False):
                 del self._folders[id]
+                extra -= 1
 
     def _forget(self, session_id: str, folder: Folder) -> None:
         with self._mutex:

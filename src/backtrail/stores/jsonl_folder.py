@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import BacktrailError, Damaged, InvalidId, NotFound, Unsafe
+from ..errors import BacktrailError, Damaged, InvalidId, NotFound, Unsafe, Unsupported
 from ..events import MAIN_LOG, STORED_FIELDS, Problem, SessionInfo, check_log, encode_data
 from ..history import Fold
 from .batches import PURGED
@@ -29,6 +29,8 @@ from .records import new_record
 
 FORMAT = 1
 """The version of the format on disk, in every `metadata.json`."""
+
+NEWER = "is newer than this version writes"
 
 MAIN_FILE = f"{MAIN_LOG}.jsonl"
 
@@ -70,7 +72,7 @@ class Folder:
         def damage(found: Damage) -> None:
             self._tell(self.id, log, found)
 
-        floor = (read_record(self.path)[0].fork_seq or 0) if log == MAIN_LOG else 0
+        floor = self._writable().fork_seq or 0 if log == MAIN_LOG else 0
         writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
         self._writers[log] = writer
         return writer
@@ -79,6 +81,11 @@ class Folder:
         writer = self._writers.pop(log, None)
         if writer is not None:
             writer.close()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something written is not known to be on the disk."""
+        return any(writer.sync.dirty for writer in list(self._writers.values()))
 
     def flush(self) -> None:
         """Return when what was written to the logs is on the disk."""
@@ -115,7 +122,15 @@ class Folder:
 
     def write_record(self, record: SessionInfo) -> None:
         """Replace `metadata.json`."""
+        self._writable()
         replace_file(self.path / "metadata.json", encode_record(record))
+
+    def _writable(self) -> SessionInfo:
+        """The record, if this version of the library may write to the session."""
+        record, problem = read_record(self.path)
+        if NEWER in problem:
+            raise Unsupported(f"cannot write to session `{self.id}`: {problem}; use a newer version")
+        return record
 
     def remove(self) -> None:
         """Remove the session; once the main log is gone it does not exist."""
@@ -291,8 +306,10 @@ def _checked(value: object, id: str) -> SessionInfo:
     if not isinstance(value, dict):
         raise Damaged("not an object")
     version = value.get("format", FORMAT)
-    if not isinstance(version, int) or version > FORMAT:
-        raise Damaged(f"format {version!r} is newer than this version reads ({FORMAT})")
+    if not isinstance(version, int):
+        raise Damaged(f"format {version!r} is not a number")
+    if version > FORMAT:
+        raise Damaged(f"format {version} {NEWER} ({FORMAT})")
     fields = {name: value[name] for name in STORED_FIELDS if name in value}
     try:
         record = msgspec.convert(fields, SessionInfo)
@@ -359,7 +376,7 @@ def _verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
     damages: list[Damage] = []
     sorter = Forward(damages.append)
     ids: set[str] = set()
-    last = 0
+    last = end = 0
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         at = 0
@@ -368,8 +385,8 @@ def _verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
             if not data:
                 break
             for line in sorter.take(lines_in(data, at, decode_line, damages.append)):
-                yield from _verify_line(session_id, log, line, last, ids, damages)
-                last = line.seq
+                yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
+                last, end = line.seq, line.offset + line.length
             at += len(data)
         tail = os.fstat(fd).st_size - at
         sorter.drop()
@@ -382,13 +399,13 @@ def _verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
 
 
 def _verify_line(
-    session_id: str, log: str, line: Line, last: int, ids: set[str], damages: list[Damage]
+    session_id: str, log: str, line: Line, last: int, ids: set[str], adjacent: bool
 ) -> Iterator[Problem]:
     if line.uuid in ids:
         yield Problem(session_id, log, "duplicate", f"id `{line.uuid}` is used twice")
     ids.add(line.uuid)
-    # A gap beside a damaged place is that damage, and told as such.
-    if line.seq > last + 1 and not damages:
+    # A gap around a damaged place is that damage, and told as such.
+    if line.seq > last + 1 and adjacent:
         count = line.seq - last - 1
         seqs = tuple(range(last + 1, min(line.seq, last + 1001)))
         detail = f"events {last + 1} to {line.seq - 1} are missing"

@@ -23,6 +23,7 @@ from ..errors import NotFound, Owner, SessionBusy
 from ..events import now
 from . import forking
 from .base import Lease
+from .files import failed
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -169,6 +170,8 @@ def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
             fd = os.open(path, _LOCK, 0o600)
         except FileNotFoundError:
             raise NotFound(f"no session `{session_id}`") from None
+        except OSError as error:
+            raise failed(error, f"take the lease of session `{session_id}`") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(fd, path):

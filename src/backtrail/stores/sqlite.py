@@ -29,12 +29,11 @@ from ..events import (
     check_log,
     check_session_id,
     encode_data,
-    now,
     text_of,
     timestamp,
 )
 from . import files
-from .base import Lease, Memory, OnDamage, Store, checkpoint_of, resolved
+from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
 from .batches import PURGED, drafts, settle
 from .locks import file_lease
 from .observing import observed
@@ -54,6 +53,7 @@ from .sqlite_logs import (
     problem,
     read_log,
 )
+from .sqlite_notes import Note
 from .sqlite_records import COLUMNS as RECORD
 from .sqlite_records import (
     add_log,
@@ -98,7 +98,7 @@ class SQLiteStore(Store):
         path: Path,
         *,
         scope: str = "",
-        durability: str = "written",
+        durability: Durability = "written",
         on_damage: OnDamage | None = None,
     ) -> None:
         self.scope = scope
@@ -362,7 +362,7 @@ class SQLiteStore(Store):
         return hits
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
-        return _Note(self._database, self.scope, resolved(cwd))
+        return Note(self._database, self.scope, resolved(cwd))
 
     def verify(self) -> list[Problem]:
         return verify(self._database, self.scope)
@@ -405,26 +405,6 @@ class SQLiteStore(Store):
         except Exception:
             # The thread serves other stores too and must go on.
             logger.exception("background work on %s failed", self._path)
-
-
-class _Note(Memory):
-    """A project's note, one row for each directory."""
-
-    def __init__(self, database: Database, scope: str, cwd: str) -> None:
-        self._database = database
-        self._where = (scope, os.fsencode(cwd).decode(errors="backslashreplace"))
-
-    def read(self) -> str:
-        with self._database.reading() as connection:
-            query = "SELECT text FROM notes WHERE scope = ? AND cwd = ?"
-            text = connection.execute(query, self._where).get
-        return text or ""
-
-    def write(self, text: str) -> None:
-        encode_data({"text": text})
-        with self._database.writing as execute:
-            execute("INSERT OR REPLACE INTO notes VALUES(?, ?, ?, ?)", (*self._where, text, now()))
-        self._database.flush()
 
 
 def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:

@@ -306,8 +306,8 @@ class _Writing:
             writer = database.writer()
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
-            if database.sync is not None:
-                database.sync.check()
+            if database.sync is not None and database.sync.failure is not None:
+                raise database.sync.failure
             self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..errors import AlreadyExists, Damaged, InvalidId, NotFound, SessionBusy
+from ..errors import AlreadyExists, Damaged, InvalidData, InvalidId, NotFound, SessionBusy
 from ..events import MAIN_LOG, Event, SessionInfo, check_session_id
 from ..history import Fold, fold, walk
 from .records import folded
@@ -103,7 +103,10 @@ def insert_record(execute: Execute, record: SessionInfo) -> int:
     marks = ", ".join("?" * 14)
     insert = f"INSERT INTO sessions({_LASTING}, {_CHANGING}) VALUES({marks}) RETURNING n"
     values = (record.id, record.scope, *origin, made, made, *_changing(record))
-    n: int = execute(insert, values).get
+    try:
+        n: int = execute(insert, values).get
+    except OverflowError:
+        raise InvalidData(f"there is no event {record.fork_seq} to fork at") from None
     return n
 
 
