@@ -309,32 +309,42 @@ os.register_at_fork(after_in_child=_noise.clear)
 
 def new_id() -> str:
     """A UUIDv7: unique without asking anyone, and roughly in order of time."""
+    return mint()[0]
+
+
+def mint() -> tuple[str, str]:
+    """A new id and the present time, which every append needs: one look at the clock."""
+    global _instant
+    millis = time.time_ns() // 1_000_000
+    instant = _instant
+    if instant[0] != millis:
+        stamp = f"{millis:012x}"
+        prefix = f"{stamp[:8]}-{stamp[8:]}-7"
+        second, rest = divmod(millis, 1000)
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        instant = _instant = (millis, prefix, f"{text}.{rest:03d}Z")
     try:
-        noise = _noise.pop()
+        return instant[1] + _noise.pop(), instant[2]
     except IndexError:
         more = os.urandom(9 * 128).hex()
-        _noise.extend(more[at : at + 18] for at in range(18, len(more), 18))
-        noise = more[:18]
-    stamp = f"{time.time_ns() // 1_000_000:012x}"
-    return f"{stamp[:8]}-{stamp[8:]}-7{noise[:3]}-8{noise[3:6]}-{noise[6:]}"
+        _noise.extend(
+            f"{more[at : at + 3]}-8{more[at + 3 : at + 6]}-{more[at + 6 : at + 18]}"
+            for at in range(0, len(more), 18)
+        )
+        return instant[1] + _noise.pop(), instant[2]
+
+
+_instant = (0, "", "")
 
 
 # --- time --------------------------------------------------------------------------------
 
 _TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
-_second = (0, "")
 
 
 def now() -> str:
     """The present as ISO 8601 UTC with milliseconds."""
-    global _second
-    stamp = time.time_ns() // 1_000_000
-    second, millis = divmod(stamp, 1000)
-    cached, text = _second
-    if cached != second:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        _second = (second, text)
-    return f"{text}.{millis:03d}Z"
+    return mint()[1]
 
 
 def timestamp(when: datetime | str | float) -> str:
@@ -404,29 +414,37 @@ def decode_data(encoded: bytes | str) -> dict[str, Json]:
 def _check(data: dict[str, Json]) -> None:
     """Refuse what JSON would silently change.
 
-    Every append pays for this, so it is one flat loop; depth is looked at only where
-    there are enough containers to be deep.
+    Every append pays for this, so it is one flat loop over all containers; depth is looked
+    at only where there are enough of them to be deep.
     """
     todo: list[Json] = [data]
-    containers = 0
-    while todo:
-        value = todo.pop()
-        containers += 1
+    add = todo.append
+    shallow = True
+    for value in todo:
         if isinstance(value, dict):
-            for key in value:
+            for key, item in value.items():
                 if type(key) is not str:
                     raise InvalidData(f"a key of event data is {key!r}: JSON keys are strings")
-            value = value.values()
-        for item in value:
-            kind = type(item)
-            if kind is str:
-                continue
-            if kind is dict or kind is list:
-                todo.append(item)
-            elif kind not in _PLAIN:
-                _check_odd(item, todo)
-        if containers == MAX_DEPTH:
+                kind = type(item)
+                if kind is str:
+                    continue
+                if kind is dict or kind is list:
+                    add(item)
+                elif kind not in _PLAIN:
+                    _check_odd(item, todo)
+        else:
+            for item in value:
+                kind = type(item)
+                if kind is str:
+                    continue
+                if kind is dict or kind is list:
+                    add(item)
+                elif kind not in _PLAIN:
+                    _check_odd(item, todo)
+        if shallow and len(todo) > MAX_DEPTH:
+            # Here, since a value that holds itself would keep the loop busy for ever.
             _check_depth(data)
+            shallow = False
 
 
 def _check_odd(item: Json, todo: list[Json]) -> None:

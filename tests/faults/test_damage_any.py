@@ -119,7 +119,7 @@ class Sample:
         whole = counted(data)
         behind = whole[-1].offset + len(whole[-1].text) if whole else 0
         if new[0].seq <= max((n for n in numbers(data[behind:]) if n < 10_000), default=0):
-            raise Wrong(f"number {new[0].seq} is used again")
+            raise Wrong(f"number {new[0].seq} is used again behind {data[behind:][-900:]!r}")
         after = list(store.read("a"))
         if after[-3:] != new or [e for e in after[:-3] if e in forward] != forward:
             raise Wrong("the log does not go on")

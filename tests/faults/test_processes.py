@@ -158,6 +158,7 @@ def fork_rounds(store: Store, rounds: int) -> None:
             while not stop.is_set():
                 store.append("s", [NewEvent("parent", {"by": name, "n": counts[name]})])
                 counts[name] += 1
+                time.sleep(0.001)
         except BaseException as error:
             errors.append(error)
 

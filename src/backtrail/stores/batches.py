@@ -20,7 +20,7 @@ from ..events import (
     decode_data,
     encode_data,
     make_event,
-    new_id,
+    mint,
     now,
 )
 
@@ -86,31 +86,30 @@ class Prepared(NewEvent):
 
 def drafts(events: Sequence[NewEvent]) -> list[Draft]:
     """Check and encode a batch; nothing is written if one of it is refused."""
-    ready: list[Draft] = []
-    for event in events:
-        if type(event) is Prepared:
-            ready.append(event.draft)
-            continue
-        id, ts, kind, follows = event.id, event.ts, event.kind, event.follows
-        given = id is not None
-        if id is None:
-            id = new_id()
-        else:
-            check_text(id, "an event id")
-        if kind not in _KNOWN:
-            check_text(kind, "an event kind")
-        if ts is None:
-            ts = now()
-        else:
-            check_ts(ts)
-        if follows is not None and (type(follows) is not int or follows < 0):
-            raise InvalidData(f"`follows` is the seq of an earlier event, not {follows!r}")
-        data = event.data
-        body = encode_data(data)
-        if type(data) is not dict:
-            data = dict(data)
-        ready.append(_tuple(Draft, (id, given, ts, kind, follows, data, body)))
-    return ready
+    if len(events) == 1:
+        return [_draft(events[0])]
+    return [_draft(event) for event in events]
+
+
+def _draft(event: NewEvent) -> Draft:
+    if type(event) is Prepared:
+        return event.draft
+    id, ts, kind, follows, data = event.id, event.ts, event.kind, event.follows, event.data
+    given = id is not None
+    if id is None:
+        id, moment = mint()
+        ts = moment if ts is None else check_ts(ts)
+    else:
+        check_text(id, "an event id")
+        ts = now() if ts is None else check_ts(ts)
+    if kind not in _KNOWN:
+        check_text(kind, "an event kind")
+    if follows is not None and (type(follows) is not int or follows < 0):
+        raise InvalidData(f"`follows` is the seq of an earlier event, not {follows!r}")
+    body = encode_data(data)
+    if type(data) is not dict:
+        data = dict(data)
+    return _tuple(Draft, (id, given, ts, kind, follows, data, body))
 
 
 def settle(
@@ -125,6 +124,13 @@ def settle(
     `find` looks up an id in the log; it is asked only about ids the caller chose. `last` is
     the highest number ever used, where damage took events beyond the head.
     """
+    if len(batch) == 1 and not batch[0].given and batch[0].follows is None:
+        # What nearly every append is.
+        if expected is not None and expected != head:
+            raise _conflict(expected, head)
+        id, _, ts, kind, _, data, body = batch[0]
+        event = make_event((head if last is None else last) + 1, id, ts, kind, data, None)
+        return [event], [_tuple(Stored, (event, body))]
     result: list[Event] = []
     fresh: list[Stored] = []
     mine: dict[str, Event] = {}
@@ -153,9 +159,13 @@ def settle(
         result.append(event)
         fresh.append(_tuple(Stored, (event, draft.body)))
     if fresh and expected is not None and expected != head:
-        raise Conflict(
-            f"the head is {head}, not {expected}: read what came in between and append again",
-            expected=expected,
-            head=head,
-        )
+        raise _conflict(expected, head)
     return result, fresh
+
+
+def _conflict(expected: int, head: int) -> Conflict:
+    return Conflict(
+        f"the head is {head}, not {expected}: read what came in between and append again",
+        expected=expected,
+        head=head,
+    )

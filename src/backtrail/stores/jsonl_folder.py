@@ -129,7 +129,9 @@ class Folder:
         """The record, if this version of the library may write to the session."""
         record, problem = read_record(self.path)
         if NEWER in problem:
-            raise Unsupported(f"cannot write to session `{self.id}`: {problem}; use a newer version")
+            raise Unsupported(
+                f"cannot write to session `{self.id}`: {problem}; use a newer version"
+            )
         return record
 
     def remove(self) -> None:
@@ -251,7 +253,9 @@ def log_path(folder: Path, log: str) -> Path:
     if "/" in log:
         for above in path.relative_to(folder).parents:
             if (folder / above).is_symlink():
-                raise Unsafe(f"log `{log}` of session `{folder.name}` lies behind a link: remove it")
+                raise Unsafe(
+                    f"log `{log}` of session `{folder.name}` lies behind a link: remove it"
+                )
     return path
 
 

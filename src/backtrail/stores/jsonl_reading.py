@@ -40,6 +40,29 @@ class Span:
         )
 
 
+class Passed:
+    """The numbers a backward read has been at, as ranges: in a sound log, one range.
+
+    A block of lines that was copied as a whole is not known as such from its middle on.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: list[list[int]] = []
+        self._lowest = 1 << 62
+
+    def has(self, seq: int) -> bool:
+        if seq < self._lowest:
+            return False
+        return any(low <= seq <= high for low, high in self._ranges)
+
+    def add(self, seq: int) -> None:
+        self._lowest = min(self._lowest, seq)
+        if self._ranges and seq == self._ranges[-1][0] - 1:
+            self._ranges[-1][0] = seq
+        else:
+            self._ranges.append([seq, seq])
+
+
 # --- reading -----------------------------------------------------------------------------
 
 
@@ -82,6 +105,7 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
     sorter = Backward(damage)
     end, inode, size = -1, 0, FIRST
     bound = top = span.until
+    passed = Passed()
     while left is None or left > 0:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -102,8 +126,9 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
             event = line.event
             if line.seq <= span.after:
                 return
-            if top is not None and line.seq > top:
+            if (top is not None and line.seq > top) or passed.has(line.seq):
                 continue
+            passed.add(line.seq)
             bound = line.seq - 1
             if event is not None and span.wants(event):
                 yield event

@@ -29,7 +29,6 @@ from .lines import (
 )
 from .syncing import SyncFile
 
-
 PLAUSIBLE = 10_000
 """How far beyond the last number one in a damaged line is believed."""
 

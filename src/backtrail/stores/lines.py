@@ -26,6 +26,7 @@ from .batches import Stored
 _text = msgspec.json.Encoder().encode
 _kinds = {kind: _text(kind) for kind in KINDS}
 _HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("[^"\\]*(?:\\.[^"\\]*)*"),"ts":"')
+_NUMBER = re.compile(rb'\{"seq":(\d{1,18}),')
 _BATCH = re.compile(rb',"batch":\[(\d{1,9}),(\d{1,9})\]$')
 _SUFFIX = len(b',"crc":"00000000"}')
 _read_text = msgspec.json.Decoder(str).decode
@@ -135,8 +136,8 @@ def decode_header(text: bytes, offset: int) -> Line | None:
 
 def likely_seq(text: bytes) -> int | None:
     """The number a line begins with, whether or not the rest of it is whole."""
-    header = _HEADER.match(text)
-    return int(header[1]) if header else None
+    number = _NUMBER.match(text)
+    return int(number[1]) if number else None
 
 
 Decoder = Callable[[bytes, int], Line | None]

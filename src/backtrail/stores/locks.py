@@ -194,6 +194,8 @@ def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
         if fd in _held.fds:
             _held.fds.discard(fd)
             os.ftruncate(fd, 0)
+            # Not left to `close`: a child forked just now still has a copy.
+            fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 

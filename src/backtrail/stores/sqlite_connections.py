@@ -37,8 +37,11 @@ from .sqlite_schema import (
 )
 from .syncing import SyncFile
 
-Execute = Callable[..., apsw.Cursor]
-"""A cursor's `execute`. Each call ends the statement before it, so fetch first."""
+Execute = Callable[..., Any]
+"""A cursor's `execute`. Each call ends the statement before it, so fetch first.
+
+What rows hold is known from the query and not from the types of `apsw`, hence `Any`.
+"""
 
 _KEPT = 4
 _REMEMBERED = 4096
@@ -263,7 +266,7 @@ class _Reading:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def __enter__(self) -> apsw.Connection:
+    def __enter__(self) -> Any:
         try:
             self._connection = self._database.take()
         except apsw.Error as error:

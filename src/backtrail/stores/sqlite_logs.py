@@ -96,7 +96,8 @@ def head_of(execute: Execute, n: int) -> int | None:
     if row is None:
         return None
     base, top = row
-    return base if top is None else top & MAX_SEQ
+    head: int = base if top is None else top & MAX_SEQ
+    return head
 
 
 # --- single events -----------------------------------------------------------------------
