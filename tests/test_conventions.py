@@ -17,7 +17,8 @@ import backtrail
 from backtrail import AsyncSession, Session
 from backtrail.aio import AsyncSubscription, AsyncTurn
 from backtrail.aio_threads import AsyncSideLog
-from backtrail.conversation import SideLog, Turn
+from backtrail.conversation import Turn
+from backtrail.sidelog import SideLog
 from backtrail.stores.forking import ForkAware
 from backtrail.subscribing import Subscription
 
@@ -29,13 +30,15 @@ TALKING = ("demo", "cli", "__main__")
 LAYERS = [
     ["errors"],
     ["events"],
+    ["messages"],
     ["telemetry"],
+    ["calls"],
     ["history"],
     ["formats"],
     ["stores"],
-    ["files"],
-    ["views", "points", "subscribing"],
+    ["views", "points", "sidelog", "subscribing"],
     ["conversation"],
+    ["rewinding"],
     ["session"],
     ["aio", "aio_threads"],
     ["testing"],

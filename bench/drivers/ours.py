@@ -22,7 +22,8 @@ from protocol import (
     wanted,
 )
 
-from backtrail.events import NewEvent, SessionInfo, kind_of
+from backtrail.events import NewEvent, SessionInfo
+from backtrail.messages import kind_of
 from backtrail.stores import Store, open_store
 
 SESSION = "bench"

@@ -8,8 +8,8 @@
     telemetry      what the library itself does                           (telemetry.py)
     testing        prove a store of your own                              (testing/)
 
-Layers, each importing only from those before it: errors, events, telemetry, history,
-formats, stores, views and points, conversation and session, aio.
+Layers, each importing only from those before it: errors, events, messages, telemetry,
+calls, history, formats, stores, views, points, conversation, rewinding, session, aio.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .aio import AsyncSession as AsyncSession
+    from .calls import ToolCall as ToolCall
     from .errors import AlreadyExists as AlreadyExists
     from .errors import BacktrailError as BacktrailError
     from .errors import Closed as Closed
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from .events import Problem as Problem
     from .events import SessionInfo as SessionInfo
     from .history import Branch as Branch
-    from .history import ToolCall as ToolCall
     from .session import Session as Session
     from .stores.base import Lease as Lease
     from .stores.base import Store as Store
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 _HOME = {
     "AsyncSession": "aio",
     "Session": "session",
-    **dict.fromkeys(("Branch", "ToolCall"), "history"),
+    "Branch": "history",
+    "ToolCall": "calls",
     **dict.fromkeys(("Rewind", "State"), "views"),
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
     "Buffered": "stores.buffered",

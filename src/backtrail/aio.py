@@ -16,11 +16,13 @@ from typing import Literal, ParamSpec, Self, TypeVar, Unpack
 import anyio
 
 from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
+from .calls import ToolCall
 from .conversation import SessionOptions
 from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
-from .history import Branch, ToolCall
+from .history import Branch
 from .points import Target
-from .session import Scope, Session
+from .rewinding import Scope
+from .session import Session
 from .stores.base import Store
 from .subscribing import Delta, Subscription
 from .views import Rewind, State, user_message

@@ -17,10 +17,10 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
-from .conversation import SideLog
 from .errors import Closed, SessionBusy
 from .events import Event, Json
 from .session import Session
+from .sidelog import SideLog
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Literal, Self, TypedDict
 
 from . import telemetry
+from .calls import ToolCall, pending
+from .calls import repair as repaired
 from .errors import BacktrailError, Closed, InvalidData, NotFound, StoreFailed
 from .events import (
     KINDS,
@@ -26,14 +28,12 @@ from .events import (
     NewEvent,
     Problem,
     SessionInfo,
-    as_message,
-    format_of,
-    kind_of,
     new_id,
 )
 from .formats.messages import convert
-from .history import Branch, ToolCall, branches, pending
-from .history import repair as repaired
+from .history import Branch, branches
+from .messages import as_message, message_event
+from .sidelog import SideLog
 from .stores.base import Store, checkpoint_of
 from .stores.buffered import Buffered
 from .subscribing import Delta, Subscription
@@ -449,55 +449,3 @@ class Turn:
     def messages(self) -> list[dict[str, Json]]:
         """The whole conversation, this turn included."""
         return self.session.messages()
-
-
-class SideLog:
-    """A log beside the main one: raw streams, subagents. Appends are buffered."""
-
-    def __init__(self, store: Store, session_id: str, name: str) -> None:
-        self._store = store
-        self._id = session_id
-        self.name = name
-
-    def append(
-        self, data: Mapping[str, Json], *, kind: str = "entry", id: str | None = None
-    ) -> Event:
-        """Append an entry; its `seq` is 0 until it is written."""
-        return self._store.append(self._id, [NewEvent(kind, data, id=id)], log=self.name)[0]
-
-    def read(self, *, after: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """The entries in order."""
-        return self._store.read(self._id, log=self.name, after=after, limit=limit)
-
-    def tail(self, n: int) -> list[Event]:
-        """The last `n` entries, oldest first."""
-        return self._store.tail(self._id, n, log=self.name)
-
-    def flush(self) -> None:
-        """Return when everything appended is on the disk."""
-        self._store.flush()
-
-
-def message_event(
-    message: object,
-    id: str | None = None,
-    kind: str | None = None,
-    format: Format | None = None,
-    usage: Mapping[str, Json] | None = None,
-    cost_usd: float | None = None,
-    ts: str | None = None,
-) -> NewEvent:
-    """The event that holds a message."""
-    given = as_message(message)
-    data: dict[str, Json] = {"message": given, "format": format or format_of(given)}
-    if usage is not None:
-        data["usage"] = dict(usage)
-    if cost_usd is not None:
-        data["cost_usd"] = cost_usd
-    return NewEvent(kind or kind_of(given), data, id=id, ts=ts)
-
-
-def prompt_event(prompt: str) -> NewEvent:
-    """The event that pins a system prompt."""
-    message = {"role": "system", "content": prompt}
-    return NewEvent("system_message", {"message": message, "format": "openai", "pinned": True})

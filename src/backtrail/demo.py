@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 from . import Session, open_store
-from .events import Event, text_of
+from .events import Event
+from .messages import text_of
 
 _WRITER = """
 import sys

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -103,12 +103,12 @@ class Event:
 # Reading makes events by the hundred thousand. The constructor of a frozen dataclass goes
 # through __setattr__ for each field; setting the slots is twice as fast.
 _new = object.__new__
-_set_seq = Event.seq.__set__  # type: ignore[attr-defined]
-_set_id = Event.id.__set__  # type: ignore[attr-defined]
-_set_ts = Event.ts.__set__  # type: ignore[attr-defined]
-_set_kind = Event.kind.__set__  # type: ignore[attr-defined]
-_set_data = Event.data.__set__  # type: ignore[attr-defined]
-_set_follows = Event.follows.__set__  # type: ignore[attr-defined]
+_set_seq = Event.__dict__["seq"].__set__
+_set_id = Event.__dict__["id"].__set__
+_set_ts = Event.__dict__["ts"].__set__
+_set_kind = Event.__dict__["kind"].__set__
+_set_data = Event.__dict__["data"].__set__
+_set_follows = Event.__dict__["follows"].__set__
 
 
 def make_event(
@@ -476,131 +476,3 @@ def _check_depth(data: Json) -> None:
 def canonical(value: Json) -> str:
     """One text for equal JSON values: sorted keys, no spaces."""
     return msgspec.json.Encoder(order="deterministic").encode(value).decode()
-
-
-# --- messages ----------------------------------------------------------------------------
-
-_KIND_OF_ROLE = {
-    "system": "system_message",
-    "developer": "system_message",
-    "user": "user_message",
-    "human": "user_message",
-    "assistant": "assistant_message",
-    "ai": "assistant_message",
-    "model": "assistant_message",
-    "tool": "tool_result",
-    "function": "tool_result",
-}
-
-
-def as_message(message: object) -> dict[str, Json]:
-    """A message as a dictionary: a mapping, a `Message`, or anything with `model_dump()`."""
-    if isinstance(message, Mapping):
-        return dict(message)
-    if isinstance(message, Message):
-        return message.to_dict()
-    dump = getattr(message, "model_dump", None)
-    if callable(dump):
-        dumped = dump(mode="json", exclude_none=True)
-        if isinstance(dumped, Mapping):
-            return dict(dumped)
-    raise InvalidData(
-        f"a message is a mapping, a Message or has model_dump(), not {type(message).__name__}"
-    )
-
-
-def kind_of(message: Mapping[str, Json]) -> str:
-    """The event kind of a message, from its role or, for Responses items, its type."""
-    role = message.get("role")
-    kind = message.get("type")
-    if role == "user" and _is_tool_result(message.get("content")):
-        return "tool_result"
-    if isinstance(role, str) and role in _KIND_OF_ROLE:
-        return _KIND_OF_ROLE[role]
-    if isinstance(kind, str):
-        if kind.endswith("_output"):
-            return "tool_result"
-        if kind == "reasoning" or kind.endswith("_call"):
-            return "assistant_message"
-        if kind in _KIND_OF_ROLE:
-            return _KIND_OF_ROLE[kind]
-    raise InvalidData(
-        f"cannot tell who speaks in a message with role {role!r}: "
-        "use system, user, assistant or tool, or give `kind`"
-    )
-
-
-def _is_tool_result(content: Json) -> bool:
-    """Anthropic answers tool calls in a message of the user."""
-    return isinstance(content, list) and any(
-        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
-    )
-
-
-def format_of(message: Mapping[str, Json]) -> Format:
-    """Which provider's spelling a message is in; plain text messages count as OpenAI's."""
-    if "role" not in message and isinstance(message.get("type"), str):
-        return "responses"
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else ()
-    kinds = {block.get("type") for block in blocks if isinstance(block, Mapping)}
-    if kinds & {"input_text", "output_text", "refusal", "input_image", "input_file"}:
-        return "responses"
-    if kinds & {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"}:
-        return "anthropic"
-    return "anthropic" if message.get("type") == "message" else "openai"
-
-
-def text_of(value: Json) -> str:
-    """The words in a message or any JSON value, for search and previews.
-
-    Opaque parts (encrypted or signed reasoning, image bytes, ids) are left out.
-    """
-    words: list[str] = []
-    _collect(value, words)
-    return "\n".join(words)
-
-
-_OPAQUE = frozenset(
-    {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "signature", "format", "ts"}
-    | {"encrypted_content", "media_type", "cache_control", "image_url", "source", "status", "usage"}
-)
-
-
-def _collect(value: Json, words: list[str]) -> None:
-    if isinstance(value, str):
-        if value:
-            words.append(value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if key not in _OPAQUE:
-                _collect(item, words)
-    elif isinstance(value, Sequence):
-        for item in value:
-            _collect(item, words)
-
-
-_USAGE_NAMES = {
-    "prompt_tokens": "input_tokens",
-    "completion_tokens": "output_tokens",
-    "cache_read_input_tokens": "cache_read_tokens",
-    "cache_creation_input_tokens": "cache_write_tokens",
-}
-
-
-def normal_usage(usage: Mapping[str, Json]) -> dict[str, int]:
-    """Token counts under one set of names; cache and reasoning details are lifted up."""
-    counts: dict[str, int] = {}
-    for name, value in usage.items():
-        if isinstance(value, bool):
-            continue
-        if isinstance(value, int):
-            name = _USAGE_NAMES.get(name, name)
-            counts[name] = counts.get(name, 0) + value
-        elif isinstance(value, Mapping):
-            for inner, lifted in (("cached_tokens", "cache_read_tokens"),
-                                  ("reasoning_tokens", "reasoning_tokens")):  # fmt: skip
-                count = value.get(inner)
-                if isinstance(count, int) and not isinstance(count, bool):
-                    counts[lifted] = counts.get(lifted, 0) + count
-    return counts

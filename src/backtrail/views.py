@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from .events import MESSAGE_KINDS, Event, Format, Json, format_of
-from .history import ToolCall, answers_in, calls_in, repair
+from .calls import ToolCall, answers_in, calls_in, repair
+from .events import MESSAGE_KINDS, Event, Format, Json
+from .messages import format_of
 
 _SPEAKER = {"system_message": "system", "user_message": "user", "assistant_message": "assistant"}
 

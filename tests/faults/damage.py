@@ -7,11 +7,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.faults.raw import main_log, numbers, raw_lines
+
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
 from backtrail.stores import jsonl_folder, jsonl_reading, jsonl_writing
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
-from tests.faults.raw import main_log, numbers, raw_lines
 
 BATCHES = {5: 3, 11: 2, 20: 4}
 """In the sample log: the batch that begins at this number, and its length."""

@@ -19,16 +19,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.calls import REAL, Calls, killing
+from tests.faults.raw import is_damaged, log_file, numbers, raw_lines
+from tests.faults.script import SCRIPTS, Content, Row, State, Step, after, observe
+from tests.faults.variants import Broken, sound
+
 from backtrail.errors import NotFound
 from backtrail.events import MAIN_LOG, NewEvent, Problem
 from backtrail.stores import syncing
 from backtrail.stores.base import Durability
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
-from tests.faults.calls import REAL, Calls, killing
-from tests.faults.raw import is_damaged, log_file, numbers, raw_lines
-from tests.faults.script import SCRIPTS, Content, Row, State, Step, after, observe
-from tests.faults.variants import Broken, sound
 
 BYSTANDER = "bystander"
 """A session that nobody touches while others are killed."""

@@ -195,11 +195,7 @@ SCRIPTS: dict[str, list[Step]] = {
     ],
     "flushing": [
         Step("create", "a"),
-        *[
-            step
-            for at in range(4)
-            for step in (_append("a", f"f{at}", at + 1), Step("flush"))
-        ],
+        *[step for at in range(4) for step in (_append("a", f"f{at}", at + 1), Step("flush"))],
     ],
 }
 """Between them every verb that changes a store, in the orders that matter."""

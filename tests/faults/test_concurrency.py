@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from backtrail.errors import NotFound, StoreFailed
-from backtrail.events import Event, NewEvent, Problem, SessionInfo
-from backtrail.stores import open_store
-from backtrail.stores.base import Store
 from tests.faults import variants
 from tests.faults.kill import Violation
 from tests.faults.raw import main_log
 from tests.faults.variants import Broken, sound
 from tests.faults.workers import STORES, Worker, url_of
+
+from backtrail.errors import NotFound, StoreFailed
+from backtrail.events import Event, NewEvent, Problem, SessionInfo
+from backtrail.stores import open_store
+from backtrail.stores.base import Store
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from backtrail.events import Event, NewEvent
-from backtrail.stores.jsonl import JSONLStore
 from tests.faults import variants
 from tests.faults.damage import Damaged, Wrong, make_sample, pages_of
 from tests.faults.raw import main_log
+
+from backtrail.events import Event, NewEvent
+from backtrail.stores.jsonl import JSONLStore
 
 PAGES = [(64 * 1024, 1024 * 1024), (400, 900), (150, 150)]
 """Page sizes: as they are, and so small that every place is near an edge."""

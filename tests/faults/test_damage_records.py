@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.raw import main_log
 
 from backtrail.errors import BacktrailError, NotFound, Unsafe
 from backtrail.events import NewEvent, Problem, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
-from tests.faults.raw import main_log
 
 Change = Callable[[Path], object]
 

@@ -7,13 +7,18 @@ import os
 import random
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.faults import variants
+from tests.faults.calls import Calls, Strike, filling, refusing
+from tests.faults.kill import Violation, forked
+from tests.faults.raw import log_file, main_log, numbers
+from tests.faults.script import Step, after, observe
+from tests.faults.variants import Broken
 
 from backtrail.errors import AlreadyExists, BacktrailError, StoreFailed
 from backtrail.events import MAIN_LOG, NewEvent, SessionInfo
@@ -21,12 +26,6 @@ from backtrail.stores import jsonl, syncing
 from backtrail.stores.base import Durability
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
-from tests.faults import variants
-from tests.faults.calls import Calls, Strike, filling, refusing
-from tests.faults.kill import Violation, forked
-from tests.faults.raw import log_file, main_log, numbers
-from tests.faults.script import Step, after, observe
-from tests.faults.variants import Broken
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -284,9 +283,7 @@ def test_failed_background_sync_ends_acknowledgement(
                 store.append("a", [NewEvent("second", {})])
 
 
-def test_failed_sync_when_a_log_is_put_away(
-    fast: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_sync_when_a_log_is_put_away(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync that fails while files are closed to open others stops its own log only."""
     monkeypatch.setattr(jsonl, "OPEN_FOLDERS", 2)
     with JSONLStore(fast) as store:

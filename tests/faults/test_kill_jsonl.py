@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.faults import variants
 from tests.faults.kill import Sweep, Violation, shown, sweeps
 from tests.faults.variants import Broken
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 
 def check(made: list[Sweep], points: int) -> None:
     """Every point must have ended its child, and the interesting cases must have come up."""

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults.workers import STORES, Worker, umask, url_of
 
 from backtrail.errors import SessionBusy
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import open_store
 from backtrail.stores.base import Store
-from tests.faults.workers import STORES, Worker, umask, url_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
+from backtrail.calls import INTERRUPTED
 from backtrail.errors import InvalidData
 from backtrail.events import Format, Json
 from backtrail.formats.messages import convert
-from backtrail.history import INTERRUPTED
 from tests.formats.rules import check
 from tests.formats.scripts import FORMATS, facts
 

@@ -258,10 +258,13 @@ STEPS = settings(
     max_examples=60,
     stateful_step_count=30,
     deadline=None,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 
+# A pass takes seconds; the time is for making a failing case small.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "machine", [SQLiteMachine, JSONLMachine, MemoryMachine], ids=["sqlite", "jsonl", "memory"]
 )

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from ..calls import answers_in, calls_in, repair
 from ..errors import InvalidData
-from ..events import Format, Json, format_of
-from ..history import answers_in, calls_in, repair
+from ..events import Format, Json
+from ..messages import format_of
 from . import anthropic, openai, responses
 from .parts import Call, Part, Result, Role, Text, Turn
 

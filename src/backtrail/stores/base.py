@@ -38,9 +38,9 @@ from ..events import (
     NewEvent,
     Problem,
     SessionInfo,
-    text_of,
 )
 from ..history import walk
+from ..messages import text_of
 from .searching import Query
 
 Durability = Literal["written", "synced"]

@@ -100,8 +100,10 @@ class Folder:
         if not self.lock.enter(wait):
             return False
         try:
-            if not wait and not all([w.sync.settle() for w in self._writers.values()]):
-                return False
+            if not wait:
+                settled = [writer.sync.settle() for writer in self._writers.values()]
+                if not all(settled):
+                    return False
             self._closed = True
             with ExitStack() as closing:
                 closing.callback(self.lock.close)

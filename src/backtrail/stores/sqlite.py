@@ -29,9 +29,9 @@ from ..events import (
     check_log,
     check_session_id,
     encode_data,
-    text_of,
     timestamp,
 )
+from ..messages import text_of
 from . import files
 from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
 from .batches import PURGED, drafts, settle

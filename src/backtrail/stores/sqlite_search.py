@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..events import MESSAGE_KINDS, decode_data, text_of
+from ..events import MESSAGE_KINDS, decode_data
+from ..messages import text_of
 from .searching import Query, words_of
 from .sqlite_connections import Database, Execute
 from .sqlite_logs import MAX_SEQ

@@ -168,13 +168,19 @@ class _Background:
 
     def add(self, file: SyncFile) -> None:
         with self._lock:
-            self._files.append((time.monotonic() + DELAY, file))
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="backtrail-sync", daemon=True
-                )
-                self._thread.start()
-        self._wake.set()
+                thread = threading.Thread(target=self._run, name="backtrail-sync", daemon=True)
+                try:
+                    thread.start()
+                    self._thread = thread
+                except RuntimeError:
+                    # From Python 3.12 on, none starts while the interpreter shuts down.
+                    pass
+            if self._thread is not None:
+                self._files.append((time.monotonic() + DELAY, file))
+                self._wake.set()
+                return
+        file.background_sync()
 
     def _run(self) -> None:
         while True:

@@ -7,16 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Unpack
 
-from ..events import (
-    MAIN_LOG,
-    Checkpoint,
-    Event,
-    Hit,
-    Json,
-    NewEvent,
-    Problem,
-    SessionInfo,
-)
+from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
 from .base import Lease, Memory, Store
 from .records import Filters
 

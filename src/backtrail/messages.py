@@ -1,0 +1,165 @@
+"""Messages as providers spell them: who speaks, in whose format, with which words. Pure.
+
+A message is stored as it was given. This module tells what kind of event it makes, and
+finds words and token counts in it, whatever the provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .errors import InvalidData
+from .events import Format, Json, Message, NewEvent
+
+_KIND_OF_ROLE = {
+    "system": "system_message",
+    "developer": "system_message",
+    "user": "user_message",
+    "human": "user_message",
+    "assistant": "assistant_message",
+    "ai": "assistant_message",
+    "model": "assistant_message",
+    "tool": "tool_result",
+    "function": "tool_result",
+}
+
+
+def as_message(message: object) -> dict[str, Json]:
+    """A message as a dictionary: a mapping, a `Message`, or anything with `model_dump()`."""
+    if isinstance(message, Mapping):
+        return dict(message)
+    if isinstance(message, Message):
+        return message.to_dict()
+    dump = getattr(message, "model_dump", None)
+    if callable(dump):
+        dumped = dump(mode="json", exclude_none=True)
+        if isinstance(dumped, Mapping):
+            return dict(dumped)
+    raise InvalidData(
+        f"a message is a mapping, a Message or has model_dump(), not {type(message).__name__}"
+    )
+
+
+def kind_of(message: Mapping[str, Json]) -> str:
+    """The event kind of a message, from its role or, for Responses items, its type."""
+    role = message.get("role")
+    kind = message.get("type")
+    if role == "user" and _is_tool_result(message.get("content")):
+        return "tool_result"
+    if isinstance(role, str) and role in _KIND_OF_ROLE:
+        return _KIND_OF_ROLE[role]
+    if isinstance(kind, str):
+        if kind.endswith("_output"):
+            return "tool_result"
+        if kind == "reasoning" or kind.endswith("_call"):
+            return "assistant_message"
+        if kind in _KIND_OF_ROLE:
+            return _KIND_OF_ROLE[kind]
+    raise InvalidData(
+        f"cannot tell who speaks in a message with role {role!r}: "
+        "use system, user, assistant or tool, or give `kind`"
+    )
+
+
+def _is_tool_result(content: Json) -> bool:
+    """Anthropic answers tool calls in a message of the user."""
+    return isinstance(content, list) and any(
+        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
+    )
+
+
+def format_of(message: Mapping[str, Json]) -> Format:
+    """Which provider's spelling a message is in; plain text messages count as OpenAI's."""
+    if "role" not in message and isinstance(message.get("type"), str):
+        return "responses"
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else ()
+    kinds = {block.get("type") for block in blocks if isinstance(block, Mapping)}
+    if kinds & {"input_text", "output_text", "refusal", "input_image", "input_file"}:
+        return "responses"
+    if kinds & {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"}:
+        return "anthropic"
+    return "anthropic" if message.get("type") == "message" else "openai"
+
+
+def text_of(value: Json) -> str:
+    """The words in a message or any JSON value, for search and previews.
+
+    Opaque parts (encrypted or signed reasoning, image bytes, ids) are left out.
+    """
+    words: list[str] = []
+    _collect(value, words)
+    return "\n".join(words)
+
+
+_OPAQUE = frozenset(
+    {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "signature", "format", "ts"}
+    | {"encrypted_content", "media_type", "cache_control", "image_url", "source", "status", "usage"}
+)
+
+
+def _collect(value: Json, words: list[str]) -> None:
+    if isinstance(value, str):
+        if value:
+            words.append(value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in _OPAQUE:
+                _collect(item, words)
+    elif isinstance(value, Sequence):
+        for item in value:
+            _collect(item, words)
+
+
+_USAGE_NAMES = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "cache_read_input_tokens": "cache_read_tokens",
+    "cache_creation_input_tokens": "cache_write_tokens",
+}
+
+
+def normal_usage(usage: Mapping[str, Json]) -> dict[str, int]:
+    """Token counts under one set of names; cache and reasoning details are lifted up."""
+    counts: dict[str, int] = {}
+    for name, value in usage.items():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, int):
+            name = _USAGE_NAMES.get(name, name)
+            counts[name] = counts.get(name, 0) + value
+        elif isinstance(value, Mapping):
+            for inner, lifted in (("cached_tokens", "cache_read_tokens"),
+                                  ("reasoning_tokens", "reasoning_tokens")):  # fmt: skip
+                count = value.get(inner)
+                if isinstance(count, int) and not isinstance(count, bool):
+                    counts[lifted] = counts.get(lifted, 0) + count
+    return counts
+
+
+# --- messages into events ----------------------------------------------------------------
+
+
+def message_event(
+    message: object,
+    id: str | None = None,
+    kind: str | None = None,
+    format: Format | None = None,
+    usage: Mapping[str, Json] | None = None,
+    cost_usd: float | None = None,
+    ts: str | None = None,
+) -> NewEvent:
+    """The event that holds a message."""
+    given = as_message(message)
+    data: dict[str, Json] = {"message": given, "format": format or format_of(given)}
+    if usage is not None:
+        data["usage"] = dict(usage)
+    if cost_usd is not None:
+        data["cost_usd"] = cost_usd
+    return NewEvent(kind or kind_of(given), data, id=id, ts=ts)
+
+
+def prompt_event(prompt: str) -> NewEvent:
+    """The event that pins a system prompt."""
+    message = {"role": "system", "content": prompt}
+    return NewEvent("system_message", {"message": message, "format": "openai", "pinned": True})
