@@ -34,13 +34,14 @@ from ..events import (
 from ..messages import text_of
 from . import files
 from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
-from .batches import PURGED, drafts, settle
+from .batches import PURGED, drafts
 from .locks import file_lease
 from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, new_record, select
 from .searching import Query
-from .sqlite_connections import Database, Execute
+from .sqlite_appending import Appender
+from .sqlite_connections import Database
 from .sqlite_deleting import detach, sweep
 from .sqlite_logs import (
     COLUMNS,
@@ -49,7 +50,6 @@ from .sqlite_logs import (
     event_by_id,
     event_of,
     find_log,
-    head_of,
     problem,
     read_log,
 )
@@ -74,10 +74,8 @@ from .sqlite_verify import verify
 
 logger = logging.getLogger("backtrail")
 
-_INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT))"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _TOMBSTONE = encode_data(PURGED).decode()
-_REMEMBERED = 4096
 
 
 def open_sqlite(address: str, options: Options) -> SQLiteStore:
@@ -106,9 +104,8 @@ class SQLiteStore(Store):
         self._path = path
         self._on_damage = on_damage
         self._appends = self._seen = 0
-        # Where a session's log is; every use checks that it still exists.
-        self._places: dict[tuple[str, str], Log] = {}
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
+        self._appender = Appender(self._database, scope)
 
     # --- sessions ------------------------------------------------------------------------
 
@@ -197,53 +194,10 @@ class SQLiteStore(Store):
         expected: int | None = None,
     ) -> list[Event]:
         batch = drafts(events)
-        named = type(session_id) is str and type(log) is str
-        place = self._places.get((session_id, log)) if named else None
-        database = self._database
-        with database.writing as execute:
-            head = None if place is None else database.heads.get(place.n)
-            known = head is not None
-            if place is None or head is None:
-                place, head = self._find_place(execute, session_id, log, place, bool(batch))
-                if place is None:
-                    return []
-
-            def find(id: str) -> Event | None:
-                return event_by_id(execute, place, id)
-
-            result, fresh = settle(batch, head, find, expected)
-            first = place.n << 32
-            for event, body in fresh:
-                execute(
-                    _INSERT,
-                    (first | event.seq, event.id, event.ts, event.kind, event.follows, body),
-                )
-            if log == MAIN_LOG:
-                if fresh and not known:
-                    execute(_DIRTY, (place.n,))
-                if fresh or known:
-                    database.writing.moves(place.n, head + len(fresh))
+        result = self._appender.append(session_id, batch, log, expected)
         self._appends += 1
-        database.acknowledge()
+        self._database.acknowledge()
         return result
-
-    def _find_place(
-        self, execute: Execute, session_id: str, name: str, place: Log | None, make: bool
-    ) -> tuple[Log | None, int]:
-        """Where a log is, and its head; an absent one is made if there is something to write."""
-        head = None if place is None else head_of(execute, place.n)
-        if head is not None:
-            return place, head
-        check_session_id(session_id)
-        check_log(name)
-        session, log = find_log(execute, self.scope, session_id, name)
-        if log is None:
-            # Not remembered: the transaction that makes it may fail.
-            return (add_log(execute, session, name) if make else None), 0
-        if len(self._places) >= _REMEMBERED:
-            self._places.clear()
-        self._places[session_id, name] = log
-        return log, head_of(execute, log.n) or 0
 
     def read(
         self,

@@ -185,7 +185,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
         if connection.execute("SELECT count(*) FROM sqlite_schema").get:
             raise Unsupported(f"{path} is a database of another program: choose another file")
         # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
-        connection.execute("PRAGMA page_size = 8192; PRAGMA journal_mode = WAL").fetchall()
+        connection.execute("PRAGMA page_size = 4096; PRAGMA journal_mode = WAL").fetchall()
     for number in range(_version(connection, path), len(MIGRATIONS)):
         with connection:
             connection.execute(MIGRATIONS[number]).fetchall()

@@ -1,0 +1,145 @@
+"""Appending in SQLite: nearly always one event, by one statement.
+
+The head of a log that was appended to before is remembered. One event then is one INSERT,
+which is a transaction by itself, and which finds out by itself whether what is remembered
+still holds: the key is taken if others appended, and the log's mark in `dirty` is gone if
+it was deleted or counted meanwhile. If so, and for everything else, the long way is taken.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from ..errors import BacktrailError
+from ..events import MAIN_LOG, Event, check_log, check_session_id, make_event
+from .batches import Draft, settle
+from .files import failed
+from .locks import WAIT
+from .sqlite_connections import Database, Execute
+from .sqlite_logs import Log, event_by_id, find_log, head_of
+from .sqlite_records import add_log
+from .sqlite_schema import failure
+
+_ONE = (
+    "INSERT INTO events SELECT ?1, ?2, ?3, ?4, NULL, CAST(?5 AS TEXT) "
+    "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?6)"
+)
+_INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT))"
+_DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
+_REMEMBERED = 4096
+
+
+class Appender:
+    """Appends to the logs of one scope of a database."""
+
+    def __init__(self, database: Database, scope: str) -> None:
+        self._database = database
+        self._scope = scope
+        # Where a session's log is; every use checks that it still exists.
+        self._places: dict[tuple[str, str], Log] = {}
+        self._of: apsw.Connection | None = None
+
+    def append(
+        self, session_id: str, batch: list[Draft], log: str, expected: int | None
+    ) -> list[Event]:
+        """Append a batch as `Store.append` describes it."""
+        named = type(session_id) is str and type(log) is str
+        place = self._places.get((session_id, log)) if named else None
+        if place is not None and log == MAIN_LOG and len(batch) == 1 and expected is None:
+            draft = batch[0]
+            if not draft.given and draft.follows is None:
+                event = self._one(place.n, draft)
+                if event is not None:
+                    return [event]
+        return self._any(session_id, batch, log, expected, place)
+
+    def _one(self, log: int, draft: Draft) -> Event | None:
+        """One event by one statement; None if something is not as remembered."""
+        database = self._database
+        try:
+            database.enter(WAIT)
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise failed(error, f"lock the database {database.path}") from error
+        try:
+            head = database.heads.get(log)
+            if head is None:
+                return None
+            writer = database.writer()
+            if writer is not self._of:
+                self._of, self._execute = writer, writer.cursor().execute
+            sync = database.sync
+            if sync is None:
+                return None
+            if sync.failure is not None:
+                raise sync.failure
+            id, _, ts, kind, _, data, body = draft
+            seq = head + 1
+            try:
+                self._execute(_ONE, (log << 32 | seq, id, ts, kind, body, log))
+            except apsw.ConstraintError:
+                database.heads.pop(log, None)
+                return None
+            if not writer.changes():
+                database.heads.pop(log, None)
+                return None
+            database.heads[log] = seq
+            database.writing.ticket = sync.note()
+            return make_event(seq, id, ts, kind, data, None)
+        except apsw.Error as error:
+            raise failure(error, database.path) from error
+        finally:
+            database.lock.release()
+
+    def _any(
+        self,
+        session_id: str,
+        batch: list[Draft],
+        log: str,
+        expected: int | None,
+        place: Log | None,
+    ) -> list[Event]:
+        database = self._database
+        with database.writing as execute:
+            head = None if place is None else database.heads.get(place.n)
+            known = head is not None
+            if place is None or head is None:
+                place, head = self._find(execute, session_id, log, place, bool(batch))
+                if place is None:
+                    return []
+
+            def find(id: str) -> Event | None:
+                return event_by_id(execute, place, id)
+
+            result, fresh = settle(batch, head, find, expected)
+            first = place.n << 32
+            for event, body in fresh:
+                execute(
+                    _INSERT,
+                    (first | event.seq, event.id, event.ts, event.kind, event.follows, body),
+                )
+            if log == MAIN_LOG:
+                if fresh and not known:
+                    execute(_DIRTY, (place.n,))
+                if fresh or known:
+                    database.writing.moves(place.n, head + len(fresh))
+        return result
+
+    def _find(
+        self, execute: Execute, session_id: str, name: str, place: Log | None, make: bool
+    ) -> tuple[Log | None, int]:
+        """Where a log is, and its head; an absent one is made if there is something to write."""
+        head = None if place is None else head_of(execute, place.n)
+        if head is not None:
+            return place, head
+        check_session_id(session_id)
+        check_log(name)
+        session, log = find_log(execute, self._scope, session_id, name)
+        if log is None:
+            # Not remembered: the transaction that makes it may fail.
+            return (add_log(execute, session, name) if make else None), 0
+        if len(self._places) >= _REMEMBERED:
+            self._places.clear()
+        self._places[session_id, name] = log
+        return log, head_of(execute, log.n) or 0
