@@ -71,8 +71,8 @@ def path(events: Iterable[Event], head: int | None = None) -> list[Event]:
 class Branch:
     """A way the conversation went and was taken back from.
 
-    `head` is its last event, `left` the event on the live path where it parts,
-    `message_count` the messages beyond that.
+    `head` is its last event, `left` the event where it parts from the live path or from a
+    newer branch, `message_count` the messages beyond that.
     """
 
     head: int

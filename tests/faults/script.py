@@ -199,3 +199,18 @@ SCRIPTS: dict[str, list[Step]] = {
     ],
 }
 """Between them every verb that changes a store, in the orders that matter."""
+
+
+SETUP = [Step("create", "a"), Step("append", "a", "first", 3), Step("update", "a", "old")]
+
+REFUSED = {
+    "append": Step("append", "a", "single"),
+    "batch": Step("append", "a", "lot", 4, size=300),
+    "side log": Step("append", "a", "side", 2, log="subagents/x"),
+    "create": Step("create", "b"),
+    "fork": Step("create", "b", base=("a", 2)),
+    "update": Step("update", "a", "new"),
+    "purge": Step("purge", "a", seqs=(2,)),
+    "delete": Step("delete", "a"),
+}
+"""Operations that a disk may refuse, on a store with `SETUP` in it."""

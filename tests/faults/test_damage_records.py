@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -179,17 +180,18 @@ def test_session_that_is_a_link(root: Path, outside: Path) -> None:
     os.symlink("linked", root / "sessions" / "again")
     os.symlink("nothing", root / "sessions" / "broken")
     with JSONLStore(root) as store:
+        verbs: list[Callable[[str], object]] = [
+            store.info,
+            lambda name: list(store.read(name)),
+            lambda name: store.append(name, [NewEvent("x", {})]),
+            lambda name: store.update(name, title="x"),
+            store.delete,
+            store.lease,
+        ]
         for id in ("linked", "again", "broken"):
-            for verb in (
-                lambda id=id: store.info(id),
-                lambda id=id: list(store.read(id)),
-                lambda id=id: store.append(id, [NewEvent("x", {})]),
-                lambda id=id: store.update(id, title="x"),
-                lambda id=id: store.delete(id),
-                lambda id=id: store.lease(id),
-            ):
+            for verb in verbs:
                 with pytest.raises(NotFound):
-                    verb()
+                    verb(id)
             with pytest.raises(Unsafe):
                 store.create(SessionInfo(id))
         check_others(store, "a", "b", "c")
@@ -224,23 +226,20 @@ def test_links_inside_a_session(root: Path, outside: Path, what: str) -> None:
     os.symlink(outside / target, folder / name)
     before = everything(outside)
     with JSONLStore(root) as store:
+        verbs: list[Callable[[str], object]] = [
+            lambda log: store.append("a", [NewEvent("x", {})], log=log),
+            lambda log: store.purge("a", [1], log=log),
+            lambda log: list(store.read("a", log=log)),
+            lambda log: store.lease("a").__enter__(),
+            lambda log: store.update("a", title="x"),
+        ]
         for log in ("messages", "transcript", "subagents/x"):
-            for verb in (
-                lambda log=log: store.append("a", [NewEvent("x", {})], log=log),
-                lambda log=log: store.purge("a", [1], log=log),
-                lambda log=log: list(store.read("a", log=log)),
-                lambda: store.lease("a").__enter__(),
-                lambda: store.update("a", title="x"),
-            ):
-                try:
-                    verb()
-                except BacktrailError:
-                    pass
+            for verb in verbs:
+                with suppress(BacktrailError):
+                    verb(log)
         check_others(store, "b", "c")
         store.verify()
         assert everything(outside) == before
-        try:
+        with suppress(BacktrailError):
             store.delete("a")
-        except BacktrailError:
-            pass
     assert everything(outside) == before

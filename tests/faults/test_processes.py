@@ -268,3 +268,33 @@ def check_private(place: Path) -> set[str]:
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path.name} is {oct(mode)}"
         names.add(str(path.relative_to(place)))
     return names
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not list files")
+def test_close_lets_go_of_every_file(url: str, tmp_path: Path) -> None:
+    """After `close` no file of the store is open, and none is opened again later."""
+    for _ in range(3):
+        with open_store(url) as store:
+            if not store.sessions():
+                store.create(SessionInfo("s"))
+            store.append("s", [NewEvent("test", {})])
+            store.append("s", [NewEvent("test", {})], log="transcript")
+            with store.lease("s"):
+                list(store.read("s"))
+            store.verify()
+        assert open_files(tmp_path) == []
+    time.sleep(0.5)
+    assert open_files(tmp_path) == []
+
+
+def open_files(folder: Path) -> list[str]:
+    """The files below a folder that this process has open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith(str(folder)):
+            found.append(target)
+    return found

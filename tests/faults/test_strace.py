@@ -17,12 +17,12 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.faults.kill import Violation
+from tests.faults.workers import STORES, url_of
 
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import open_store
 from backtrail.stores.base import Store
-from tests.faults.kill import Violation
-from tests.faults.workers import STORES, url_of
 
 STRACE = shutil.which("strace")
 
@@ -40,8 +40,9 @@ from backtrail.stores import open_store, syncing
 syncing.DELAY = 60.0
 
 def put(name, count, log="messages"):
-    batch = [NewEvent("test", {{"name": f"{{name}}-{{n}}"}}, id=f"{{name}}-{{n}}") for n in range(count)]
-    told = " ".join([log] + [event.id for event in batch]).encode() + b"\\n"
+    ids = [f"{{name}}-{{n}}" for n in range(count)]
+    batch = [NewEvent("test", {{"name": id}}, id=id) for id in ids]
+    told = " ".join([log, *ids]).encode() + b"\\n"
     early = {early!r}
     if early:
         os.write(1, told)
@@ -114,11 +115,10 @@ class Harness:
             early=self.early,
         )
         # The interpreter itself: a launcher in front of it would be traced as well.
-        python = os.path.realpath(sys.executable)
+        command = [os.path.realpath(sys.executable), "-S", "-E", "-I", "-c", script]
         log = self.folder / "trace"
         done = subprocess.run(
-            [str(STRACE), "-qq", "-f", "-y", "-o", str(log), *options]
-            + [python, "-S", "-E", "-I", "-c", script],
+            [str(STRACE), "-qq", "-f", "-y", "-o", str(log), *options, *command],
             capture_output=True,
             text=True,
             timeout=120,
@@ -166,7 +166,8 @@ class Harness:
 
     def check_batches(self, store: Store, where: str) -> None:
         ids = [event.id for event in store.read("s")]
-        if len([id for id in ids if id.startswith("lot")]) not in (0, 3) or len(ids) != len(set(ids)):
+        lot = [id for id in ids if id.startswith("lot")]
+        if len(lot) not in (0, 3) or len(ids) != len(set(ids)):
             raise Violation(f"{where}: half a batch, or events twice: {ids}")
 
 

@@ -6,6 +6,7 @@ it is broken as well.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -14,7 +15,7 @@ from unittest.mock import patch
 
 from backtrail.errors import StoreFailed
 from backtrail.events import MAIN_LOG, Event, NewEvent
-from backtrail.stores import jsonl_reading, jsonl_writing, lines, locks, syncing
+from backtrail.stores import jsonl_reading, jsonl_writing, lines, syncing
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.jsonl_writing import LogWriter
 from backtrail.stores.lines import Damage, Decoder, Line, OnLineDamage, lines_in
@@ -155,7 +156,7 @@ def not_locking() -> Iterator[None]:
             return os.open(path, flags & ~os.O_APPEND, mode)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(locks.fcntl, "flock", lambda fd, what: None))
+        stack.enter_context(patch.object(fcntl, "flock", lambda fd, what: None))
         stack.enter_context(patch.object(jsonl_writing, "os", Loose()))
         yield
 

@@ -260,6 +260,8 @@ class Store(ABC):
         """
         query = Query(text)
         hits: list[Hit] = []
+        if limit < 1:
+            return hits
         # Not told from `parent_id`: that session may be gone, and its id used again.
         seen: set[tuple[int, str, str]] = set()
         for info in self.sessions():

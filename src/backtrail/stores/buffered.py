@@ -106,7 +106,8 @@ class Buffered(Wrapper):
         if self._closed:
             raise Closed("this buffered store is closed")
         batch = drafts(events)
-        if (session_id, log) not in self._checked:
+        named = type(session_id) is str and type(log) is str
+        if not named or (session_id, log) not in self._checked:
             self._checked.add((check_session_id(session_id), check_log(log)))
         if self._error is not None:
             self._raise()
@@ -154,6 +155,7 @@ class Buffered(Wrapper):
             self._raise()
         if self._queue or self._writing_elsewhere():
             self._write()
+            self._raise()
 
     def _writing_elsewhere(self) -> bool:
         if self._writing.acquire(blocking=False):

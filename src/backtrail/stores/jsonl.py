@@ -45,6 +45,7 @@ from .jsonl_folder import (
     MAIN_FILE,
     FoldCache,
     Folder,
+    Marks,
     is_session,
     log_names,
     log_path,
@@ -125,8 +126,7 @@ class JSONLStore(Store):
 
     def _path(self, session_id: str) -> Path:
         """The folder of a session that exists."""
-        if self._closed:
-            raise Closed(f"the store in {self.root} is closed")
+        self.check_open()
         check_session_id(session_id)
         path = self._sessions / session_id
         with self._failing(f"read session `{session_id}`"):
@@ -134,8 +134,15 @@ class JSONLStore(Store):
                 return path
         raise NotFound(f"no session `{session_id}` in {self.root}")
 
+    def check_open(self) -> None:
+        """Raise `Closed` after `close`."""
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+
     def _folder(self, session_id: str) -> Folder:
         """The open folder of a session, to write in."""
+        if type(session_id) is not str:
+            check_session_id(session_id)
         folder = self._folders.get(session_id)
         if folder is not None:
             try:
@@ -158,7 +165,8 @@ class JSONLStore(Store):
         many.
         """
         extra = len(self._folders) - most
-        for id in list(self._folders):
+        # Not the newest: whoever has just opened it is about to write.
+        for id in list(self._folders)[: -1 if most else None]:
             if extra <= 0:
                 return
             folder = self._folders[id]
@@ -203,9 +211,8 @@ class JSONLStore(Store):
     # --- sessions ------------------------------------------------------------------------
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
-        if self._closed:
-            raise Closed(f"the store in {self.root} is closed")
-        record = new_record(info, self.scope)
+        self.check_open()
+        record = new_record(info, self.scope, base)
         path = self._sessions / record.id
         with self._failing(f"create session `{record.id}`"), self._names:
             if is_session(path):
@@ -287,8 +294,7 @@ class JSONLStore(Store):
             return self.info(session_id)
 
     def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
-        if self._closed:
-            raise Closed(f"the store in {self.root} is closed")
+        self.check_open()
         infos: list[SessionInfo] = []
         with self._failing(f"list the sessions in {self.root}"):
             for id in self._ids():
@@ -324,6 +330,10 @@ class JSONLStore(Store):
         expected: int | None = None,
     ) -> list[Event]:
         batch = drafts(events)
+        if type(log) is not str or not batch:
+            check_log(log)
+            self._path(session_id)
+            return []
         try:
             while True:
                 folder = self._folder(session_id)
@@ -385,36 +395,34 @@ class JSONLStore(Store):
         wanted = set(seqs)
         with self._failing(f"purge session `{session_id}`"), self._names:
             self._path(session_id)
-            if check_log(log) != MAIN_LOG:
-                with self._locked(session_id) as folder:
-                    folder.purge(log, wanted)
-                return
-            for id, shared in self._family(session_id, wanted).items():
-                with self._locked(id) as folder:
-                    folder.purge(log, shared)
-                self._folds.pop(id, None)
+            marks: Marks = dict.fromkeys(wanted)
+            with self._locked(session_id) as folder:
+                if check_log(log) == MAIN_LOG:
+                    found = (e for e in self.read(session_id) if e.seq in wanted)
+                    shared = {event.seq: (event.id, event.ts) for event in found}
+                folder.purge(log, marks)
+            self._folds.pop(session_id, None)
+            if log == MAIN_LOG:
+                for id in self._family(session_id):
+                    with self._locked(id) as folder:
+                        folder.purge(log, dict(shared))
+                    self._folds.pop(id, None)
 
-    def _family(self, session_id: str, seqs: set[int]) -> dict[str, set[int]]:
-        """Every session that holds a copy of these events, and which of them."""
-        records = {id: self._record(id) for id in self._ids()}
-        reached: dict[str, set[int]] = {}
-        todo = [(session_id, seqs)]
+    def _family(self, session_id: str) -> set[str]:
+        """The sessions that may hold copies of this one's events: what forks connect."""
+        links: dict[str, set[str]] = {}
+        for id in self._ids():
+            record = self._record(id)
+            if record.relation == "fork" and record.parent_id is not None:
+                links.setdefault(id, set()).add(record.parent_id)
+                links.setdefault(record.parent_id, set()).add(id)
+        reached = {session_id}
+        todo = [session_id]
         while todo:
-            id, wanted = todo.pop()
-            new = wanted - reached.get(id, set())
-            if not new:
-                continue
-            reached.setdefault(id, set()).update(new)
-            for other, record in records.items():
-                if record.relation != "fork":
-                    continue
-                inherited = {seq for seq in new if seq <= (record.fork_seq or 0)}
-                if record.parent_id == id and inherited:
-                    todo.append((other, inherited))
-            mine = records.get(id)
-            if mine is not None and mine.relation == "fork" and mine.parent_id is not None:
-                todo.append((mine.parent_id, {s for s in new if s <= (mine.fork_seq or 0)}))
-        return {id: seqs for id, seqs in reached.items() if id in records}
+            new = links.get(todo.pop(), set()) - reached
+            reached |= new
+            todo.extend(new)
+        return {id for id in reached - {session_id} if is_session(self._sessions / id)}
 
     def logs(self, session_id: str) -> list[str]:
         with self._failing(f"read session `{session_id}`"):
@@ -424,12 +432,11 @@ class JSONLStore(Store):
         return file_lease(self._path(session_id) / "lease", session_id, wait)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
-        return _FileMemory(self._top / "memory", resolved(cwd))
+        return _FileMemory(self, self._top / "memory", resolved(cwd))
 
     def verify(self) -> list[Problem]:
         """Read every line of every log under its lock; tell each place that is damaged."""
-        if self._closed:
-            raise Closed(f"the store in {self.root} is closed")
+        self.check_open()
         problems: list[Problem] = []
         with self._failing(f"verify the store in {self.root}"):
             for entry in sorted(os.scandir(self._sessions), key=lambda entry: entry.name):
@@ -451,8 +458,7 @@ class JSONLStore(Store):
         return problems
 
     def flush(self) -> None:
-        if self._closed:
-            raise Closed(f"the store in {self.root} is closed")
+        self.check_open()
         with self._mutex:
             folders = list(self._folders.values())
         for folder in folders:
@@ -473,11 +479,13 @@ class JSONLStore(Store):
 class _FileMemory(Memory):
     """A note as a Markdown file of its own."""
 
-    def __init__(self, folder: Path, cwd: str) -> None:
+    def __init__(self, store: JSONLStore, folder: Path, cwd: str) -> None:
+        self._store = store
         stem = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(cwd))[:40] or "root"
         self._path = folder / f"{stem}-{note_name(cwd)[:16]}.md"
 
     def read(self) -> str:
+        self._store.check_open()
         try:
             return read_file(self._path).decode()
         except FileNotFoundError:
@@ -486,6 +494,7 @@ class _FileMemory(Memory):
             raise failed(error, "read the project's note") from error
 
     def write(self, text: str) -> None:
+        self._store.check_open()
         try:
             make_directory(self._path.parent)
             replace_file(self._path, text.encode())

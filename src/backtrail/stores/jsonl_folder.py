@@ -36,6 +36,9 @@ MAIN_FILE = f"{MAIN_LOG}.jsonl"
 
 Tell = Callable[[str, str, Damage], None]
 
+Marks = dict[int, tuple[str, str] | None]
+"""Events by number and, unless any will do, by id and time."""
+
 
 class Folder:
     """A session's files, open for writing. `lock` guards everything that changes them."""
@@ -158,14 +161,13 @@ class Folder:
     def remove_log(self, log: str) -> None:
         """Remove a side log."""
         path = log_path(self.path, log)
+        if log not in log_names(self.path):
+            raise NotFound(f"no log `{log}` in session `{self.id}`")
         self._drop(log)
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            raise NotFound(f"no log `{log}` in session `{self.id}`") from None
+        os.unlink(path)
         sync_directory(path.parent)
 
-    def purge(self, log: str, seqs: set[int]) -> None:
+    def purge(self, log: str, seqs: Marks) -> None:
         """Write the log anew without the bodies of these events."""
         path = log_path(self.path, log)
         if not path.exists():
@@ -251,7 +253,8 @@ def is_session(path: Path) -> bool:
 
 def log_path(folder: Path, log: str) -> Path:
     """The file of a log, from its checked name."""
-    path = folder.joinpath(*f"{check_log(log)}.jsonl".split("/"))
+    *parents, name = check_log(log).split("/")
+    path = folder.joinpath(*map(_as_folder, parents), f"{name}.jsonl")
     if "/" in log:
         for above in path.relative_to(folder).parents:
             if (folder / above).is_symlink():
@@ -261,14 +264,24 @@ def log_path(folder: Path, log: str) -> Path:
     return path
 
 
+def _as_folder(part: str) -> str:
+    """A part of a log's name as a folder that no file of the session can be."""
+    taken = part in ("lock", "lease") or part.endswith((".json", ".jsonl"))
+    return f"{part}%" if taken else part
+
+
 def log_names(folder: Path, prefix: str = "") -> list[str]:
     """The logs in a folder, sorted; names that no log can have are left out."""
     names: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                names.extend(log_names(Path(entry.path), f"{prefix}{entry.name}/"))
+                inner = f"{prefix}{entry.name.removesuffix('%')}/"
+                names.extend(log_names(Path(entry.path), inner))
             elif entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
+                if entry.name != MAIN_FILE and not entry.stat().st_size:
+                    # Made for a first event that was refused.
+                    continue
                 name = prefix + entry.name.removesuffix(".jsonl")
                 try:
                     names.append(check_log(name))
@@ -365,13 +378,18 @@ class FoldCache:
 # --- lines -------------------------------------------------------------------------------
 
 
-def _without_bodies(data: bytes, offset: int, seqs: set[int]) -> Iterator[bytes]:
+def _without_bodies(data: bytes, offset: int, seqs: Marks) -> Iterator[bytes]:
     """The lines of a page, those of `seqs` as tombstones, damaged ones of `seqs` left out."""
     tombstone = encode_data(PURGED)
     for text in data.split(b"\n")[:-1]:
         line = decode_line(text, offset)
-        if line is not None and line.event is not None and line.seq in seqs:
-            yield purged_line(line, line.event, tombstone)
+        event = line.event if line is not None else None
+        if line is not None and event is not None and line.seq in seqs:
+            mark = seqs[line.seq]
+            if mark is None or mark == (event.id, event.ts):
+                yield purged_line(line, event, tombstone)
+            else:
+                yield text + b"\n"
         elif line is not None or likely_seq(text) not in seqs:
             yield text + b"\n"
         else:

@@ -7,6 +7,7 @@ nothing here, and values come back as they would from a disk.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -29,7 +30,7 @@ from ..events import (
 )
 from ..history import Fold, fold
 from . import forking
-from .base import Lease, Store
+from .base import Lease, Memory, Store, resolved
 from .batches import PURGED, drafts, settle
 from .locks import busy, me
 from .observing import observed
@@ -80,6 +81,7 @@ class _State:
         self.lock = threading.RLock()
         self.sessions: dict[tuple[str, str], _Session] = {}
         self.leases: dict[tuple[str, str], Owner] = {}
+        self.notes: dict[tuple[str, str], str] = {}
         forking.register(self)
 
     def after_fork(self) -> None:
@@ -117,7 +119,7 @@ class MemoryStore(Store):
             raise NotFound(f"no session `{session_id}`") from None
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
-        record = new_record(info, self.scope)
+        record = new_record(info, self.scope, base)
         with self._state.lock:
             rows = [] if base is None else self._shared_rows(*base)
             if self._closed:
@@ -290,9 +292,33 @@ class MemoryStore(Store):
             if leases.get(name) is owner:
                 del leases[name]
 
+    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        self.flush()
+        return _Note(self, self._state.notes, (self.scope, resolved(cwd)))
+
     def flush(self) -> None:
         if self._closed:
             raise Closed("this memory store is closed")
 
     def close(self) -> None:
         self._closed = True
+
+
+class _Note(Memory):
+    """A project's note in memory."""
+
+    def __init__(
+        self, store: MemoryStore, notes: dict[tuple[str, str], str], name: tuple[str, str]
+    ) -> None:
+        self._store = store
+        self._notes = notes
+        self._name = name
+
+    def read(self) -> str:
+        self._store.flush()
+        return self._notes.get(self._name, "")
+
+    def write(self, text: str) -> None:
+        self._store.flush()
+        encode_data({"text": text})
+        self._notes[self._name] = text

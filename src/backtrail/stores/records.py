@@ -26,9 +26,14 @@ from ..history import Fold
 from .base import resolved
 
 
-def new_record(info: SessionInfo, scope: str) -> SessionInfo:
-    """The part of `info` that is stored, checked; the rest is folded from the log."""
+def new_record(info: SessionInfo, scope: str, base: tuple[str, int] | None = None) -> SessionInfo:
+    """The part of `info` that is stored, checked; the rest is folded from the log.
+
+    With `base`, the record of a fork, which names its parent and where it left it.
+    """
     check_session_id(info.id)
+    if base is not None:
+        info = replace(info, parent_id=base[0], relation=info.relation or "fork", fork_seq=base[1])
     if info.parent_id is not None:
         check_session_id(info.parent_id)
     if info.relation not in (None, "fork", "subagent"):

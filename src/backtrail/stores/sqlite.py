@@ -110,7 +110,7 @@ class SQLiteStore(Store):
     # --- sessions ------------------------------------------------------------------------
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
-        record = new_record(info, self.scope)
+        record = new_record(info, self.scope, base)
         if base is not None:
             check_session_id(base[0])
         with self._database.writing as execute:
@@ -290,6 +290,8 @@ class SQLiteStore(Store):
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
         query = Query(text)
+        if limit < 1:
+            return []
         refresh(self._database, self.scope)
         catch_up(self._database)
         hits: list[Hit] = []
@@ -357,6 +359,8 @@ class SQLiteStore(Store):
             # Not ours to report: a search does the same before it looks.
             pass
         except Exception:
+            if self._database.closed:
+                return
             # The thread serves other stores too and must go on.
             logger.exception("background work on %s failed", self._path)
 

@@ -119,6 +119,11 @@ class Database:
             self._wait()
         self.lock.acquire(wait)
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return not self._open
+
     def check_open(self) -> None:
         """Raise `Closed` after `close`."""
         if not self._open:

@@ -131,7 +131,8 @@ class SyncFile:
             self._waiters = later
 
     def retire(self) -> None:
-        """Sync what is left, before the descriptor is closed."""
+        """Sync what is left, before the descriptor is closed; nothing is done when idle."""
+        self._idle = None
         if self.failure is None:
             self.flush()
 
@@ -146,8 +147,9 @@ class SyncFile:
     def background_sync(self) -> None:
         """Sync what is there; errors are kept in `failure` for the next append."""
         self._queued = False
-        if self.settle() and self._idle is not None:
-            self._idle()
+        settled, idle = self.settle(), self._idle
+        if settled and idle is not None:
+            idle()
 
 
 class _Background:
