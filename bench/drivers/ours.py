@@ -23,7 +23,6 @@ from protocol import (
 )
 
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.messages import kind_of
 from backtrail.stores import Store, open_store
 
 SESSION = "bench"
@@ -48,8 +47,11 @@ def opened(job: Job) -> Store:
         raise Absent(f"{error.name} is not there") from error
 
 
+KINDS = {"user": "user_message", "assistant": "assistant_message", "tool": "tool_result"}
+
+
 def new(message: dict[str, Any]) -> NewEvent:
-    return NewEvent(kind_of(message), {"message": message, "format": "openai"})
+    return NewEvent(KINDS[message["role"]], {"message": message, "format": "openai"})
 
 
 def counted(job: Job, session: str = SESSION) -> None:

@@ -202,33 +202,27 @@ class Aftermath:
     def check_state(self, seen: State) -> None:
         """Acknowledged operations are there; the one under way is whole or not there."""
         for session in set(seen) | set(self.before) | set(self.after):
-            shown = seen.get(session)
+            shown = self._without_recovery(seen.get(session))
             allowed = [self.before.get(session), self.after.get(session)]
-            if shown in allowed:
-                continue
-            if self.step.verb == "delete" and self.step.session == session and shown:
+            if self.step.verb == "delete" and self.step.session == session:
                 # Side logs go first, so that a deletion cut short can be repeated.
                 whole = self.before[session]
-                main = Content(whole.title, {MAIN_LOG: whole.logs[MAIN_LOG]})
-                if Content(shown.title, {MAIN_LOG: shown.logs[MAIN_LOG]}) == main:
-                    continue
-            if self._only_recovered(shown, allowed):
-                continue
-            self.fail(f"session `{session}` is {shown}, should be one of {allowed}")
+                allowed.append(Content(whole.title, {MAIN_LOG: whole.logs[MAIN_LOG]}))
+            if shown not in allowed:
+                self.fail(f"session `{session}` is {shown}, should be one of {allowed}")
 
-    def _only_recovered(self, shown: Content | None, allowed: list[Content | None]) -> bool:
-        """Whether only the whole batch of a second, killed writer was added."""
+    def _without_recovery(self, shown: Content | None) -> Content | None:
+        """What is shown, less the whole batch that a second, killed writer added."""
         if shown is None:
-            return False
+            return None
         kept: dict[str, list[Row]] = {}
         for log, rows in shown.logs.items():
             added = [row for row in rows if row[1].startswith("recovery-")]
             if added and (len(added) != 3 or rows[-3:] != added):
-                return False
-            kept[log] = [row for row in rows if row not in added]
-            if not kept[log] and log != MAIN_LOG:
-                del kept[log]
-        return Content(shown.title, kept) in allowed
+                self.fail(f"half a batch in `{log}`: {added}")
+            if len(rows) > len(added) or log == MAIN_LOG:
+                kept[log] = rows[: len(rows) - len(added)]
+        return Content(shown.title, kept)
 
     def check_verify(self, problems: list[Problem]) -> None:
         """What is damaged is told, and nothing else is."""

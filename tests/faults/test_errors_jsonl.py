@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -301,3 +302,18 @@ def test_failed_sync_at_close(fast: Path) -> None:
     store.close()
     if before:
         assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_interrupted_sync(fast: Path) -> None:
+    """A sync that Ctrl-C cuts short proves nothing, and keeps nobody from syncing later."""
+    with JSONLStore(fast, Options(durability="synced")) as store:
+        store.create(SessionInfo("a"))
+        interrupted = patch.object(os, "fdatasync", side_effect=KeyboardInterrupt)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            store.append("a", [NewEvent("first", {})])
+        with patch.object(os, "fdatasync", wraps=os.fdatasync) as sync:
+            done = threading.Thread(target=store.append, args=("a", [NewEvent("second", {})]))
+            done.start()
+            done.join(10)
+            assert not done.is_alive()
+            assert sync.called

@@ -108,11 +108,16 @@ class LogWriter:
 
     def append(self, batch: list[Draft], expected: int | None) -> tuple[list[Event], int]:
         """Write a batch; the events as stored, and the ticket of the write (0: none)."""
-        self.sync.check()
+        sync = self.sync
+        if sync.failure is not None:
+            raise sync.failure
         result, fresh = settle(batch, self.head, self._find, expected, self.last)
-        if not fresh:
+        if len(fresh) == 1:
+            data = encode_line(*fresh[0])
+        elif fresh:
+            data = encode_batch(fresh)
+        else:
             return result, 0
-        data = encode_batch(fresh)
         try:
             written = os.write(self.fd, data)
             while written < len(data):
@@ -123,8 +128,8 @@ class LogWriter:
         if self._ids is not None:
             self._remember(data)
         self._size += len(data)
-        self.head = self.last = fresh[-1].event.seq
-        return result, self.sync.note()
+        self.head = self.last = fresh[-1][0].seq
+        return result, sync.note()
 
     def _take_back(self) -> None:
         """Remove what a failed write left; if even that fails, the next write seals it."""

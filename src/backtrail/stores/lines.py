@@ -20,11 +20,10 @@ from zlib import crc32
 
 import msgspec
 
-from ..events import KINDS, Event, make_event
+from ..events import Event, make_event
 from .batches import Stored
 
 _text = msgspec.json.Encoder().encode
-_kinds = {kind: _text(kind) for kind in KINDS}
 _HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("[^"\\]*(?:\\.[^"\\]*)*"),"ts":"')
 _NUMBER = re.compile(rb'\{"seq":(\d{1,18}),')
 _BATCH = re.compile(rb',"batch":\[(\d{1,9}),(\d{1,9})\]$')
@@ -77,36 +76,34 @@ OnLineDamage = Callable[[Damage], None]
 
 def encode_batch(fresh: list[Stored]) -> bytes:
     """The lines of one batch, to be written by one call."""
-    if len(fresh) == 1:
-        return encode_line(fresh[0].event, fresh[0].body)
     count = len(fresh)
     return b"".join(
-        encode_line(event, body, b',"batch":[%d,%d]' % (index, count))
+        encode_line(event, body, f',"batch":[{index},{count}]')
         for index, (event, body) in enumerate(fresh, 1)
     )
 
 
-def encode_line(event: Event, body: bytes, batch: bytes = b"") -> bytes:
+def encode_line(event: Event, body: bytes, batch: str = "") -> bytes:
     """One line, with its newline."""
-    kind = _kinds.get(event.kind) or _text(event.kind)
-    follows = event.follows
-    if follows is not None:
-        kind = b'%b,"follows":%d' % (kind, follows)
-    text = b'{"seq":%d,"uuid":%b,"ts":"%b","event":%b,"data":%b%b' % (
-        event.seq,
-        _text(event.id),
-        event.ts.encode(),
-        kind,
-        body,
-        batch,
-    )
-    return b'%b,"crc":"%08x"}\n' % (text, crc32(text))
+    id, kind, follows = event.id, event.kind, event.follows
+    # Both are printable, so JSON escapes only these two.
+    if '"' in id or "\\" in id:
+        id = _text(id).decode()[1:-1]
+    if '"' in kind or "\\" in kind:
+        kind = _text(kind).decode()[1:-1]
+    link = "" if follows is None else f',"follows":{follows}'
+    front = (
+        f'{{"seq":{event.seq},"uuid":"{id}","ts":"{event.ts}","event":"{kind}"{link},"data":'
+    ).encode()
+    back = batch.encode()
+    check = crc32(back, crc32(body, crc32(front)))
+    return b"".join((front, body, back, f',"crc":"{check:08x}"}}\n'.encode()))
 
 
 def decode_line(text: bytes, offset: int) -> Line | None:
     """A line without its newline, decoded; None if it is not what was written."""
     end = len(text) - _SUFFIX
-    if end < 0 or text[end:] != b',"crc":"%08x"}' % crc32(memoryview(text)[:end]):
+    if end < 0 or text[end:] != b',"crc":"%08x"}' % crc32(text[:end]):
         return None
     try:
         body = _decode(text)
@@ -280,5 +277,5 @@ class Backward:
 
 def purged_line(line: Line, event: Event, body: bytes) -> bytes:
     """A line with another body in the same place of its batch."""
-    batch = b',"batch":[%d,%d]' % (line.place, line.size) if line.size > 1 else b""
+    batch = f',"batch":[{line.place},{line.size}]' if line.size > 1 else ""
     return encode_line(event, body, batch)

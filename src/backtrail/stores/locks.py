@@ -94,8 +94,13 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        self._mutex.release()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError:
+            # Closing the file unlocks it too.
+            self.close()
+        finally:
+            self._mutex.release()
 
     def __enter__(self) -> FileLock:
         self.acquire()

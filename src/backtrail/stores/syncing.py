@@ -103,20 +103,27 @@ class SyncFile:
                 waiter.acquire()
 
     def _lead(self) -> None:
-        goal = self._written
+        goal, done = self._written, 0
         failure = None
         try:
             data_sync(self.fd)
+            done = goal
         except OSError as error:
             failure = StoreFailed(
                 f"{self.name} could not be synced ({error.strerror}); it acknowledges nothing "
                 "more. What was written since the last sync may be lost: check the disk, reopen",
                 errno=error.errno,
             )
+        finally:
+            # Also when interrupted: somebody else has to lead then.
+            self._serve(done, failure)
+
+    def _serve(self, done: int, failure: StoreFailed | None) -> None:
+        """Wake those whose writes are on the disk, and one of the others to lead."""
         with self._gate:
             self._leading = False
             if failure is None:
-                self._synced = max(self._synced, goal)
+                self._synced = max(self._synced, done)
             else:
                 self.failure = failure
             later: list[tuple[int, LockType]] = []
