@@ -22,7 +22,7 @@ from ..history import Fold
 from .batches import PURGED
 from .files import make_directory, read_file, replace_file, sync_directory, write_all
 from .jsonl_reading import MOST, Span, read_forward, whole_lines
-from .jsonl_writing import LogWriter, copy_prefix
+from .jsonl_writing import LogWriter, announce_end, copy_prefix
 from .lines import Damage, Forward, Line, decode_line, likely_seq, lines_in, purged_line
 from .locks import FileLock
 from .records import new_record
@@ -79,6 +79,10 @@ class Folder:
         writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
         self._writers[log] = writer
         return writer
+
+    def open_writer(self, log: str) -> LogWriter | None:
+        """The end of a log that was written to before, if any."""
+        return self._writers.get(log)
 
     def _drop(self, log: str) -> None:
         writer = self._writers.pop(log, None)
@@ -146,7 +150,9 @@ class Folder:
         main = self.path / MAIN_FILE
         for log in log_names(self.path):
             if log != MAIN_LOG:
+                announce_end(log_path(self.path, log))
                 os.unlink(log_path(self.path, log))
+        announce_end(main)
         os.unlink(main)
         sync_directory(self.path)
         self._closed = True
@@ -164,6 +170,7 @@ class Folder:
         if log not in log_names(self.path):
             raise NotFound(f"no log `{log}` in session `{self.id}`")
         self._drop(log)
+        announce_end(path)
         os.unlink(path)
         sync_directory(path.parent)
 
@@ -188,6 +195,7 @@ class Folder:
                 os.fsync(target)
             finally:
                 os.close(target)
+            announce_end(path)
             os.rename(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)

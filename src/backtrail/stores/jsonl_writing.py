@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from itertools import islice
 from pathlib import Path
 
-from ..events import Event, encode_data
+from ..events import Event, Json, encode_data, make_event
 from .batches import Draft, settle
 from .files import failed, write_all
 from .jsonl_reading import FIRST, MOST, locate, page_before, whole_lines
@@ -33,6 +34,10 @@ PLAUSIBLE = 10_000
 """How far beyond the last number one in a damaged line is believed."""
 
 
+LOOK_AGAIN = 0.01
+"""Seconds within which a log that was removed by hand is noticed."""
+
+
 class LogWriter:
     """The open end of one log. Every method is called under the session's lock."""
 
@@ -44,6 +49,8 @@ class LogWriter:
         self.last = floor
         self._name = name
         self._damage = damage
+        self.ticket = 0
+        self._looked = 0.0
         self._size = 0
         self._ids: dict[str, int] | None = None
         try:
@@ -96,11 +103,23 @@ class LogWriter:
             believed = [seq for seq in damage.seqs if seq <= self.last + PLAUSIBLE]
             self.last = max([self.last + 1, *believed])
 
+    def untouched(self) -> bool:
+        """Whether surely nobody wrote to, replaced or removed the log since we looked.
+
+        Whoever of us replaces or removes it makes it longer first, so its length tells; what
+        others do by hand is looked for now and then, since that takes five times as long.
+        """
+        return (
+            os.lseek(self.fd, 0, os.SEEK_END) == self._size
+            and time.monotonic() - self._looked < LOOK_AGAIN
+        )
+
     def current(self) -> bool:
         """Whether the file is still the log; reads what others wrote meanwhile."""
         status = os.fstat(self.fd)
         if status.st_nlink == 0:
             return False
+        self._looked = time.monotonic()
         if status.st_size > self._size:
             behind = self._size
             self._learn(os.pread(self.fd, status.st_size - behind, behind), behind)
@@ -108,16 +127,22 @@ class LogWriter:
 
     def append(self, batch: list[Draft], expected: int | None) -> tuple[list[Event], int]:
         """Write a batch; the events as stored, and the ticket of the write (0: none)."""
-        sync = self.sync
-        if sync.failure is not None:
-            raise sync.failure
+        self.sync.check()
         result, fresh = settle(batch, self.head, self._find, expected, self.last)
-        if len(fresh) == 1:
-            data = encode_line(*fresh[0])
-        elif fresh:
-            data = encode_batch(fresh)
-        else:
+        if not fresh:
             return result, 0
+        data = encode_line(*fresh[0]) if len(fresh) == 1 else encode_batch(fresh)
+        return result, self._write(data, fresh[-1][0].seq)
+
+    def append_one(self, id: str, ts: str, kind: str, data: dict[str, Json], body: bytes) -> Event:
+        """Write one event whose id is new; `ticket` is that of the write."""
+        if self.sync.failure is not None:
+            raise self.sync.failure
+        event = make_event(self.last + 1, id, ts, kind, data, None)
+        self.ticket = self._write(encode_line(event, body), event.seq)
+        return event
+
+    def _write(self, data: bytes, last: int) -> int:
         try:
             written = os.write(self.fd, data)
             while written < len(data):
@@ -128,8 +153,8 @@ class LogWriter:
         if self._ids is not None:
             self._remember(data)
         self._size += len(data)
-        self.head = self.last = fresh[-1][0].seq
-        return result, sync.note()
+        self.head = self.last = last
+        return self.sync.note()
 
     def _take_back(self) -> None:
         """Remove what a failed write left; if even that fails, the next write seals it."""
@@ -217,3 +242,12 @@ def _copy(source: int, target: int, count: int, at: int) -> int:
     data = os.pread(source, min(count, MOST), at)
     write_all(target, data)
     return len(data)
+
+
+def announce_end(path: Path) -> None:
+    """Make a log longer before it is replaced or removed, so that its writers look at it."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.write(fd, b"\n")
+    finally:
+        os.close(fd)

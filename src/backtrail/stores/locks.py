@@ -68,6 +68,19 @@ class FileLock:
             mutex.release()
             raise
 
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free and was taken before."""
+        if self._fd < 0 or not self._mutex.acquire(False):
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            self._mutex.release()
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        return True
+
     def _wait(self, wait: float) -> None:
         deadline = time.monotonic() + wait
         pause = 0.0001

@@ -34,7 +34,7 @@ from ..events import (
 from ..messages import text_of
 from . import files
 from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
-from .batches import PURGED, drafts
+from .batches import PURGED, drafts, is_usual
 from .locks import file_lease
 from .observing import observed
 from .options import Options
@@ -193,9 +193,13 @@ class SQLiteStore(Store):
         log: str = MAIN_LOG,
         expected: int | None = None,
     ) -> list[Event]:
-        batch = drafts(events)
-        result = self._appender.append(session_id, batch, log, expected)
         self._appends += 1
+        if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
+            event = self._appender.append_usual(session_id, events[0])
+            if event is not None:
+                self._database.acknowledge()
+                return [event]
+        result = self._appender.append(session_id, drafts(events), log, expected)
         self._database.acknowledge()
         return result
 

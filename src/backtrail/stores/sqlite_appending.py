@@ -11,7 +11,17 @@ from __future__ import annotations
 import apsw
 
 from ..errors import BacktrailError
-from ..events import MAIN_LOG, Event, check_log, check_session_id, make_event
+from ..events import (
+    MAIN_LOG,
+    Event,
+    Json,
+    NewEvent,
+    check_log,
+    check_session_id,
+    encode_data,
+    make_event,
+    mint,
+)
 from .batches import Draft, settle
 from .files import failed
 from .locks import WAIT
@@ -45,16 +55,17 @@ class Appender:
         """Append a batch as `Store.append` describes it."""
         named = type(session_id) is str and type(log) is str
         place = self._places.get((session_id, log)) if named else None
-        if place is not None and log == MAIN_LOG and len(batch) == 1 and expected is None:
-            draft = batch[0]
-            if not draft.given and draft.follows is None:
-                event = self._one(place.n, draft)
-                if event is not None:
-                    return [event]
         return self._any(session_id, batch, log, expected, place)
 
-    def _one(self, log: int, draft: Draft) -> Event | None:
-        """One event by one statement; None if something is not as remembered."""
+    def append_usual(self, session_id: str, new: NewEvent) -> Event | None:
+        """One event to a main log by one statement; None if something is not as remembered."""
+        try:
+            log = self._places[session_id, MAIN_LOG].n
+        except (KeyError, TypeError):
+            return None
+        data: dict[str, Json] = new.data  # type: ignore[assignment]
+        body = encode_data(data)
+        id, ts = mint()
         database = self._database
         try:
             database.enter(WAIT)
@@ -74,10 +85,9 @@ class Appender:
                 return None
             if sync.failure is not None:
                 raise sync.failure
-            id, _, ts, kind, _, data, body = draft
             seq = head + 1
             try:
-                self._execute(_ONE, (log << 32 | seq, id, ts, kind, body, log))
+                self._execute(_ONE, (log << 32 | seq, id, ts, new.kind, body, log))
             except apsw.ConstraintError:
                 database.heads.pop(log, None)
                 return None
@@ -86,7 +96,7 @@ class Appender:
                 return None
             database.heads[log] = seq
             database.writing.ticket = sync.note()
-            return make_event(seq, id, ts, kind, data, None)
+            return make_event(seq, id, ts, new.kind, data, None)
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
