@@ -81,28 +81,33 @@ def pending(messages: Iterable[Mapping[str, Json]]) -> list[ToolCall]:
     return waiting
 
 
-def _in_order(messages: list[dict[str, Json]]) -> bool:
-    """Whether a plain chat surely needs no repair: every view is asked for, so this is quick."""
+def _in_order(messages: list[dict[str, Json]]) -> int:
+    """How many messages at the start of a plain chat surely need no repair.
+
+    Every view asks, and nearly always it is all of them, so this is quick.
+    """
     waiting: set[Json] = set()
-    for message in messages:
+    good = 0
+    for at, message in enumerate(messages):
         role = message.get("role")
         if role == "tool":
             answered = message.get("tool_call_id")
             if answered not in waiting:
-                return False
+                return good
             waiting.remove(answered)
             continue
         if waiting or role not in _PLAIN_ROLES or type(message.get("content")) is list:
-            return False
+            return good
+        good = at
         calls = message.get("tool_calls")
         if calls:
             if not isinstance(calls, list):
-                return False
+                return good
             ids = [call.get("id") if isinstance(call, dict) else None for call in calls]
             waiting = {id for id in ids if isinstance(id, str)}
             if len(waiting) < len(calls):
-                return False
-    return not waiting
+                return good
+    return good if waiting else len(messages)
 
 
 _PLAIN_ROLES = frozenset({"user", "assistant", "system", "developer"})
@@ -116,8 +121,13 @@ def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
     Ids may come again in later calls: some servers count them anew in each turn.
     Given messages are not changed, and a conversation in order comes back equal.
     """
-    if _in_order(messages):
+    good = _in_order(messages)
+    if good == len(messages):
         return messages
+    return messages[:good] + _repair(messages[good:])
+
+
+def _repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
     # A group is a message, or the items of one answer of a model, and the results behind it.
     groups: list[list[dict[str, Json]]] = []
     waiting: dict[str, _Asked] = {}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 import msgspec
 
@@ -92,23 +94,35 @@ def conversation(newest_first: Iterable[Event]) -> list[tuple[dict[str, Json], F
 
     Of several pinned system prompts the newest counts, and stands in front.
     """
+    # JSON holds no cycles. Looking for some, again and again while a hundred thousand
+    # messages come in, takes as long as decoding them.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _conversation(newest_first)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _conversation(newest_first: Iterable[Event]) -> list[tuple[dict[str, Json], Format]]:
     found: list[tuple[dict[str, Json], Format]] = []
     prompt: tuple[dict[str, Json], Format] | None = None
     purged = False
     for event in newest_first:
-        if event.kind not in MESSAGE_KINDS:
+        kind = event.kind
+        if kind not in _MESSAGES:
             continue
         data = event.data
         message = data.get("message")
         if not isinstance(message, dict):
             purged = True
-            if event.kind in _SPEAKER:
+            if kind in _SPEAKER:
                 content = "[purged]" if data.get("purged") else ""
-                found.append(({"role": _SPEAKER[event.kind], "content": content}, "openai"))
+                found.append(({"role": _SPEAKER[kind], "content": content}, "openai"))
             continue
-        spelling = data.get("format")
-        entry = (message, spelling if spelling in _FORMATS else format_of(message))
-        if is_pinned(event):
+        entry = (message, _FORMATS.get(data.get("format")) or format_of(message))
+        if kind == "system_message" and is_pinned(event):
             prompt = prompt or entry
         else:
             found.append(entry)
@@ -118,7 +132,8 @@ def conversation(newest_first: Iterable[Event]) -> list[tuple[dict[str, Json], F
     return _without_orphans(found) if purged else found
 
 
-_FORMATS = ("openai", "responses", "anthropic")
+_MESSAGES = frozenset(MESSAGE_KINDS)
+_FORMATS: dict[Json, Format] = {name: name for name in get_args(Format)}
 
 
 def _without_orphans(

@@ -21,6 +21,8 @@ FIRST = 64 * 1024
 MOST = 1024 * 1024
 """Bytes of a page when everything is."""
 
+_FRONT = 16 * 1024
+
 
 @dataclass(slots=True)
 class Span:
@@ -47,20 +49,19 @@ class Passed:
     """
 
     def __init__(self) -> None:
-        self._ranges: list[list[int]] = []
-        self._lowest = 1 << 62
+        self._last = [1 << 62, 0]
+        self._ranges = [self._last]
 
-    def has(self, seq: int) -> bool:
-        if seq < self._lowest:
+    def take(self, seq: int) -> bool:
+        """Note a number; False if it was there before."""
+        if seq == self._last[0] - 1:
+            self._last[0] = seq
+            return True
+        if any(low <= seq <= high for low, high in self._ranges):
             return False
-        return any(low <= seq <= high for low, high in self._ranges)
-
-    def add(self, seq: int) -> None:
-        self._lowest = min(self._lowest, seq)
-        if self._ranges and seq == self._ranges[-1][0] - 1:
-            self._ranges[-1][0] = seq
-        else:
-            self._ranges.append([seq, seq])
+        self._last = [seq, seq]
+        self._ranges.append(self._last)
+        return True
 
 
 # --- reading -----------------------------------------------------------------------------
@@ -70,6 +71,7 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
     """Events in order. The file is opened anew for each page, so nothing is held between."""
     left = span.limit
     sorter = Forward(damage, span.after)
+    everything = span.until is None and span.kinds is None
     at, inode = -1, 0
     while left is None or left > 0:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -87,7 +89,7 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
             return
         for line in sorter.take(lines_in(data, at, decode_line, damage)):
             event = line.event
-            if event is None or not span.wants(event):
+            if event is None or not (everything or span.wants(event)):
                 if span.until is not None and line.seq > span.until:
                     return
                 continue
@@ -105,6 +107,7 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
     sorter = Backward(damage)
     end, inode, size = -1, 0, FIRST
     bound = top = span.until
+    everything = top is None and span.kinds is None
     passed = Passed()
     while left is None or left > 0:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -123,14 +126,13 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
         if not data:
             return
         for line in sorter.take(list(lines_in(data, start, decode_line, damage)), high):
-            event = line.event
-            if line.seq <= span.after:
+            event, seq = line.event, line.seq
+            if seq <= span.after:
                 return
-            if (top is not None and line.seq > top) or passed.has(line.seq):
+            if (top is not None and seq > top) or not passed.take(seq):
                 continue
-            passed.add(line.seq)
-            bound = line.seq - 1
-            if event is not None and span.wants(event):
+            bound = seq - 1
+            if event is not None and (everything or span.wants(event)):
                 yield event
                 if left is not None:
                     left -= 1
@@ -183,7 +185,7 @@ def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:
             front = decode_header(data[first : second - 1], 0)
             if front is not None:
                 high = max(high, front.seq)
-            if high and second >= len(data) // 4:
+            if high and second >= min(len(data) // 4, _FRONT):
                 return start + second, data[second:], high
             first = second
         size = min(size * 2, 64 * MOST)

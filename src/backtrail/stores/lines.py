@@ -44,6 +44,10 @@ class _Body(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Body).decode
 
 
+# A named tuple's own constructor goes through Python code.
+_tuple = tuple.__new__
+
+
 class Line(NamedTuple):
     """One line of a log: where it is, which event, and which place in its batch."""
 
@@ -112,7 +116,7 @@ def decode_line(text: bytes, offset: int) -> Line | None:
     index, count = body.batch or (1, 1)
     seq, uuid = body.seq, body.uuid
     event = make_event(seq, uuid, body.ts, body.event, body.data, body.follows)
-    return Line(offset, len(text) + 1, seq, uuid, index, count, event)
+    return _tuple(Line, (offset, end + _SUFFIX + 1, seq, uuid, index, count, event))
 
 
 def decode_header(text: bytes, offset: int) -> Line | None:
