@@ -198,12 +198,5 @@ def keeping_short_writes() -> Iterator[None]:
 def not_checking_sums() -> Iterator[None]:
     """Lines are believed if they decode."""
 
-    def believe(text: memoryview | bytes) -> int:
-        whole = text.obj if isinstance(text, memoryview) else text
-        try:
-            return int(bytes(whole)[-10:-2], 16)
-        except ValueError:
-            return 0
-
-    with patch.object(lines, "crc32", believe):
+    with patch.object(lines, "is_sound", lambda text, end: end >= 0):
         yield

@@ -104,10 +104,15 @@ def encode_line(event: Event, body: bytes, batch: str = "") -> bytes:
     return b"".join((front, body, back, f',"crc":"{check:08x}"}}\n'.encode()))
 
 
+def is_sound(text: bytes, end: int) -> bool:
+    """Whether a line ends, from `end` on, in the check sum of what stands before."""
+    return end >= 0 and text[end:] == b',"crc":"%08x"}' % crc32(text[:end])
+
+
 def decode_line(text: bytes, offset: int) -> Line | None:
     """A line without its newline, decoded; None if it is not what was written."""
     end = len(text) - _SUFFIX
-    if end < 0 or text[end:] != b',"crc":"%08x"}' % crc32(text[:end]):
+    if not is_sound(text, end):
         return None
     try:
         body = _decode(text)
@@ -122,7 +127,7 @@ def decode_line(text: bytes, offset: int) -> Line | None:
 def decode_header(text: bytes, offset: int) -> Line | None:
     """Like `decode_line` without the event: several times faster."""
     end = len(text) - _SUFFIX
-    if end < 0 or text[end:] != b',"crc":"%08x"}' % crc32(memoryview(text)[:end]):
+    if not is_sound(text, end):
         return None
     header = _HEADER.match(text)
     if header is None:
