@@ -55,6 +55,9 @@ Format = Literal["openai", "responses", "anthropic"]
 """How a provider spells a message."""
 
 
+_NOTHING: dict[str, Json] = {}
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class NewEvent:
     """An event to append: `seq` and, unless given, `id` and `ts` are assigned by the store.
@@ -72,13 +75,13 @@ class NewEvent:
     def __init__(
         self,
         kind: str,
-        data: Mapping[str, Json] | None = None,
+        data: Mapping[str, Json] = _NOTHING,
         id: str | None = None,
         follows: int | None = None,
         ts: str | None = None,
     ) -> None:
         _new_kind(self, kind)
-        _new_data(self, {} if data is None else data)
+        _new_data(self, {} if data is _NOTHING else data)
         _new_id(self, id)
         _new_follows(self, follows)
         _new_ts(self, ts)
