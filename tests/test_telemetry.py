@@ -100,6 +100,7 @@ def test_checkpoint_is_told(url: str, heard: Heard) -> None:
             "session_id": "s",
             "message_id": events[-1].id,
             "checkpoint_id": point.id,
+            "snapshot_id": point.id,
             "store": type(s.store).__name__,
             "idempotent": False,
         }

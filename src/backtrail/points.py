@@ -27,6 +27,7 @@ class Move:
 
     anchor: int
     events_dropped: int
+    messages_dropped: int
     message_count: int
     changes: bool
     prompt: Event | None
@@ -146,7 +147,8 @@ def plan_move(store: Store, session_id: str, view: int | None, anchor: int) -> M
         lost = prompts[0]
         messages += 1
     changes = counted > 0 or not path <= live.keys()
-    return Move(anchor, counted, messages, changes, lost)
+    said = sum(live[seq] in MESSAGE_KINDS for seq in dropped)
+    return Move(anchor, counted, said, messages, changes, lost)
 
 
 def read_operations(store: Store, session_id: str) -> Operations:

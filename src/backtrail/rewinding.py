@@ -56,6 +56,7 @@ class Rewinding(Conversation):
                 span.metadata.update(
                     message_id=event_id(self.store, self.id, point.seq),
                     checkpoint_id=point.id,
+                    snapshot_id=point.id,
                     idempotent=known,
                 )
             return point
@@ -114,27 +115,21 @@ class Rewinding(Conversation):
                 named = find_event(self.store, self.id, target).kind
                 s.metadata["target"] = "snapshot" if named == "checkpoint" else "message"
             data = {"scope": "conversation", "to": anchor}
-            rewind = self._go("rewound", lambda: (anchor, data), dry_run=dry_run, anyway=False)
-            self._measure(s, rewind)
-            return rewind
+            return self._go(s, "rewound", lambda: (anchor, data), dry_run=dry_run, anyway=False)
 
     def undo(self, *, dry_run: bool = False) -> Rewind:
         """Take back the last turn or rewind that is not undone yet."""
         with telemetry.span(
             "session.undo", session_id=self.id, redo=False, store=type(self.store).__name__
         ) as span:
-            rewind = self._go("undone", self._undo_target, dry_run=dry_run, anyway=True)
-            self._measure(span, rewind)
-            return rewind
+            return self._go(span, "undone", self._undo_target, dry_run=dry_run, anyway=True)
 
     def redo(self, *, dry_run: bool = False) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
         with telemetry.span(
             "session.undo", session_id=self.id, redo=True, store=type(self.store).__name__
         ) as span:
-            rewind = self._go("redone", self._redo_target, dry_run=dry_run, anyway=True)
-            self._measure(span, rewind)
-            return rewind
+            return self._go(span, "redone", self._redo_target, dry_run=dry_run, anyway=True)
 
     def _undo_target(self) -> tuple[int, dict[str, Json]]:
         done = read_operations(self.store, self.id).done
@@ -150,6 +145,7 @@ class Rewinding(Conversation):
 
     def _go(
         self,
+        span: telemetry.Span,
         kind: str,
         find: Callable[[], tuple[int, dict[str, Json]]],
         *,
@@ -159,7 +155,7 @@ class Rewinding(Conversation):
         """Move the conversation; planned again if somebody appended in between."""
         self._check_open()
         if dry_run:
-            return _result(self._plan(find()[0]), applied=False)
+            return self._result(span, self._plan(find()[0]), applied=False)
         with self._driving():
             self._save()
             for attempt in range(_TRIES):
@@ -168,7 +164,7 @@ class Rewinding(Conversation):
                 anchor, data = find()
                 move = self._plan(anchor)
                 if not (move.changes or anyway):
-                    return _result(move, applied=True)
+                    return self._result(span, move, applied=True)
                 numbers = {
                     "events_dropped": move.events_dropped,
                     "message_count": move.message_count,
@@ -177,7 +173,7 @@ class Rewinding(Conversation):
                 prompt = move.reprompt()
                 try:
                     self._append([*batch, prompt] if prompt else batch, expected=head)
-                    return _result(move, applied=True)
+                    return self._result(span, move, applied=True)
                 except Conflict:
                     if attempt == _TRIES - 1:
                         raise
@@ -192,16 +188,14 @@ class Rewinding(Conversation):
         count = move.message_count + (move.prompt is None)
         return replace(move, message_count=count, prompt=owed)
 
-    def _measure(self, span: telemetry.Span, rewind: Rewind) -> None:
-        span.measurements["events_dropped"] = rewind.events_dropped
-        span.measurements["message_count"] = rewind.message_count
+    def _result(self, span: telemetry.Span, move: Move, *, applied: bool) -> Rewind:
+        span.measurements["events_dropped"] = move.events_dropped
+        span.measurements["messages_deleted"] = move.messages_dropped
+        span.measurements["message_count"] = move.message_count
         if telemetry.listeners:
-            span.metadata["anchor_message_id"] = event_id(self.store, self.id, rewind.anchor)
-            span.metadata["applied"] = rewind.applied
-
-
-def _result(move: Move, *, applied: bool) -> Rewind:
-    return Rewind(applied, move.anchor, move.events_dropped, move.message_count)
+            span.metadata["anchor_message_id"] = event_id(self.store, self.id, move.anchor)
+            span.metadata["applied"] = applied
+        return Rewind(applied, move.anchor, move.events_dropped, move.message_count)
 
 
 def _check_file_options(

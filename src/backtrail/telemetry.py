@@ -5,9 +5,12 @@ function that ends it. Nothing is measured while nobody listens. A listener that
 logged and goes on listening. `opentelemetry()` turns signals into spans and metrics.
 
     session.resume       message_count; session_id, source, store
-    session.checkpoint   message_count; session_id, message_id, checkpoint_id, store, idempotent
+    session.checkpoint   message_count; session_id, message_id, checkpoint_id (and, for those who
+                         know it by that name, snapshot_id), store, idempotent
     session.fork         message_count; session_id, parent_id, anchor_message_id, store
-    session.rewind       events_dropped, message_count; session_id, anchor_message_id, target, store
+    session.rewind       events_dropped, messages_deleted (those of them that are messages; they
+                         left the history, not the log), message_count; session_id,
+                         anchor_message_id, target, store, applied
     session.undo         as session.rewind, with `redo` in place of `target`
     session.problem      count; session_id: events that a failing store did not take
     store.append         count; session_id, store, log

@@ -150,7 +150,8 @@ def cut_once(disk: Disk, kind: str, work: Work, dice: random.Random, broken: Bro
     time.sleep(dice.random() * 0.03)
     # Lines that reach the pipe before the cut were acknowledged before it.
     os.kill(worker.pid, signal.SIGSTOP)
-    os.waitpid(worker.pid, os.WUNTRACED)
+    if not os.WIFSTOPPED(os.waitpid(worker.pid, os.WUNTRACED)[1]):
+        raise Violation(f"the worker ended before the cut: {worker.line()}")
     disk.cut()
     worker.kill()
     told += worker.wait()
