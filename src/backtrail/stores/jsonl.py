@@ -373,22 +373,22 @@ class JSONLStore(Store):
             writer = folder.open_writer(log)
         except (KeyError, TypeError):
             return None
+        if writer is None:
+            return None
         data: dict[str, Json] = new.data  # type: ignore[assignment]
         body = encode_data(data)
         id, ts = mint()
+        if self._synced:
+            return folder.append_together(log, (id, ts, new.kind, data, body))
         lock = folder.lock
-        if writer is None or not lock.try_acquire():
+        if not lock.try_acquire():
             return None
         try:
-            if writer is not folder.open_writer(log) or not writer.untouched():
-                return None
-            event = writer.append_one(id, ts, new.kind, data, body)
-            ticket = writer.ticket
+            if writer is folder.open_writer(log) and writer.untouched():
+                return writer.append_one(id, ts, new.kind, data, body)
+            return None
         finally:
             lock.release()
-        if self._synced:
-            writer.sync.wait(ticket)
-        return event
 
     def read(
         self,

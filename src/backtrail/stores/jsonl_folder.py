@@ -16,13 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import BacktrailError, Damaged, InvalidId, NotFound, Unsafe, Unsupported
-from ..events import MAIN_LOG, STORED_FIELDS, Problem, SessionInfo, check_log, encode_data
+from ..errors import BacktrailError, Damaged, InvalidId, NotFound, StoreFailed, Unsafe, Unsupported
+from ..events import MAIN_LOG, STORED_FIELDS, Event, Problem, SessionInfo, check_log, encode_data
 from ..history import Fold
 from .batches import PURGED
+from .combining import Combiner, Job, fail
 from .files import make_directory, read_file, replace_file, sync_directory, write_all
 from .jsonl_reading import MOST, Span, read_forward, whole_lines
-from .jsonl_writing import LogWriter, announce_end, copy_prefix
+from .jsonl_writing import LogWriter, Usual, announce_end, copy_prefix
 from .lines import Damage, Forward, Line, decode_line, likely_seq, lines_in, purged_line
 from .locks import FileLock
 from .records import new_record
@@ -49,6 +50,7 @@ class Folder:
         self.lock = FileLock(path / "lock", f"session `{path.name}`")
         self._tell = tell
         self._writers: dict[str, LogWriter] = {}
+        self._together = Combiner(self._append_all)
         self._closed = False
 
     def current(self) -> bool:
@@ -79,6 +81,41 @@ class Folder:
         writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
         self._writers[log] = writer
         return writer
+
+    def append_together(self, log: str, usual: Usual) -> Event | None:
+        """Append and sync, together with what other threads append; None if it is gone."""
+        return self._together.do((log, usual))
+
+    def _append_all(self, jobs: list[Job[tuple[str, Usual], Event]]) -> None:
+        """One write and one sync for each log, for everybody who waits."""
+        by_log: dict[str, list[Job[tuple[str, Usual], Event]]] = {}
+        for job in jobs:
+            by_log.setdefault(job.value[0], []).append(job)
+        waiting: list[tuple[LogWriter, int, list[Job[tuple[str, Usual], Event]], list[Event]]] = []
+        try:
+            self.lock.acquire()
+        except FileNotFoundError:
+            return
+        try:
+            for log, mine in by_log.items():
+                try:
+                    writer = self.writer(log)
+                    if writer is not None:
+                        events, ticket = writer.append_each([job.value[1] for job in mine])
+                        waiting.append((writer, ticket, mine, events))
+                except OSError as error:
+                    # One log that fails does not stop the others.
+                    fail(mine, error)
+        finally:
+            self.lock.release()
+        for writer, ticket, mine, events in waiting:
+            try:
+                writer.sync.wait(ticket)
+            except StoreFailed as error:
+                fail(mine, error)
+                continue
+            for job, event in zip(mine, events, strict=True):
+                job.result = event
 
     def open_writer(self, log: str) -> LogWriter | None:
         """The end of a log that was written to before, if any."""

@@ -34,6 +34,9 @@ PLAUSIBLE = 10_000
 """How far beyond the last number one in a damaged line is believed."""
 
 
+Usual = tuple[str, str, str, dict[str, Json], bytes]
+"""An event with nothing special about it: id, time, kind, data, encoded data."""
+
 LOOK_AGAIN = 0.01
 """Seconds within which a log that was removed by hand is noticed."""
 
@@ -49,7 +52,6 @@ class LogWriter:
         self.last = floor
         self._name = name
         self._damage = damage
-        self.ticket = 0
         self._looked = 0.0
         self._size = 0
         self._ids: dict[str, int] | None = None
@@ -135,12 +137,23 @@ class LogWriter:
         return result, self._write(data, fresh[-1][0].seq)
 
     def append_one(self, id: str, ts: str, kind: str, data: dict[str, Json], body: bytes) -> Event:
-        """Write one event whose id is new; `ticket` is that of the write."""
+        """Write one event whose id is new."""
         if self.sync.failure is not None:
             raise self.sync.failure
         event = make_event(self.last + 1, id, ts, kind, data, None)
-        self.ticket = self._write(encode_line(event, body), event.seq)
+        self._write(encode_line(event, body), event.seq)
         return event
+
+    def append_each(self, usual: list[Usual]) -> tuple[list[Event], int]:
+        """Write events of several callers, each for itself, by one call."""
+        self.sync.check()
+        events: list[Event] = []
+        lines: list[bytes] = []
+        for id, ts, kind, data, body in usual:
+            event = make_event(self.last + 1 + len(events), id, ts, kind, data, None)
+            events.append(event)
+            lines.append(encode_line(event, body))
+        return events, self._write(b"".join(lines), events[-1].seq)
 
     def _write(self, data: bytes, last: int) -> int:
         try:

@@ -106,6 +106,7 @@ class SQLiteStore(Store):
         self._appends = self._seen = 0
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
         self._appender = Appender(self._database, scope)
+        self._synced = durability == "synced"
 
     # --- sessions ------------------------------------------------------------------------
 
@@ -195,9 +196,10 @@ class SQLiteStore(Store):
     ) -> list[Event]:
         self._appends += 1
         if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
+            if self._synced and type(session_id) is str:
+                return [self._appender.append_together(session_id, events[0])]
             event = self._appender.append_usual(session_id, events[0])
             if event is not None:
-                self._database.acknowledge()
                 return [event]
         result = self._appender.append(session_id, drafts(events), log, expected)
         self._database.acknowledge()

@@ -8,6 +8,8 @@ it was deleted or counted meanwhile. If so, and for everything else, the long wa
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import apsw
 
 from ..errors import BacktrailError
@@ -23,6 +25,7 @@ from ..events import (
     mint,
 )
 from .batches import Draft, settle
+from .combining import Combiner, Job
 from .files import failed
 from .locks import WAIT
 from .sqlite_connections import Database, Execute
@@ -39,6 +42,9 @@ _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _REMEMBERED = 4096
 
 
+_Waiting = tuple[str, Event, bytes]
+
+
 class Appender:
     """Appends to the logs of one scope of a database."""
 
@@ -48,6 +54,7 @@ class Appender:
         # Where a session's log is; every use checks that it still exists.
         self._places: dict[tuple[str, str], Log] = {}
         self._of: apsw.Connection | None = None
+        self._together = Combiner(self._append_all)
 
     def append(
         self, session_id: str, batch: list[Draft], log: str, expected: int | None
@@ -101,6 +108,42 @@ class Appender:
             raise failure(error, database.path) from error
         finally:
             database.lock.release()
+
+    def append_together(self, session_id: str, new: NewEvent) -> Event:
+        """One event to a main log, synced, together with those of other threads."""
+        data: dict[str, Json] = new.data  # type: ignore[assignment]
+        event = make_event(0, *mint(), new.kind, data, None)
+        stored = self._together.do((session_id, event, encode_data(data)))
+        assert stored is not None
+        return stored
+
+    def _append_all(self, jobs: list[Job[_Waiting, Event]]) -> None:
+        """One transaction and one sync for everybody who waits."""
+        database = self._database
+        heads: dict[int, int] = {}
+        done: list[tuple[Job[_Waiting, Event], Event]] = []
+        with database.writing as execute:
+            for job in jobs:
+                session_id, event, body = job.value
+                try:
+                    place = self._places.get((session_id, MAIN_LOG))
+                    if place is None or place.n not in heads:
+                        place, head = self._find(execute, session_id, MAIN_LOG, place, True)
+                        assert place is not None
+                        heads[place.n] = head
+                        execute(_DIRTY, (place.n,))
+                except BacktrailError as error:
+                    job.error = error
+                    continue
+                seq = heads[place.n] = heads[place.n] + 1
+                key = place.n << 32 | seq
+                execute(_INSERT, (key, event.id, event.ts, event.kind, None, body))
+                done.append((job, replace(event, seq=seq)))
+            if len(heads) == 1:
+                database.writing.moves(*next(iter(heads.items())))
+        database.acknowledge()
+        for job, event in done:
+            job.result = event
 
     def _any(
         self,

@@ -1,0 +1,124 @@
+"""Many threads that want the same thing at once: one of them does it for all.
+
+With `synced` durability every append waits for the disk. Threads that come meanwhile queue
+up, and the next of them writes and syncs for the whole queue: one lock, one write, one sync.
+"""
+
+from __future__ import annotations
+
+from _thread import LockType, allocate_lock
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from ..errors import StoreFailed
+from . import forking
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+class Job(Generic[Value, Result]):
+    """What one thread wants done, and what came of it."""
+
+    __slots__ = ("_woken", "done", "error", "result", "value")
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self.done = False
+        self._woken: LockType | None = None
+
+    def will_wait(self) -> None:
+        """Prepare to wait; before others can see the job."""
+        self._woken = allocate_lock()
+        self._woken.acquire()
+
+    def wait(self) -> None:
+        """Return when somebody calls `wake`."""
+        if self._woken is not None:
+            self._woken.acquire()
+
+    def wake(self) -> None:
+        """Let the waiting thread go on."""
+        if self._woken is not None:
+            self._woken.release()
+
+
+def fail(jobs: Iterable[Job[Value, Result]], error: BaseException) -> None:
+    """None of these jobs was done."""
+    for job in jobs:
+        job.error = error
+
+
+class Combiner(Generic[Value, Result]):
+    """Runs jobs of many threads in groups. `run` sets each job's result or error."""
+
+    def __init__(self, run: Callable[[list[Job[Value, Result]]], None]) -> None:
+        self._run = run
+        self.after_fork()
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """Forget the parent's threads."""
+        self._gate = allocate_lock()
+        self._queue: list[Job[Value, Result]] = []
+        self._leading = False
+
+    def do(self, value: Value) -> Result | None:
+        """Have `value` done, by this thread or another."""
+        job: Job[Value, Result] = Job(value)
+        with self._gate:
+            leads = not self._leading
+            self._leading = True
+            if not leads:
+                job.will_wait()
+            self._queue.append(job)
+        if not leads:
+            self._wait(job)
+        if not job.done:
+            self._lead()
+        if job.error is not None:
+            raise job.error
+        return job.result
+
+    def _wait(self, job: Job[Value, Result]) -> None:
+        try:
+            job.wait()
+        except BaseException:
+            # Interrupted. If the job was not begun it is taken back; if it was just chosen
+            # to lead, somebody else has to.
+            with self._gate:
+                if job in self._queue:
+                    self._queue.remove(job)
+                    first = self._queue[0] if self._queue else None
+                    self._leading = first is not None
+                else:
+                    first = None
+            if first is not None:
+                first.wake()
+            raise
+
+    def _lead(self) -> None:
+        """Do everything that is queued, then hand over."""
+        with self._gate:
+            jobs, self._queue = self._queue, []
+        try:
+            self._run(jobs)
+        except Exception as error:
+            for job in jobs:
+                job.error = job.error or error
+        except BaseException:
+            for job in jobs:
+                job.error = job.error or StoreFailed("interrupted before it was acknowledged")
+            raise
+        finally:
+            for job in jobs:
+                job.done = True
+            with self._gate:
+                first = self._queue[0] if self._queue else None
+                self._leading = first is not None
+            for job in jobs:
+                job.wake()
+            if first is not None:
+                first.wake()

@@ -1,0 +1,86 @@
+"""One thread does the work of all that wait, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from backtrail import NewEvent, NotFound, SessionInfo, StoreFailed, open_store
+from backtrail.stores.combining import Combiner, Job
+
+
+def test_everybody_gets_what_is_theirs() -> None:
+    """Results go to who asked, whoever did the work, and fewer runs than jobs are made."""
+    groups: list[int] = []
+
+    def run(jobs: list[Job[int, int]]) -> None:
+        groups.append(len(jobs))
+        time.sleep(0.001)
+        for job in jobs:
+            job.result = job.value * 2
+
+    combiner = Combiner(run)
+    wrong: list[int] = []
+
+    def work(base: int) -> None:
+        for n in range(base, base + 50):
+            if combiner.do(n) != n * 2:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert sum(groups) == 400
+    assert len(groups) < 400
+
+
+def test_a_failed_group_fails_for_each_of_it_and_the_next_goes_on() -> None:
+    """An error reaches every job that was not done, and the combiner is usable after it."""
+    broken = True
+
+    def run(jobs: list[Job[int, int]]) -> None:
+        if broken:
+            raise StoreFailed("no")
+        for job in jobs:
+            job.result = job.value
+
+    combiner = Combiner(run)
+    with pytest.raises(StoreFailed):
+        combiner.do(1)
+    broken = False
+    assert combiner.do(2) == 2
+
+
+@pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])
+def test_one_session_that_is_gone_does_not_fail_the_others(tmp_path: Path, scheme: str) -> None:
+    """Of appends that are synced together, only those to a deleted session are refused."""
+    refused: list[str] = []
+    with open_store(scheme.format(tmp_path), durability="synced") as store:
+        for id in ("a", "b"):
+            store.create(SessionInfo(id))
+            store.append(id, [NewEvent("user_message", {})])
+        begin = threading.Barrier(9)
+
+        def work(id: str) -> None:
+            begin.wait()
+            for n in range(40):
+                try:
+                    store.append(id, [NewEvent("user_message", {"n": n})])
+                except NotFound:
+                    refused.append(id)
+
+        threads = [threading.Thread(target=work, args=("ab"[n % 2],)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        begin.wait()
+        store.delete("b")
+        for thread in threads:
+            thread.join()
+        assert set(refused) <= {"b"} and refused
+        assert [event.seq for event in store.read("a")] == list(range(1, 162))
