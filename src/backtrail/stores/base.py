@@ -47,7 +47,10 @@ Durability = Literal["written", "synced"]
 """What an acknowledged append survives: the death of the process, or also a power cut."""
 
 OnDamage = Callable[[Problem], None]
-"""Called once for each damaged place that a read or an append comes across."""
+"""Called once for each damaged place that a read or an append comes across.
+
+An append calls it under the session's lock: it must not append to that session itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)

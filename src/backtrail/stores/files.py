@@ -36,7 +36,7 @@ def failed(error: OSError, doing: str) -> StoreFailed:
 
 
 def make_directory(path: Path) -> None:
-    """Make `path` and the directories above it that are missing, each 0700."""
+    """Make `path` and the directories above it that are missing, each 0700, names synced."""
     missing: list[Path] = []
     at = path
     while not at.exists():
@@ -49,6 +49,7 @@ def make_directory(path: Path) -> None:
             os.mkdir(directory, 0o700)
         except FileExistsError:
             continue
+        sync_directory(directory.parent)
 
 
 def refuse_network(path: Path) -> None:

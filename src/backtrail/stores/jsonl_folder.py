@@ -1,7 +1,8 @@
 """The folder of one JSONL session: its record, its logs, its locks.
 
 The session exists while `messages.jsonl` does: it is the last file made and, of the logs,
-the last removed, so a crash leaves either a whole session or a folder that counts as none.
+the last removed. A crash leaves a session or a folder that counts as none; a session that was
+being removed may have lost side logs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .batches import PURGED
 from .combining import Combiner, Job, fail
 from .files import make_directory, read_file, replace_file, sync_directory, write_all
 from .jsonl_reading import MOST, Span, read_forward, whole_lines
-from .jsonl_writing import LogWriter, Usual, announce_end, copy_prefix
+from .jsonl_writing import LogWriter, Usual, copy_prefix, last_of
 from .lines import Damage, Forward, Line, decode_line, likely_seq, lines_in, purged_line
 from .locks import FileLock
 from .records import new_record
@@ -187,10 +188,8 @@ class Folder:
         main = self.path / MAIN_FILE
         for log in log_names(self.path):
             if log != MAIN_LOG:
-                announce_end(log_path(self.path, log))
-                os.unlink(log_path(self.path, log))
-        announce_end(main)
-        os.unlink(main)
+                _unlink(log_path(self.path, log))
+        _unlink(main)
         sync_directory(self.path)
         self._closed = True
         clear(self.path)
@@ -207,8 +206,7 @@ class Folder:
         if log not in log_names(self.path):
             raise NotFound(f"no log `{log}` in session `{self.id}`")
         self._drop(log)
-        announce_end(path)
-        os.unlink(path)
+        _unlink(path)
         sync_directory(path.parent)
 
     def purge(self, log: str, seqs: Marks) -> None:
@@ -232,8 +230,8 @@ class Folder:
                 os.fsync(target)
             finally:
                 os.close(target)
-            announce_end(path)
-            os.rename(temporary, path)
+            with last_of(path):
+                os.rename(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -251,6 +249,11 @@ class Folder:
             yield Problem(self.id, "metadata.json", "damaged record", problem)
         for log in log_names(self.path):
             yield from _verify_log(self.id, log, log_path(self.path, log))
+
+
+def _unlink(log: Path) -> None:
+    with last_of(log):
+        os.unlink(log)
 
 
 def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -108,8 +110,8 @@ class LogWriter:
     def untouched(self) -> bool:
         """Whether surely nobody wrote to, replaced or removed the log since we looked.
 
-        Whoever of us replaces or removes it makes it longer first, so its length tells; what
-        others do by hand is looked for now and then, since that takes five times as long.
+        Whoever of us replaces or removes it changes its length, so that tells; what others
+        do by hand is looked for now and then, since that takes five times as long.
         """
         return (
             os.lseek(self.fd, 0, os.SEEK_END) == self._size
@@ -257,10 +259,19 @@ def _copy(source: int, target: int, count: int, at: int) -> int:
     return len(data)
 
 
-def announce_end(path: Path) -> None:
-    """Make a log longer before it is replaced or removed, so that its writers look at it."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+@contextmanager
+def last_of(path: Path) -> Iterator[None]:
+    """Around the replacement or removal of a log: afterwards its writers notice.
+
+    What is no log any more changes its length, which is what they look at. It is made
+    shorter, since that works on a full disk too.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.write(fd, b"\n")
+        yield
+        if os.fstat(fd).st_size:
+            os.ftruncate(fd, 0)
+        else:
+            os.write(fd, b"\n")
     finally:
         os.close(fd)

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -138,7 +139,11 @@ class Database:
             # A read makes the -wal file, and pins it for as long as the connection lives.
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
             name = f"{self.path}-wal"
-            fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                connection.close()
+                raise files.failed(error, f"open {name}") from error
             self.sync = SyncFile(name, fd, self._idle)
             self._writer = connection
         return self._writer
@@ -192,20 +197,29 @@ class Database:
                 return
             self._open = False
             readers, self._readers = self._readers, []
-        writer, sync = self._writer, self.sync
-        if writer is not None:
-            # Whoever writes now finishes first.
-            with self.lock:
-                self._writer = self.sync = None
         try:
+            self._let_go(readers)
+        except apsw.Error as error:
+            raise failure(error, self.path) from error
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise files.failed(error, f"close the database {self.path}") from error
+
+    def _let_go(self, readers: list[apsw.Connection]) -> None:
+        writer, sync = self._writer, self.sync
+        with ExitStack() as closing:
+            closing.callback(self.lock.close)
             if sync is not None:
-                sync.retire()
-        finally:
+                closing.callback(os.close, sync.fd)
             for connection in readers if writer is None else [*readers, writer]:
-                connection.close()
+                closing.callback(connection.close)
             if sync is not None:
-                os.close(sync.fd)
-            self.lock.close()
+                closing.callback(sync.retire)
+            if writer is not None:
+                # Whoever writes now finishes first.
+                with self.lock:
+                    self._writer = self.sync = None
 
     # --- forks of the process --------------------------------------------------------
 
