@@ -92,7 +92,7 @@ class Session(Rewinding):
         """
         place, owns = _store(store, options)
         try:
-            place.info(session_id)
+            place.logs(session_id)
             seq = None if at is None else anchor_of(place, session_id, at)
             if replay_last_user_turn:
                 said = (e for e in place.walk(session_id, until=seq) if e.kind == "user_message")
@@ -190,15 +190,15 @@ class Session(Rewinding):
 
     def _adopt(self, options: SessionOptions) -> None:
         """Take over what a resuming caller says about the session."""
-        info = self.info()
         changes: dict[str, Json] = {}
         cwd = options.get("cwd")
-        if cwd is not None and resolved(cwd) != info.cwd:
-            changes["cwd"] = os.fspath(cwd)
+        said: dict[str, Json] = {} if cwd is None else {"cwd": resolved(cwd)}
         for name in ("title", "key", "model", "agent_name"):
-            value = options.get(name)
-            if value is not None and value != getattr(info, name):
-                changes[name] = value
+            if options.get(name) is not None:
+                said[name] = options.get(name)
+        if said:
+            info = self.info()
+            changes = {name: value for name, value in said.items() if value != getattr(info, name)}
         if options.get("metadata"):
             changes["metadata"] = dict(options["metadata"] or {})
         if options.get("tags"):
@@ -296,7 +296,9 @@ def _known(store: Store, session_id: str | None, key: str | None) -> str | None:
     """The id of the session that is meant, if it exists."""
     if session_id is not None:
         try:
-            return store.info(session_id).id
+            # Not `info`: folding a long log only to know that it exists takes long.
+            store.logs(session_id)
+            return session_id
         except NotFound:
             return None
     found = store.sessions(key=key, limit=1) if key is not None else []

@@ -114,7 +114,7 @@ class Buffered(Wrapper):
         if batch:
             queue = self._queue
             if len(queue) >= self._most:
-                self._wait_for_room()
+                self._make_room()
             queue.append(_tuple(_Call, (session_id, log, batch)))
             self.counters["queued"] += 1
             if not self._wake.is_set():
@@ -130,7 +130,12 @@ class Buffered(Wrapper):
                 self._thread.start()
         self._wake.set()
 
-    def _wait_for_room(self) -> None:
+    def _make_room(self) -> None:
+        """Write what is queued here and now; wait only where that fails."""
+        try:
+            self._write()
+        except StoreFailed as error:
+            self._failed(error)
         with self._room:
             while len(self._queue) >= self._most and self._error is None and not self._closed:
                 self._full.set()

@@ -10,14 +10,13 @@
 
 `docs/format.md` is the normative text. `lines.py` is the format of a line,
 `jsonl_reading.py` and `jsonl_writing.py` are a log's two ends, `jsonl_folder.py` is a
-session's folder.
+session's folder (`jsonl_paths.py`, `jsonl_record.py`, `jsonl_verify.py`, `jsonl_notes.py`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -42,20 +41,13 @@ from ..history import Fold, fold
 from . import forking
 from .base import Lease, Memory, Store, note_name, resolved
 from .batches import drafts, is_usual
-from .files import failed, make_directory, read_file, refuse_network, replace_file, sync_directory
-from .jsonl_folder import (
-    MAIN_FILE,
-    FoldCache,
-    Folder,
-    Marks,
-    is_session,
-    log_names,
-    log_path,
-    make_session,
-    problem_of,
-    read_record,
-)
+from .files import failed, make_directory, refuse_network, sync_directory
+from .jsonl_folder import Folder, Marks, make_session
+from .jsonl_notes import FileMemory
+from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path
 from .jsonl_reading import Span, read_backward, read_forward
+from .jsonl_record import FoldCache, read_record
+from .jsonl_verify import problem_of
 from .lines import Damage
 from .locks import FileLock, file_lease
 from .observing import observed
@@ -462,7 +454,7 @@ class JSONLStore(Store):
         return file_lease(self._path(session_id) / "lease", session_id, wait)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
-        return _FileMemory(self, self._top / "memory", resolved(cwd))
+        return FileMemory(self.check_open, self._top / "memory", resolved(cwd))
 
     def verify(self) -> list[Problem]:
         """Read every line of every log under its lock; tell each place that is damaged."""
@@ -504,32 +496,6 @@ class JSONLStore(Store):
             closing.callback(self._names.close)
             for folder in folders.values():
                 closing.callback(folder.close)
-
-
-class _FileMemory(Memory):
-    """A note as a Markdown file of its own."""
-
-    def __init__(self, store: JSONLStore, folder: Path, cwd: str) -> None:
-        self._store = store
-        stem = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(cwd))[:40] or "root"
-        self._path = folder / f"{stem}-{note_name(cwd)[:16]}.md"
-
-    def read(self) -> str:
-        self._store.check_open()
-        try:
-            return read_file(self._path).decode()
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            raise failed(error, "read the project's note") from error
-
-    def write(self, text: str) -> None:
-        self._store.check_open()
-        try:
-            make_directory(self._path.parent)
-            replace_file(self._path, text.encode())
-        except OSError as error:
-            raise failed(error, "write the project's note") from error
 
 
 def _folder_name(scope: str) -> str:

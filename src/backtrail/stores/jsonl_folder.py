@@ -9,32 +9,22 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
-
-from ..errors import BacktrailError, Damaged, InvalidId, NotFound, StoreFailed, Unsafe, Unsupported
-from ..events import MAIN_LOG, STORED_FIELDS, Event, Problem, SessionInfo, check_log, encode_data
-from ..history import Fold
+from ..errors import NotFound, StoreFailed, Unsafe, Unsupported
+from ..events import MAIN_LOG, Event, Problem, SessionInfo, encode_data
 from .batches import PURGED
 from .combining import Combiner, Job, fail
-from .files import make_directory, read_file, replace_file, sync_directory, write_all
-from .jsonl_reading import MOST, Span, read_forward, whole_lines
+from .files import make_directory, replace_file, sync_directory, write_all
+from .jsonl_paths import MAIN_FILE, clear, is_session, log_names, log_path
+from .jsonl_reading import MOST, whole_lines
+from .jsonl_record import NEWER, encode_record, read_record
+from .jsonl_verify import verify_log
 from .jsonl_writing import LogWriter, Usual, copy_prefix, last_of
-from .lines import Damage, Forward, Line, decode_line, likely_seq, lines_in, purged_line
+from .lines import Damage, decode_line, likely_seq, purged_line
 from .locks import FileLock
-from .records import new_record
-
-FORMAT = 1
-"""The version of the format on disk, in every `metadata.json`."""
-
-NEWER = "is newer than this version writes"
-
-MAIN_FILE = f"{MAIN_LOG}.jsonl"
 
 Tell = Callable[[str, str, Damage], None]
 
@@ -248,7 +238,7 @@ class Folder:
         if problem:
             yield Problem(self.id, "metadata.json", "damaged record", problem)
         for log in log_names(self.path):
-            yield from _verify_log(self.id, log, log_path(self.path, log))
+            yield from verify_log(self.id, log, log_path(self.path, log))
 
 
 def _unlink(log: Path) -> None:
@@ -279,150 +269,6 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
     sync_directory(path)
 
 
-def clear(path: Path) -> None:
-    """Remove what is in a session's folder, links as links, and nothing above it."""
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                clear(Path(entry.path))
-                os.rmdir(entry.path)
-            else:
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
-
-
-def is_session(path: Path) -> bool:
-    """Whether `path` is a folder, not a link to one, that has a main log."""
-    try:
-        return not path.is_symlink() and stat.S_ISREG(os.lstat(path / MAIN_FILE).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def log_path(folder: Path, log: str) -> Path:
-    """The file of a log, from its checked name."""
-    *parents, name = check_log(log).split("/")
-    path = folder.joinpath(*map(_as_folder, parents), f"{name}.jsonl")
-    if "/" in log:
-        for above in path.relative_to(folder).parents:
-            if (folder / above).is_symlink():
-                raise Unsafe(
-                    f"log `{log}` of session `{folder.name}` lies behind a link: remove it"
-                )
-    return path
-
-
-def _as_folder(part: str) -> str:
-    """A part of a log's name as a folder that no file of the session can be."""
-    taken = part in ("lock", "lease") or part.endswith((".json", ".jsonl"))
-    return f"{part}%" if taken else part
-
-
-def log_names(folder: Path, prefix: str = "") -> list[str]:
-    """The logs in a folder, sorted; names that no log can have are left out."""
-    names: list[str] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                inner = f"{prefix}{entry.name.removesuffix('%')}/"
-                names.extend(log_names(Path(entry.path), inner))
-            elif entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                if entry.name != MAIN_FILE and not entry.stat().st_size:
-                    # Made for a first event that was refused.
-                    continue
-                name = prefix + entry.name.removesuffix(".jsonl")
-                try:
-                    names.append(check_log(name))
-                except InvalidId:
-                    continue
-    return sorted(names)
-
-
-# --- the record --------------------------------------------------------------------------
-
-
-def encode_record(record: SessionInfo) -> bytes:
-    """`metadata.json` for a record."""
-    fields = {name: getattr(record, name) for name in STORED_FIELDS}
-    return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **fields}), indent=1) + b"\n"
-
-
-def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
-    """What is stored of a session, and what is wrong with it.
-
-    Where `metadata.json` cannot be used, the record is taken from the log's last
-    `session_start`, and is bare where that has none.
-    """
-    try:
-        return _checked(msgspec.json.decode(read_file(path / "metadata.json")), path.name), ""
-    except FileNotFoundError:
-        problem = "metadata.json is missing"
-    except (msgspec.MsgspecError, BacktrailError, RecursionError, UnicodeDecodeError) as error:
-        problem = f"metadata.json is damaged: {error}"
-    found: object = None
-    for event in read_forward(path / MAIN_FILE, Span(kinds=("session_start",)), None):
-        found = event.data.get("info")
-    try:
-        return _checked(found, path.name), problem
-    except BacktrailError:
-        return new_record(SessionInfo(path.name), scope), problem
-
-
-def _checked(value: object, id: str) -> SessionInfo:
-    """A record out of stored data; nothing in it is trusted."""
-    if not isinstance(value, dict):
-        raise Damaged("not an object")
-    version = value.get("format", FORMAT)
-    if not isinstance(version, int):
-        raise Damaged(f"format {version!r} is not a number")
-    if version > FORMAT:
-        raise Damaged(f"format {version} {NEWER} ({FORMAT})")
-    fields = {name: value[name] for name in STORED_FIELDS if name in value}
-    try:
-        record = msgspec.convert(fields, SessionInfo)
-    except msgspec.ValidationError as error:
-        raise Damaged(str(error)) from error
-    if record.id != id:
-        raise Damaged(f"it names session `{record.id}`, the folder is `{id}`")
-    return new_record(record, record.scope)
-
-
-@dataclass(frozen=True, slots=True)
-class FoldCache:
-    """A fold of the main log, and how far into which file it goes. Safe to lose."""
-
-    inode: int
-    size: int
-    fold: Fold
-
-    def fits(self, status: os.stat_result) -> bool:
-        """Whether the file only grew since."""
-        return self.inode == status.st_ino and self.size <= status.st_size
-
-    @staticmethod
-    def load(path: Path) -> FoldCache | None:
-        """The cache of a session, if there is one."""
-        try:
-            return msgspec.json.decode(read_file(path / "fold.json"), type=FoldCache)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            return None
-
-    def save(self, path: Path, before: FoldCache) -> None:
-        """Keep the cache if making it took reading much; failing to is no loss."""
-        if self.size - before.size < MOST // 4:
-            return
-        temporary = path / f".fold.json.{os.getpid()}.{os.urandom(4).hex()}"
-        try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                write_all(fd, msgspec.json.encode(self))
-            finally:
-                os.close(fd)
-            os.rename(temporary, path / "fold.json")
-        except OSError:
-            return
-
-
 # --- lines -------------------------------------------------------------------------------
 
 
@@ -442,57 +288,3 @@ def _without_bodies(data: bytes, offset: int, seqs: Marks) -> Iterator[bytes]:
             yield text + b"\n"
         else:
             yield b"\n"
-
-
-def _verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
-    damages: list[Damage] = []
-    sorter = Forward(damages.append)
-    ids: set[str] = set()
-    last = end = 0
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        at = 0
-        while True:
-            data = whole_lines(fd, at, MOST)
-            if not data:
-                break
-            for line in sorter.take(lines_in(data, at, decode_line, damages.append)):
-                yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
-                last, end = line.seq, line.offset + line.length
-            at += len(data)
-        tail = os.fstat(fd).st_size - at
-        sorter.drop()
-        if tail:
-            damages.append(Damage(at, tail, "torn line"))
-    finally:
-        os.close(fd)
-    for damage in damages:
-        yield problem_of(session_id, log, damage)
-
-
-def _verify_line(
-    session_id: str, log: str, line: Line, last: int, ids: set[str], adjacent: bool
-) -> Iterator[Problem]:
-    if line.uuid in ids:
-        yield Problem(session_id, log, "duplicate", f"id `{line.uuid}` is used twice")
-    ids.add(line.uuid)
-    # A gap around a damaged place is that damage, and told as such.
-    if line.seq > last + 1 and adjacent:
-        count = line.seq - last - 1
-        seqs = tuple(range(last + 1, min(line.seq, last + 1001)))
-        detail = f"events {last + 1} to {line.seq - 1} are missing"
-        yield Problem(session_id, log, "gap", detail, offset=line.offset, count=count, seqs=seqs)
-
-
-def problem_of(session_id: str, log: str, damage: Damage) -> Problem:
-    """A damaged place as it is told."""
-    return Problem(
-        session_id,
-        log,
-        damage.what,
-        f"{damage.what} at byte {damage.offset}, {damage.length} bytes",
-        offset=damage.offset,
-        length=damage.length,
-        count=damage.lines,
-        seqs=damage.seqs,
-    )

@@ -45,6 +45,7 @@ What rows hold is known from the query and not from the types of `apsw`, hence `
 """
 
 _KEPT = 4
+_WAL_LEFT = 1 << 20
 _REMEMBERED = 4096
 
 # The -wal file stays long, so its length alone does not say that there is work.
@@ -216,10 +217,11 @@ class Database:
                 closing.callback(connection.close)
             if sync is not None:
                 closing.callback(sync.retire)
-            if writer is not None:
+            if writer is not None and sync is not None:
                 # Whoever writes now finishes first.
                 with self.lock:
                     self._writer = self.sync = None
+                    _empty_wal(writer, sync.fd)
 
     # --- forks of the process --------------------------------------------------------
 
@@ -275,6 +277,17 @@ class Database:
             return
         for connection in old:
             connection.close()
+
+
+def _empty_wal(writer: apsw.Connection, wal: int) -> None:
+    """Leave a short -wal file: whoever opens the database next reads all of it."""
+    if os.fstat(wal).st_size > _WAL_LEFT:
+        try:
+            writer.set_busy_timeout(0)
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            # Somebody else uses it, or the disk is full: then it stays.
+            pass
 
 
 class _Reading:

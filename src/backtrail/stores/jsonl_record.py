@@ -1,0 +1,104 @@
+"""What is stored of a JSONL session beside its logs: `metadata.json`, and the cache of counts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..errors import BacktrailError, Damaged
+from ..events import STORED_FIELDS, SessionInfo
+from ..history import Fold
+from .files import read_file, write_all
+from .jsonl_paths import MAIN_FILE
+from .jsonl_reading import MOST, Span, read_forward
+from .records import new_record
+
+FORMAT = 1
+"""The version of the format on disk, in every `metadata.json`."""
+
+NEWER = "is newer than this version writes"
+
+
+def encode_record(record: SessionInfo) -> bytes:
+    """`metadata.json` for a record."""
+    fields = {name: getattr(record, name) for name in STORED_FIELDS}
+    return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **fields}), indent=1) + b"\n"
+
+
+def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
+    """What is stored of a session, and what is wrong with it.
+
+    Where `metadata.json` cannot be used, the record is taken from the log's last
+    `session_start`, and is bare where that has none.
+    """
+    try:
+        return _checked(msgspec.json.decode(read_file(path / "metadata.json")), path.name), ""
+    except FileNotFoundError:
+        problem = "metadata.json is missing"
+    except (msgspec.MsgspecError, BacktrailError, RecursionError, UnicodeDecodeError) as error:
+        problem = f"metadata.json is damaged: {error}"
+    found: object = None
+    for event in read_forward(path / MAIN_FILE, Span(kinds=("session_start",)), None):
+        found = event.data.get("info")
+    try:
+        return _checked(found, path.name), problem
+    except BacktrailError:
+        return new_record(SessionInfo(path.name), scope), problem
+
+
+def _checked(value: object, id: str) -> SessionInfo:
+    """A record out of stored data; nothing in it is trusted."""
+    if not isinstance(value, dict):
+        raise Damaged("not an object")
+    version = value.get("format", FORMAT)
+    if not isinstance(version, int):
+        raise Damaged(f"format {version!r} is not a number")
+    if version > FORMAT:
+        raise Damaged(f"format {version} {NEWER} ({FORMAT})")
+    fields = {name: value[name] for name in STORED_FIELDS if name in value}
+    try:
+        record = msgspec.convert(fields, SessionInfo)
+    except msgspec.ValidationError as error:
+        raise Damaged(str(error)) from error
+    if record.id != id:
+        raise Damaged(f"it names session `{record.id}`, the folder is `{id}`")
+    return new_record(record, record.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCache:
+    """A fold of the main log, and how far into which file it goes. Safe to lose."""
+
+    inode: int
+    size: int
+    fold: Fold
+
+    def fits(self, status: os.stat_result) -> bool:
+        """Whether the file only grew since."""
+        return self.inode == status.st_ino and self.size <= status.st_size
+
+    @staticmethod
+    def load(path: Path) -> FoldCache | None:
+        """The cache of a session, if there is one."""
+        try:
+            return msgspec.json.decode(read_file(path / "fold.json"), type=FoldCache)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def save(self, path: Path, before: FoldCache) -> None:
+        """Keep the cache if making it took reading much; failing to is no loss."""
+        if self.size - before.size < MOST // 4:
+            return
+        temporary = path / f".fold.json.{os.getpid()}.{os.urandom(4).hex()}"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                write_all(fd, msgspec.json.encode(self))
+            finally:
+                os.close(fd)
+            os.rename(temporary, path / "fold.json")
+        except OSError:
+            return
