@@ -12,6 +12,7 @@ from .lines import Damage, Forward, Line, decode_line, lines_in
 
 
 def verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
+    """Every damaged place of a log. Under the lock, so that a torn tail is damage."""
     damages: list[Damage] = []
     sorter = Forward(damages.append)
     ids: set[str] = set()
