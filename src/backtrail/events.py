@@ -441,7 +441,7 @@ def _check(data: dict[str, Json]) -> None:
     add = todo.append
     shallow = True
     for value in todo:
-        if isinstance(value, dict):
+        if type(value) is dict or isinstance(value, dict):
             for key, item in value.items():
                 if type(key) is not str:
                     raise InvalidData(f"a key of event data is {key!r}: JSON keys are strings")

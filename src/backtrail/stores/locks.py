@@ -31,6 +31,9 @@ WAIT = 30.0
 """Seconds to wait for a lock that is only ever held for the length of one write."""
 
 
+_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
 class FileLock:
     """A mutex plus flock on `path`, which is made when first needed and never replaced."""
 
@@ -61,7 +64,7 @@ class FileLock:
             if self._fd < 0:
                 self._fd = os.open(self.path, _LOCK, 0o600)
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._fd, _NOW)
             except BlockingIOError:
                 self._wait(wait)
         except BaseException:
@@ -73,7 +76,7 @@ class FileLock:
         if self._fd < 0 or not self._mutex.acquire(False):
             return False
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, _NOW)
         except BaseException as error:
             self._mutex.release()
             if isinstance(error, BlockingIOError):
@@ -87,7 +90,7 @@ class FileLock:
         while True:
             time.sleep(pause)
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._fd, _NOW)
                 return
             except BlockingIOError:
                 if time.monotonic() > deadline:
