@@ -26,7 +26,6 @@ from backtrail.events import (
     Message,
     Problem,
     SessionInfo,
-    canonical,
     check_log,
     check_session_id,
     check_text,
@@ -79,14 +78,6 @@ def test_data_is_one_line(data: dict[str, Json]) -> None:
     """Encoded data holds no line break, so that a log may have one event a line."""
     assert b"\n" not in encode_data(data)
     assert b"\r" not in encode_data(data)
-
-
-@given(st.dictionaries(TEXT, JSON, max_size=5), st.randoms())
-def test_canonical_is_one_text_for_equal_values(data: dict[str, Json], random: Json) -> None:
-    """The order of keys does not show."""
-    items = list(data.items())
-    random.shuffle(items)
-    assert canonical(dict(items)) == canonical(data)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Conversation:
         self._turns = threading.RLock()
         self._depth = 0
         self._subscriptions: list[Subscription] = []
-        self._side: Buffered | None = None
+        self._side: Store | None = None
         self._side_mutex = threading.Lock()
         self._held = ExitStack()
         self._closed = False
@@ -239,8 +239,7 @@ class Conversation:
             self._check_open()
             if self._side is None:
                 own = isinstance(self.store, Buffered)
-                self._side = self.store if own else Buffered(self.store, owns=False)  # type: ignore[assignment]
-            assert self._side is not None
+                self._side = self.store if own else Buffered(self.store, owns=False)
             return SideLog(self._side, self.id, name)
 
     def subagent(self, id: str) -> SideLog:

@@ -491,8 +491,3 @@ def _check_depth(data: Json) -> None:
         if not level:
             return
     raise InvalidData(f"event data is nested deeper than {MAX_DEPTH} levels")
-
-
-def canonical(value: Json) -> str:
-    """One text for equal JSON values: sorted keys, no spaces."""
-    return msgspec.json.Encoder(order="deterministic").encode(value).decode()
