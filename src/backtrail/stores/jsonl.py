@@ -368,19 +368,9 @@ class JSONLStore(Store):
         if writer is None:
             return None
         data: dict[str, Json] = new.data  # type: ignore[assignment]
-        body = encode_data(data)
-        id, ts = mint()
         if self._synced:
-            return folder.append_together(log, (id, ts, new.kind, data, body))
-        lock = folder.lock
-        if not lock.try_acquire():
-            return None
-        try:
-            if writer is folder.open_writer(log) and writer.untouched():
-                return writer.append_one(id, ts, new.kind, data, body)
-            return None
-        finally:
-            lock.release()
+            return folder.append_together(log, (*mint(), new.kind, data, encode_data(data)))
+        return writer.append_usual(folder.lock, new.kind, data)
 
     def read(
         self,

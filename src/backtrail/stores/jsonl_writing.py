@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from zlib import crc32
 
-from ..events import Event, Json, encode_data, make_event
+from ..events import Event, Json, encode_data, make_event, mint
 from .batches import Draft, settle
 from .files import failed, write_all
 from .jsonl_reading import FIRST, MOST, locate, page_before, whole_lines
@@ -30,6 +31,7 @@ from .lines import (
     encode_line,
     lines_in,
 )
+from .locks import FileLock
 from .syncing import SyncFile
 
 PLAUSIBLE = 10_000
@@ -107,17 +109,6 @@ class LogWriter:
             believed = [seq for seq in damage.seqs if seq <= self.last + PLAUSIBLE]
             self.last = max([self.last + 1, *believed])
 
-    def untouched(self) -> bool:
-        """Whether surely nobody wrote to, replaced or removed the log since we looked.
-
-        Whoever of us replaces or removes it changes its length, so that tells; what others
-        do by hand is looked for now and then, since that takes five times as long.
-        """
-        return (
-            os.lseek(self.fd, 0, os.SEEK_END) == self._size
-            and time.monotonic() - self._looked < LOOK_AGAIN
-        )
-
     def current(self) -> bool:
         """Whether the file is still the log; reads what others wrote meanwhile."""
         status = os.fstat(self.fd)
@@ -138,13 +129,32 @@ class LogWriter:
         data = encode_line(*fresh[0]) if len(fresh) == 1 else encode_batch(fresh)
         return result, self._write(data, fresh[-1][0].seq)
 
-    def append_one(self, id: str, ts: str, kind: str, data: dict[str, Json], body: bytes) -> Event:
-        """Write one event whose id is new."""
-        if self.sync.failure is not None:
-            raise self.sync.failure
-        event = make_event(self.last + 1, id, ts, kind, data, None)
-        self._write(encode_line(event, body), event.seq)
-        return event
+    def append_usual(self, lock: FileLock, kind: str, data: dict[str, Json]) -> Event | None:
+        """Append one event with nothing special about it; None if the log is not as we left it.
+
+        Every append comes through here, so it is the steps of `append` in one piece. Whoever
+        of us replaces or removes a log changes its length, so the length tells; what others
+        do by hand is looked for now and then, since that takes five times as long.
+        """
+        body = encode_data(data)
+        id, ts = mint()
+        if not lock.try_acquire():
+            return None
+        try:
+            if (
+                self.fd < 0
+                or self.sync.failure is not None
+                or os.lseek(self.fd, 0, os.SEEK_END) != self._size
+                or time.monotonic() - self._looked > LOOK_AGAIN
+            ):
+                return None
+            seq = self.last + 1
+            front = f'{{"seq":{seq},"uuid":"{id}","ts":"{ts}","event":"{kind}","data":'.encode()
+            check = crc32(body, crc32(front))
+            self._write(b"".join((front, body, f',"crc":"{check:08x}"}}\n'.encode())), seq)
+        finally:
+            lock.release()
+        return make_event(seq, id, ts, kind, data, None)
 
     def append_each(self, usual: list[Usual]) -> tuple[list[Event], int]:
         """Write events of several callers, each for itself, by one call."""
