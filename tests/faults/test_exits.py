@@ -20,6 +20,9 @@ from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import open_store
 from backtrail.stores.buffered import Buffered
 
+# A shell starts what runs in its background with SIGINT ignored, and that is inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 store = open_store({url!r})
 store.create(SessionInfo("s"))
 
