@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import Store, open_store, sqlite_schema, syncing
 from backtrail.stores.options import Options
 from backtrail.stores.sqlite import SQLiteStore, open_sqlite
+from backtrail.stores.sqlite_connections import Database
+from backtrail.stores.sqlite_schema import EVENTS
 
 
 def said(text: str, kind: str = "user_message", id: str | None = None) -> NewEvent:
@@ -118,6 +121,11 @@ def test_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="another program"):
         opened(tmp_path)
     with raw(tmp_path) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(Unsupported, match="another program"):
+        opened(tmp_path)
+    with raw(tmp_path) as connection:
+        connection.execute(f"PRAGMA application_id = {EVENTS.application}")
         connection.execute("PRAGMA user_version = 999")
     with pytest.raises(Unsupported, match="999"):
         opened(tmp_path)
@@ -126,17 +134,14 @@ def test_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_migration_that_fails_leaves_the_version_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migration_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
     """Its statements and its number are one transaction."""
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))
-    broken = (*sqlite_schema.MIGRATIONS, "CREATE TABLE later(x); INSERT INTO nowhere VALUES(1)")
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite_schema, "MIGRATIONS", broken)
-        with pytest.raises(StoreFailed):
-            opened(tmp_path)
+    later = "CREATE TABLE later(x); INSERT INTO nowhere VALUES(1)"
+    broken = replace(EVENTS, migrations=(*EVENTS.migrations, later))
+    with pytest.raises(StoreFailed):
+        Database(tmp_path / "x.db", synced=False, idle=lambda: None, schema=broken)
     with raw(tmp_path) as connection:
         assert connection.execute("PRAGMA user_version").get == 1
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name='later'").get == 0

@@ -28,7 +28,9 @@ from ..errors import BacktrailError, SessionBusy
 from . import files
 from .locks import WAIT
 from .sqlite_schema import (
+    EVENTS,
     WAL_LIMIT,
+    Schema,
     closed,
     connect,
     failure,
@@ -55,7 +57,9 @@ _COMMITS = 200
 class Database:
     """An open database file, shared by the threads of this process."""
 
-    def __init__(self, path: Path, *, synced: bool, idle: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, *, synced: bool, idle: Callable[[], None], schema: Schema = EVENTS
+    ) -> None:
         self.path = path
         self.lock = lock_for(path)
         self.writing = _Writing(self, WAIT)
@@ -67,7 +71,7 @@ class Database:
         self._used = 0
         self._moved = 0
         self._holds = self._pausing = False
-        self._readers: list[apsw.Connection] = [prepare(path, self.lock)]
+        self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
         self._writer: apsw.Connection | None = None
         self.sync: SyncFile | None = None
         # The heads of logs that are marked dirty, as of the last commit of ours. Anybody

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -21,8 +22,18 @@ from ..errors import BacktrailError, Closed, Damaged, SessionBusy, StoreFailed, 
 from . import files
 from .locks import FileLock
 
-APPLICATION = 0x426B7472
-"""Marks the file as ours ("Bktr")."""
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A kind of database: `application` marks its files, `setup` runs once before the first.
+
+    Migration i brings a database from version i to i + 1.
+    """
+
+    application: int
+    migrations: tuple[str, ...]
+    setup: str
+
 
 BUSY_TIMEOUT = 10_000
 """Milliseconds to wait for another program that uses the database without our lock."""
@@ -34,7 +45,7 @@ _WAL_KEPT = 64 << 20
 
 # The words are cut and folded in Python. The `ascii` tokenizer leaves everything outside
 # ASCII alone, so that the index and `searching.Query` cannot disagree about a word.
-_FIRST = f"""
+_FIRST = """
 CREATE TABLE sessions(
   n INTEGER PRIMARY KEY AUTOINCREMENT,
   scope TEXT NOT NULL, id TEXT NOT NULL, key TEXT,
@@ -43,7 +54,7 @@ CREATE TABLE sessions(
   created_at TEXT NOT NULL, tags TEXT NOT NULL, metadata TEXT NOT NULL,
   folded INTEGER NOT NULL DEFAULT 0, updated_at TEXT NOT NULL,
   message_count INTEGER NOT NULL DEFAULT 0, turn_count INTEGER NOT NULL DEFAULT 0,
-  usage TEXT NOT NULL DEFAULT '{{}}', cost_usd REAL, exit_reason TEXT
+  usage TEXT NOT NULL DEFAULT '{}', cost_usd REAL, exit_reason TEXT
 ) STRICT;
 CREATE UNIQUE INDEX sessions_id ON sessions(scope, id);
 CREATE UNIQUE INDEX sessions_key ON sessions(scope, key) WHERE key IS NOT NULL;
@@ -82,11 +93,11 @@ CREATE TABLE notes(
 CREATE VIRTUAL TABLE words USING fts5(
   text, content='', contentless_delete=1, tokenize="ascii tokenchars '_'"
 );
-PRAGMA application_id = {APPLICATION};
 """
 
-MIGRATIONS = (_FIRST,)
-"""Migration i brings a database from version i to i + 1."""
+# Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
+EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 4096")
+"""The database of a `SQLiteStore` ("Bktr")."""
 
 
 def lock_for(path: Path) -> FileLock:
@@ -97,15 +108,15 @@ def lock_for(path: Path) -> FileLock:
 # --- opening -----------------------------------------------------------------------------
 
 
-def prepare(path: Path, lock: FileLock) -> apsw.Connection:
+def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
     """Open the database, made or migrated if need be, and return its first connection."""
     try:
         _find_folder(path)
         connection = connect(path) if path.exists() else None
-        if connection is None or _version(connection, path) < len(MIGRATIONS):
+        if connection is None or _version(connection, path, schema) < len(schema.migrations):
             with lock:
                 connection = connection or _make(path)
-                _migrate(connection, path)
+                _migrate(connection, path, schema)
             files.sync_directory(path.parent)
         return connection
     except apsw.Error as error:
@@ -171,24 +182,31 @@ def _make(path: Path) -> apsw.Connection:
     return connect(path)
 
 
-def _version(connection: apsw.Connection, path: Path) -> int:
+def _version(connection: apsw.Connection, path: Path, schema: Schema) -> int:
     version: int = connection.execute("PRAGMA user_version").get
-    if version > len(MIGRATIONS):
+    known = len(schema.migrations)
+    if version and connection.execute("PRAGMA application_id").get != schema.application:
+        raise _foreign(path)
+    if version > known:
         raise Unsupported(
-            f"{path} has version {version}, this library knows up to {len(MIGRATIONS)}: update it"
+            f"{path} has version {version}, this library knows up to {known}: update it"
         )
     return version
 
 
-def _migrate(connection: apsw.Connection, path: Path) -> None:
-    if _version(connection, path) == 0:
+def _foreign(path: Path) -> Unsupported:
+    return Unsupported(f"{path} is a database of another program: choose another file")
+
+
+def _migrate(connection: apsw.Connection, path: Path, schema: Schema) -> None:
+    if _version(connection, path, schema) == 0:
         if connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            raise Unsupported(f"{path} is a database of another program: choose another file")
-        # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
-        connection.execute("PRAGMA page_size = 4096; PRAGMA journal_mode = WAL").fetchall()
-    for number in range(_version(connection, path), len(MIGRATIONS)):
+            raise _foreign(path)
+        connection.execute(f"{schema.setup}; PRAGMA journal_mode = WAL").fetchall()
+    for number in range(_version(connection, path, schema), len(schema.migrations)):
         with connection:
-            connection.execute(MIGRATIONS[number]).fetchall()
+            connection.execute(schema.migrations[number]).fetchall()
+            connection.execute(f"PRAGMA application_id = {schema.application}")
             connection.execute(f"PRAGMA user_version = {number + 1}")
 
 
