@@ -152,7 +152,7 @@ def _repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
             groups.append([rest])
         waiting |= {call.id: _Asked(call, rest, groups[-1]) for call in calls}
     for asked in [*missing, *waiting.values()]:
-        answer = _interrupted(asked.call, asked.message)
+        answer = answer_to(asked.call.id, asked.message, INTERRUPTED, failed=True)
         ours.add(id(answer))
         asked.group.append(answer)
     return _joined(groups, ours)
@@ -191,16 +191,18 @@ def _take_answer(
     return {"role": "user", "content": mine}, {**message, "content": left}
 
 
-def _interrupted(call: ToolCall, message: Mapping[str, Json]) -> dict[str, Json]:
-    """A result for a call that has none, spelled as the message that holds the call."""
+def answer_to(
+    call_id: str, message: Mapping[str, Json], content: Json, *, failed: bool = False
+) -> dict[str, Json]:
+    """A result for a call, spelled as the message that holds the call."""
     if message.get("type") in ("function_call", "custom_tool_call"):
         kind = f"{message['type']}_output"
-        return {"type": kind, "call_id": call.id, "output": INTERRUPTED}
+        return {"type": kind, "call_id": call_id, "output": content}
     blocks = _mappings(message.get("content"))
-    if not any(block.get("type") == "tool_use" and block.get("id") == call.id for block in blocks):
-        return {"role": "tool", "tool_call_id": call.id, "content": INTERRUPTED}
-    answer = {"type": "tool_result", "tool_use_id": call.id, "content": INTERRUPTED}
-    return {"role": "user", "content": [{**answer, "is_error": True}]}
+    if not any(block.get("type") == "tool_use" and block.get("id") == call_id for block in blocks):
+        return {"role": "tool", "tool_call_id": call_id, "content": content}
+    answer = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return {"role": "user", "content": [{**answer, "is_error": True} if failed else answer]}
 
 
 def _joined(groups: list[list[dict[str, Json]]], ours: set[int]) -> list[dict[str, Json]]:

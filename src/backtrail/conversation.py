@@ -48,8 +48,10 @@ class SessionOptions(TypedDict, total=False):
 
     `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn.
     `system_prompt`: pinned, never dropped by a rewind. `messages`: a history to begin with.
-    `key`: a foreign name. `files`: watch over `cwd`. `lease`: hold the right to drive for
-    each "turn", the whole "session", or never; `wait`: seconds to wait for it.
+    `key`: a foreign name. `files`: watch over `cwd`, with "force" also where that is a home
+    or a whole file system; `progress` is told how many files the first scan has seen.
+    `lease`: hold the right to drive for each "turn", the whole "session", or never;
+    `wait`: seconds to wait for it.
     `persist=False`: leave nothing behind.
     """
 
@@ -63,7 +65,8 @@ class SessionOptions(TypedDict, total=False):
     agent_name: str | None
     metadata: Mapping[str, Json] | None
     tags: Sequence[str]
-    files: bool
+    files: bool | Literal["force"]
+    progress: Callable[[int], None] | None
     lease: Literal["turn", "session"] | None
     wait: float
     on_error: OnError
@@ -182,9 +185,11 @@ class Conversation:
         """Whether this only repeats events that are there, and so resumes nothing."""
         if not (self._resumed or self._prompt) or any(event.id is None for event in events):
             return False
+        return all(self._is_known(event.id or "") for event in events)
+
+    def _is_known(self, id: str) -> bool:
         try:
-            for event in events:
-                self.store.find(self.id, event.id or "")
+            self.store.find(self.id, id)
         except NotFound:
             return False
         return True

@@ -97,6 +97,10 @@ class StoreFailed(BacktrailError, OSError):
         self.errno = errno
 
 
+class DiskLow(StoreFailed):
+    """The disk has less free space than the floor; contents of files are not captured."""
+
+
 class Closed(BacktrailError, ValueError):
     """A store or session used after `close`."""
 

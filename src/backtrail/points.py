@@ -164,10 +164,12 @@ def same_checkpoint(
     label: str | None,
     metadata: Mapping[str, Json],
     after: int = 0,
+    tree: str | None = None,
 ) -> Checkpoint | None:
-    """The checkpoint of this event, label and metadata noted already, behind `after`."""
+    """The checkpoint of this event, label, metadata and tree noted already, behind `after`."""
     for event in store.read(session_id, after=max(anchor, after), kinds=("checkpoint",)):
         known = checkpoint_of(event, session_id)
-        if (known.seq, known.label, known.metadata) == (anchor, label, dict(metadata)):
+        mark = (known.seq, known.label, known.metadata, known.tree)
+        if mark == (anchor, label, dict(metadata), tree):
             return known
     return None

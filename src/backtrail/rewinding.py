@@ -1,19 +1,26 @@
-"""Going back in a conversation: checkpoints, rewind, undo and redo.
+"""Going back: checkpoints, rewind, undo and redo, of the conversation and the files.
 
-Each is an event; nothing is erased. What it does is planned in `points.py`, and planned
-again if somebody appended in between.
+Each is an event; nothing is erased. The conversation's way is planned in `points.py`, the
+files' way in `files/`; preview and act share the plans. Files go first, under a journal
+that holds the event: so conversation and files agree, also after a crash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from . import telemetry
-from .conversation import Conversation
 from .errors import Conflict, InvalidData, NotFound, Unsupported
-from .events import Checkpoint, Event, Json, NewEvent
+from .events import Checkpoint, Event, Json, NewEvent, new_id
+from .filepoints import Point, own_changes, point_at
+from .files.conflicts import OnConflict, resolve
+from .files.differences import step_counts
+from .files.journal import Journal
+from .files.names import inside, shown
+from .files.plan import ALREADY, Plan, plan_exact, plan_mine, settled
+from .files.workspace import Workspace
 from .points import (
     Move,
     Target,
@@ -25,16 +32,47 @@ from .points import (
     same_checkpoint,
 )
 from .stores.base import checkpoint_of
-from .views import Rewind
+from .views import FileChange, Rewind
+from .watching import Watching
 
 Scope = Literal["both", "conversation", "files"]
 """What a rewind moves."""
 
+Mode = Literal["mine", "exact"]
+"""Which files a rewind takes back: this session's changes, or all to equal a tree."""
+
 _TRIES = 5
 
 
-class Rewinding(Conversation):
-    """A conversation that can go back."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where an operation goes: the event to continue from, the files' point, its data."""
+
+    anchor: int
+    point: Point
+    data: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """How files are to be taken back."""
+
+    scope: Scope = "both"
+    mode: Mode = "mine"
+    paths: Collection[str] | None = None
+    on_conflict: OnConflict = "keep"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("both", "conversation", "files"):
+            raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {self.scope!r}")
+        if self.mode not in ("mine", "exact"):
+            raise InvalidData(f"mode is 'mine' or 'exact', not {self.mode!r}")
+        if self.on_conflict not in ("keep", "merge", "aside", "overwrite"):
+            raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
+
+
+class Rewinding(Watching):
+    """A conversation that can go back, and its files with it."""
 
     def checkpoint(
         self,
@@ -45,7 +83,7 @@ class Rewinding(Conversation):
     ) -> Checkpoint:
         """Mark a point to go back to: now, or the event `at`.
 
-        The same point, label and metadata give the same checkpoint.
+        The same point, label, metadata and files give the same checkpoint.
         """
         with telemetry.span(
             "session.checkpoint", session_id=self.id, store=type(self.store).__name__
@@ -65,15 +103,22 @@ class Rewinding(Conversation):
         self, label: str | None, at: Target | None, metadata: dict[str, Json]
     ) -> tuple[Checkpoint, bool]:
         """The checkpoint, and whether it was there already."""
+        self._check_open()
+        owed, details = self._look() if at is None else ([], {})
         with self._mutex:
-            self._check_open()
             self._save()
-            anchor = self._point() if at is None else anchor_of(self.store, self.id, at)
-            after = self._listed_after()
-            known = same_checkpoint(self.store, self.id, anchor, label, metadata, after)
+            self._append(owed)
+            if at is None:
+                anchor = self._point()
+            else:
+                anchor = anchor_of(self.store, self.id, at)
+                tree = point_at(self.store, self.id, at).tree
+                details = {"tree": tree.hex()} if tree else {}
+            after, tree_now = self._listed_after(), details.get("tree")
+            known = same_checkpoint(self.store, self.id, anchor, label, metadata, after, tree_now)
             if known is not None:
                 return known, True
-            data = {"at": anchor, "label": label, "metadata": metadata}
+            data = {"at": anchor, "label": label, "metadata": metadata, **details}
             return checkpoint_of(self._append([NewEvent("checkpoint", data)])[0], self.id), False
 
     def _point(self) -> int:
@@ -91,17 +136,19 @@ class Rewinding(Conversation):
         *,
         before: Target | None = None,
         scope: Scope = "both",
-        mode: Literal["mine", "exact"] = "mine",
+        mode: Mode = "mine",
         paths: Collection[str] | None = None,
-        on_conflict: Literal["keep", "merge", "aside", "overwrite"] = "keep",
+        on_conflict: OnConflict = "keep",
         dry_run: bool = False,
     ) -> Rewind:
         """Continue from an earlier point: `to` keeps that event, `before` drops it too.
 
-        Nothing is erased: what is left behind stays as a branch, and `undo` takes the
-        rewind back. With `dry_run`, only say what it would do.
+        Files go back as well. Mode "mine" undoes what this session changed after the point
+        and leaves what others changed alone; "exact" makes the files equal to that point.
+        `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
+        and `undo` takes the rewind back. With `dry_run`, only say what it would do.
         """
-        _check_file_options(scope, mode, paths, on_conflict)
+        wish = _Wish(scope, mode, paths, on_conflict)
         if (to is None) == (before is None):
             raise InvalidData("rewind takes either `to` or `before`")
         target = before if to is None else to
@@ -114,70 +161,177 @@ class Rewinding(Conversation):
             if telemetry.listeners and anchor:
                 named = find_event(self.store, self.id, target).kind
                 s.metadata["target"] = "snapshot" if named == "checkpoint" else "message"
-            data = {"scope": "conversation", "to": anchor}
-            return self._go(s, "rewound", lambda: (anchor, data), dry_run=dry_run, anyway=False)
+            point = point_at(self.store, self.id, target, before=before is not None)
+            way = _Way(anchor, point, {"to": anchor, "mode": mode})
+            return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
-    def undo(self, *, dry_run: bool = False) -> Rewind:
-        """Take back the last turn or rewind that is not undone yet."""
-        with telemetry.span(
-            "session.undo", session_id=self.id, redo=False, store=type(self.store).__name__
-        ) as span:
-            return self._go(span, "undone", self._undo_target, dry_run=dry_run, anyway=True)
+    def undo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
+        """Take back the last turn or rewind that is not undone yet, files included."""
+        return self._take_back("undone", self._undo_way, on_conflict, dry_run)
 
-    def redo(self, *, dry_run: bool = False) -> Rewind:
+    def redo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
-        with telemetry.span(
-            "session.undo", session_id=self.id, redo=True, store=type(self.store).__name__
-        ) as span:
-            return self._go(span, "redone", self._redo_target, dry_run=dry_run, anyway=True)
+        return self._take_back("redone", self._redo_way, on_conflict, dry_run)
 
-    def _undo_target(self) -> tuple[int, dict[str, Json]]:
+    def _take_back(
+        self, kind: str, find: Callable[[], _Way], on_conflict: OnConflict, dry_run: bool
+    ) -> Rewind:
+        wish = _Wish(on_conflict=on_conflict)
+        redo = kind == "redone"
+        with telemetry.span(
+            "session.undo", session_id=self.id, redo=redo, store=type(self.store).__name__
+        ) as span:
+            return self._go(span, kind, find, wish, dry_run=dry_run, anyway=True)
+
+    def _undo_way(self) -> _Way:
         done = read_operations(self.store, self.id).done
         if not done:
             raise NotFound(f"session `{self.id}` has nothing to undo")
-        return done[-1].before, {"of": done[-1].seq, "kind": done[-1].kind}
+        last = done[-1]
+        return _Way(last.before, Point(last.before, None), {"of": last.seq, "kind": last.kind})
 
-    def _redo_target(self) -> tuple[int, dict[str, Json]]:
+    def _redo_way(self) -> _Way:
         undone = read_operations(self.store, self.id).undone
         if not undone:
             raise NotFound(f"session `{self.id}` has nothing to redo")
-        return undone[-1].before, {"of": undone[-1].seq, "kind": undone[-1].kind}
+        last = undone[-1]
+        return _Way(last.before, Point(last.before, None), {"of": last.seq, "kind": last.kind})
+
+    # --- acting --------------------------------------------------------------------------
 
     def _go(
-        self,
-        span: telemetry.Span,
-        kind: str,
-        find: Callable[[], tuple[int, dict[str, Json]]],
-        *,
-        dry_run: bool,
-        anyway: bool,
-    ) -> Rewind:
-        """Move the conversation; planned again if somebody appended in between."""
+        self, span: telemetry.Span, kind: str, find: Callable[[], _Way], wish: _Wish,
+        *, dry_run: bool, anyway: bool,
+    ) -> Rewind:  # fmt: skip
+        """Move what the wish says; planned again if somebody appended in between."""
         self._check_open()
+        workspace = self._for_files(wish)
         if dry_run:
-            return self._result(span, self._plan(find()[0]), applied=False)
+            way = find()
+            plan = self._preview(workspace, way, wish)
+            return self._result(span, self._move(way, wish), plan, applied=False)
         with self._driving():
             self._save()
             for attempt in range(_TRIES):
                 newest = next(self.events(reverse=True, limit=1), None)
                 head = newest.seq if newest else 0
-                anchor, data = find()
-                move = self._plan(anchor)
+                way = find()
+                move = self._move(way, wish)
+                data = {**way.data, "scope": wish.scope if workspace else "conversation"}
+                batch = self._events(kind, way, move, data, wish)
+                plan = None
+                if workspace is not None:
+                    done = self._restore(workspace, way, wish, batch)
+                    if done.acts:
+                        return self._result(span, move, done, applied=True)
+                    plan, head = done, self._head_now()
                 if not (move.changes or anyway):
-                    return self._result(span, move, applied=True)
-                numbers = {
-                    "events_dropped": move.events_dropped,
-                    "message_count": move.message_count,
-                }
-                batch = [NewEvent(kind, {**data, **numbers}, follows=anchor)]
-                prompt = move.reprompt()
+                    return self._result(span, move, plan, applied=True)
                 try:
-                    self._append([*batch, prompt] if prompt else batch, expected=head)
-                    return self._result(span, move, applied=True)
+                    self._append(batch, expected=head)
+                    return self._result(span, move, plan, applied=True)
                 except Conflict:
                     if attempt == _TRIES - 1:
                         raise
         raise AssertionError("unreachable")
+
+    def _preview(self, workspace: Workspace | None, way: _Way, wish: _Wish) -> Plan | None:
+        if workspace is None:
+            return None
+        return workspace.preview(
+            self._log_name, lambda now: self._plan_files(workspace, way, wish, now), self.store
+        )
+
+    def _head_now(self) -> int:
+        newest = next(self.events(reverse=True, limit=1), None)
+        return newest.seq if newest else 0
+
+    def _for_files(self, wish: _Wish) -> Workspace | None:
+        """The workspace, if files are to move; they must be if they are asked for alone."""
+        if wish.scope == "conversation":
+            return None
+        workspace = self._watched()
+        if workspace is None and (wish.scope == "files" or wish.paths is not None):
+            raise Unsupported(self._unwatched or "files are not captured in this session")
+        return workspace
+
+    def _events(
+        self, kind: str, way: _Way, move: Move, data: dict[str, Json], wish: _Wish
+    ) -> list[NewEvent]:
+        """The events that tell of it, with ids, so that a journal can repeat them."""
+        numbers = {"events_dropped": move.events_dropped, "message_count": move.message_count}
+        follows = None if wish.scope == "files" else way.anchor
+        told = [NewEvent(kind, {**data, **numbers}, id=new_id(), follows=follows)]
+        prompt = move.reprompt() if wish.scope != "files" else None
+        if prompt is not None:
+            told.append(replace(prompt, id=new_id()))
+        return told
+
+    def _restore(self, workspace: Workspace, way: _Way, wish: _Wish, batch: list[NewEvent]) -> Plan:
+        """Move the files, and append the events if any file moved."""
+
+        def plan_for(now: bytes) -> Plan:
+            with self._watch:
+                owed = self._by_others(now)
+                self._tree = now
+            self._append(owed)
+            return self._plan_files(workspace, way, wish, now)
+
+        def journal_for(plan: Plan, now: bytes) -> Journal:
+            store = self.store
+            return Journal(new_id(), plan, now, store.url, store.scope, self.id, batch)
+
+        def append(journal: Journal, after: bytes) -> None:
+            # A rewind that moved files is told whatever else was appended meanwhile.
+            self._append(journal.told(after), expected=self._head_now())
+
+        done = workspace.restore(self._log_name, plan_for, journal_for, append, self.store)
+        with self._watch:
+            self._tree = done.after
+        return done.plan
+
+    # --- planning ------------------------------------------------------------------------
+
+    def _plan_files(self, workspace: Workspace, way: _Way, wish: _Wish, now: bytes) -> Plan:
+        """What happens to each path, and the warnings that belong to it."""
+        paths = None
+        if wish.paths is not None:
+            given = [wish.paths] if isinstance(wish.paths, str) else wish.paths
+            paths = [inside(workspace.root, path) for path in given]
+            paths = None if b"" in paths else paths
+        get = workspace.get
+        if wish.mode == "exact":
+            if way.point.tree is None:
+                raise NotFound(f"the files at event {way.anchor} were not captured")
+            plan = settled(get, plan_exact(get, now, way.point.tree, paths))
+        else:
+            changes = own_changes(self.store, self.id, way.point.cut)
+            plan, moves = plan_mine(get, now, changes, paths)
+            suffix = f"rewind-{way.anchor}"
+            plan = resolve(get, workspace.blobs.put, plan, wish.on_conflict, suffix)
+            plan = settled(get, plan, moves)
+        return replace(plan, warnings=self._warnings(workspace, way, plan))
+
+    def _warnings(self, workspace: Workspace, way: _Way, plan: Plan) -> list[str]:
+        found: list[str] = []
+        head = workspace.head()
+        if way.point.head and head and head != way.point.head and plan.acts:
+            found.append(f"git had {way.point.head} checked out then, and has {head} now")
+        for event in self.store.read(self.id, after=way.point.cut):
+            files = event.data.get("files")
+            if isinstance(files, dict):
+                found += [f"cannot be undone: {path} was not captured and is gone"
+                          for path in files.get("lost", ())]  # fmt: skip
+                if "missed" in files:
+                    found.append(f"event {event.seq} was not captured: {files['missed']}")
+        return [*found, *workspace.problems]
+
+    def _move(self, way: _Way, wish: _Wish) -> Move:
+        """The conversation's way; a rewind of files alone has none."""
+        if wish.scope != "files":
+            return self._plan(way.anchor)
+        here = self._at if self._at is not None else self._head_now()
+        return self._plan(here)
 
     def _plan(self, anchor: int) -> Move:
         """The way to `anchor`, with the system prompt that is pinned but not stored yet."""
@@ -188,24 +342,33 @@ class Rewinding(Conversation):
         count = move.message_count + (move.prompt is None)
         return replace(move, message_count=count, prompt=owed)
 
-    def _result(self, span: telemetry.Span, move: Move, *, applied: bool) -> Rewind:
+    def _result(
+        self, span: telemetry.Span, move: Move, plan: Plan | None, *, applied: bool
+    ) -> Rewind:
         span.measurements["events_dropped"] = move.events_dropped
         span.measurements["messages_deleted"] = move.messages_dropped
         span.measurements["message_count"] = move.message_count
         if telemetry.listeners:
             span.metadata["anchor_message_id"] = event_id(self.store, self.id, move.anchor)
             span.metadata["applied"] = applied
-        return Rewind(applied, move.anchor, move.events_dropped, move.message_count)
+        result = Rewind(applied, move.anchor, move.events_dropped, move.message_count)
+        if plan is None or self._workspace is None:
+            return result
+        files = _file_changes(self._workspace, plan)
+        conflicts = [file for file in files if file.action == "conflict"]
+        span.measurements["files_changed"] = len(files) - len(conflicts)
+        return replace(result, files=files, conflicts=conflicts, warnings=plan.warnings)
 
 
-def _check_file_options(
-    scope: str, mode: str, paths: Collection[str] | None, on_conflict: str
-) -> None:
-    if scope not in ("both", "conversation", "files"):
-        raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {scope!r}")
-    if mode not in ("mine", "exact"):
-        raise InvalidData(f"mode is 'mine' or 'exact', not {mode!r}")
-    if on_conflict not in ("keep", "merge", "aside", "overwrite"):
-        raise InvalidData(f"on_conflict={on_conflict!r} is unknown")
-    if scope == "files" or paths is not None:
-        raise Unsupported("this version rewinds conversations; it does not capture files")
+def _file_changes(workspace: Workspace, plan: Plan) -> list[FileChange]:
+    """A plan for people: what has nothing to do is left out."""
+    found = []
+    for step in plan.steps:
+        if step.action == "skip" and step.reason == ALREADY:
+            continue
+        plus, minus = step_counts(workspace.get, step)
+        reason = step.reason
+        if step.uncertain:
+            reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
+        found.append(FileChange(shown(step.path), step.action, reason, plus, minus))
+    return found

@@ -150,6 +150,7 @@ class Session(Rewinding):
             parent, seq = base
             info = replace(info, parent_id=parent.id, relation="fork", fork_seq=seq)
         session = cls(store, session_id, options, owns=owns, at=None)
+        session._fresh = True
         store.create(info, base=(base[0].id, base[1]) if base else None)
         session._hold()
         try:

@@ -32,7 +32,9 @@ class Rewind:
     """What a rewind, undo or redo did, or with `applied=False` would do.
 
     `anchor` is the event the session continues from (0: its very beginning),
-    `events_dropped` what left the history, `message_count` what is in it now.
+    `events_dropped` what left the history, `message_count` what is in it now. `files` has
+    one entry for each path that is looked at, `conflicts` those of them that stay because
+    somebody else changed them; `warnings` say what cannot be undone.
     """
 
     applied: bool
@@ -41,21 +43,22 @@ class Rewind:
     message_count: int
     files: list[FileChange] = field(default_factory=list)
     conflicts: list[FileChange] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def files_changed(self) -> list[str]:
         """The paths that change."""
-        return [file.path for file in self.files]
+        return [file.path for file in self.files if file.action not in ("skip", "conflict")]
 
     @property
     def insertions(self) -> int:
         """Lines added, over all files."""
-        return sum(file.insertions for file in self.files)
+        return sum(file.insertions for file in self.files if file.action != "conflict")
 
     @property
     def deletions(self) -> int:
         """Lines removed, over all files."""
-        return sum(file.deletions for file in self.files)
+        return sum(file.deletions for file in self.files if file.action != "conflict")
 
     def to_dict(self) -> dict[str, Json]:
         """The result as JSON, with `can_rewind` and `error` for those who expect them."""

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -69,6 +70,12 @@ class Store(ABC):
 
     scope: str = ""
     """The tenant or namespace. Session ids and keys are unique within it."""
+
+    contents: Path | None = None
+    """The folder for contents of files; None where there is no such place."""
+
+    places: tuple[Path, ...] = ()
+    """Files and folders of its own, which no scan of a workspace captures."""
 
     # --- the contract --------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ class JSONLStore(Store):
         self.scope = options.scope
         self.root = Path(os.path.abspath(os.path.expanduser(root)))
         self.url = f"file:{self.root}"
+        self.contents = self.root / "blobs"
+        self.places = (self.root,)
         self._top = self.root / "scopes" / _folder_name(self.scope) if self.scope else self.root
         self._sessions = self._top / "sessions"
         self._synced = options.durability == "synced"

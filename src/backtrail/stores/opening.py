@@ -36,10 +36,9 @@ def open_store(
     """Open the store at `url`, making it if it is not there.
 
     Without a URL: `BACKTRAIL_STORE` in the environment, else a SQLite database in the
-    user's data folder. `on_damage` is called for each damaged place found.
+    user's data folder. `blobs` is a folder for the contents of files, which several stores
+    may share; by default each has its own. `on_damage` is called for each damaged place.
     """
-    if blobs is not None:
-        raise Unsupported("`blobs` belongs to file capture, which this version does not have")
     if retention is not None:
         raise Unsupported("`retention` is not in this version: sessions stay until deleted")
     if durability not in ("written", "synced"):
@@ -53,7 +52,10 @@ def open_store(
         raise Unsupported(
             f"`{url}` is not the URL of a store: use file:DIR, sqlite:///PATH or memory:"
         )
-    return _opener(scheme)(address, Options(scope, durability, on_damage))
+    store = _opener(scheme)(address, Options(scope, durability, on_damage))
+    if blobs is not None:
+        store.contents = Path(os.path.abspath(os.path.expanduser(blobs)))
+    return store
 
 
 def default_url() -> str:

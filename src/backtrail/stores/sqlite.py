@@ -101,6 +101,9 @@ class SQLiteStore(Store):
     ) -> None:
         self.scope = scope
         self.url = f"sqlite:///{path}"
+        self.contents = path.with_name(path.name + "-files")
+        beside = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-lock"))
+        self.places = (path, *beside)
         self._path = path
         self._on_damage = on_damage
         self._appends = self._seen = 0

@@ -22,6 +22,8 @@ class Wrapper(Store):
         self.inner = inner
         self.url = inner.url
         self.scope = inner.scope
+        self.contents = inner.contents
+        self.places = inner.places
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
         self.inner.create(info, base=base)

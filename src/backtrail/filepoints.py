@@ -1,0 +1,165 @@
+"""The files at points of a session, as its log tells: trees, and who changed what. Pure reading.
+
+A user's message and a checkpoint carry the `tree` of that moment; whatever changed files
+carries `files`, with the trees `before` and `after`. Files have one line of time, so all of
+this goes by `seq` over the whole log and not along the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from .errors import NotFound
+from .events import Event, Json
+from .files.attribution import changes_of
+from .files.differences import Diff, FileDiff, described
+from .files.plan import Change
+from .files.trees import Get, diff_trees
+from .messages import text_of
+from .points import Target, find_event
+from .stores.base import Store, checkpoint_of
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where files go back to: changes after `cut` are undone; `tree` is the state itself.
+
+    `tree` is None where no state is known, `head` is what git had checked out.
+    """
+
+    cut: int
+    tree: bytes | None
+    head: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallChanges:
+    """What one call, or somebody else in between, did to the files."""
+
+    seq: int
+    by: str
+    files: list[FileDiff]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnChanges:
+    """What happened to the files in one turn; `seq` 0 is before the first."""
+
+    seq: int
+    prompt: str
+    calls: list[CallChanges] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Json]:
+        """The changes as JSON."""
+        row: dict[str, Json] = msgspec.to_builtins(self)
+        return row
+
+
+def tree_of(event: Event) -> bytes | None:
+    """The state an event leaves, if it says."""
+    files = event.data.get("files")
+    found = files.get("after") if isinstance(files, dict) else None
+    if found is None:
+        found = event.data.get("tree")
+    return bytes.fromhex(found) if isinstance(found, str) else None
+
+
+def tree_before(event: Event) -> bytes | None:
+    """The state an event found, if it says."""
+    files = event.data.get("files")
+    found = files.get("before") if isinstance(files, dict) else None
+    if found is None and event.kind == "user_message":
+        found = event.data.get("tree")
+    return bytes.fromhex(found) if isinstance(found, str) else None
+
+
+def point_at(store: Store, session_id: str, target: Target, *, before: bool = False) -> Point:
+    """The files at a target; with `before`, as they were when it came in."""
+    if target == 0 and type(target) is int:
+        return Point(0, first_tree(store, session_id))
+    event = find_event(store, session_id, target)
+    if event.kind == "checkpoint":
+        mark = checkpoint_of(event, session_id)
+        if not before:
+            tree = bytes.fromhex(mark.tree) if mark.tree else last_tree(store, session_id, mark.seq)
+            return Point(mark.seq, tree, event.data.get("git"))
+        event = find_event(store, session_id, mark.seq)
+    if before:
+        cut = event.seq - 1
+        tree = tree_before(event) or last_tree(store, session_id, cut)
+    else:
+        cut = event.seq
+        tree = tree_of(event) or last_tree(store, session_id, cut)
+    if tree is None:
+        tree = first_tree(store, session_id)
+    return Point(cut, tree, event.data.get("git"))
+
+
+def last_tree(store: Store, session_id: str, until: int | None = None) -> bytes | None:
+    """The newest state known up to an event."""
+    for event in store.read(session_id, until=until, reverse=True) if until != 0 else ():
+        tree = tree_of(event)
+        if tree is not None:
+            return tree
+    return None
+
+
+def first_tree(store: Store, session_id: str) -> bytes | None:
+    """The oldest state known."""
+    for event in store.read(session_id):
+        tree = tree_before(event) or tree_of(event)
+        if tree is not None:
+            return tree
+    return None
+
+
+def own_changes(store: Store, session_id: str, after: int) -> list[Change]:
+    """What the session itself changed after an event, in order."""
+    found: list[Change] = []
+    for event in store.read(session_id, after=after):
+        files = event.data.get("files")
+        if isinstance(files, dict) and "after" in files and event.kind != "files_changed":
+            found.extend(changes_of(event.seq, files))
+    return found
+
+
+def changes_by_turn(store: Store, session_id: str, get: Get) -> list[TurnChanges]:
+    """What happened to the files, turn by turn, in the order of the log."""
+    turns = [TurnChanges(0, "")]
+    for event in store.read(session_id):
+        if event.kind == "user_message":
+            turns.append(TurnChanges(event.seq, text_of(event.data.get("message"))))
+        files = event.data.get("files")
+        if isinstance(files, dict) and "after" in files:
+            diff = _diff_of(get, event.seq, files)
+            turns[-1].calls.append(CallChanges(event.seq, _author(event), diff.files))
+    return [turn for turn in turns if turn.seq or turn.calls]
+
+
+def _author(event: Event) -> str:
+    if event.kind == "files_changed":
+        return "others"
+    name = event.data.get("name")
+    return name if isinstance(name, str) else event.kind
+
+
+def _diff_of(get: Get, seq: int, files: Json) -> Diff:
+    """What an event changed, without what is not its own."""
+    found = [
+        difference
+        for change in changes_of(seq, files)
+        for difference in _readable(get, change)
+        if difference.path not in change.foreign
+    ]
+    return described(get, found)
+
+
+def _readable(get: Get, change: Change) -> Iterator[Json]:
+    """A change's differences; none where collected contents took the trees away."""
+    try:
+        yield from diff_trees(get, change.before, change.after)
+    except NotFound:
+        return

@@ -1,0 +1,153 @@
+"""Who changed what: from the transitions in a call's bracket to the changes that are its own.
+
+Pure. A tool that declares its paths owns a change of these; any other change belongs to
+the calls that declared nothing. Of the calls of one session, the first to end claims what
+they may all have done. What calls of several sessions may have done is *shared*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from ..events import Json
+from .catalogue import Bracket, Transition
+from .names import hidden, shown
+from .plan import Change
+from .trees import Get, diff_trees
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A span of a call: the trees around it, and what in between is not the call's alone."""
+
+    before: bytes
+    after: bytes
+    foreign: list[bytes] = field(default_factory=list)
+    shared: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """What a call did to the files, as its event carries it.
+
+    `before` and `after` are the trees around the call. `parts` are the spans its changes
+    are in. `uncertain` are paths a person may have saved meanwhile, `lost` are things that
+    went and were not captured: they cannot be undone.
+    """
+
+    before: bytes
+    after: bytes
+    parts: list[Part]
+    uncertain: list[bytes]
+    lost: list[bytes]
+
+    def to_dict(self) -> dict[str, Json]:
+        """The `files` of an event's data; lists only where they say something."""
+        data: dict[str, Json] = {"before": self.before.hex(), "after": self.after.hex()}
+        if self.parts != [Part(self.before, self.after)]:
+            data["parts"] = [
+                {"before": part.before.hex(), "after": part.after.hex()}
+                | ({"foreign": _names(part.foreign)} if part.foreign else {})
+                | ({"shared": _names(part.shared)} if part.shared else {})
+                for part in self.parts
+            ]
+        if self.uncertain:
+            data["uncertain"] = _names(self.uncertain)
+        if self.lost:
+            data["lost"] = _names(self.lost)
+        return data
+
+
+def attribute(
+    get: Get, bracket: Bracket, tree: bytes, transitions: Iterable[Transition],
+    open_now: Collection[str], *, long: bool,
+) -> Attributed | None:  # fmt: skip
+    """What `bracket`, which ends with `tree`, changed; None if nothing.
+
+    `open_now` are the brackets still open; `long` says that a person may well have saved
+    something meanwhile.
+    """
+    parts: list[Part] = []
+    mine: set[bytes] = set()
+    lost: list[bytes] = []
+    for transition in transitions:
+        part, own, gone = _part(get, bracket, transition, open_now)
+        if not own:
+            continue
+        mine |= own
+        lost += gone
+        last = parts[-1] if parts else None
+        if last and last.after == part.before and not (last.foreign or last.shared
+                                                       or part.foreign or part.shared):  # fmt: skip
+            parts[-1] = Part(last.before, part.after)
+        else:
+            parts.append(part)
+    parts = [part for part in parts if part.before != part.after]
+    if not parts:
+        return None
+    uncertain = sorted(mine) if long and bracket.paths is None else []
+    return Attributed(bracket.tree, tree, parts, uncertain, sorted(set(lost)))
+
+
+def _part(
+    get: Get, bracket: Bracket, transition: Transition, open_now: Collection[str]
+) -> tuple[Part, set[bytes], list[bytes]]:
+    """One transition seen from a bracket: its own paths, and what was lost with them."""
+    own: set[bytes] = set()
+    foreign: list[bytes] = []
+    shared: list[bytes] = []
+    lost: list[bytes] = []
+    for path, before, after in diff_trees(get, transition.before, transition.after):
+        claims = _claims(transition.brackets, path)
+        claimed = any(
+            other.owner == bracket.owner and other.id != bracket.id and other.id not in open_now
+            for other in claims
+        )
+        if claimed or all(other.id != bracket.id for other in claims):
+            foreign.append(path)
+            continue
+        own.add(path)
+        if any(other.owner != bracket.owner for other in claims):
+            shared.append(path)
+        if before is not None and not before.kept and (after is None or after.kept):
+            lost.append(path)
+    return Part(transition.before, transition.after, foreign, shared), own, lost
+
+
+def _claims(brackets: Iterable[Bracket], path: bytes) -> list[Bracket]:
+    """The calls that may have changed a path."""
+    anything = [bracket for bracket in brackets if bracket.paths is None]
+    declared = [bracket for bracket in brackets if _declares(bracket, path)]
+    return declared or anything
+
+
+def _declares(bracket: Bracket, path: bytes) -> bool:
+    return bracket.paths is not None and any(
+        path == name or path.startswith(name + b"/") or name.startswith(path + b"/")
+        for name in bracket.paths
+    )
+
+
+def changes_of(seq: int, files: Json) -> list[Change]:
+    """The changes an event's `files` tell of, for a plan."""
+
+    def paths(part: Json, name: str) -> frozenset[bytes]:
+        return frozenset(hidden(path) for path in part.get(name, ()))
+
+    uncertain = paths(files, "uncertain")
+    return [
+        Change(
+            seq,
+            bytes.fromhex(part["before"]),
+            bytes.fromhex(part["after"]),
+            paths(part, "foreign"),
+            paths(part, "shared"),
+            uncertain,
+        )
+        for part in files.get("parts", [files])
+    ]
+
+
+def _names(paths: Iterable[bytes]) -> list[str]:
+    return [shown(path) for path in paths]

@@ -1,0 +1,191 @@
+"""Touching a workspace safely: every path is walked from the root's descriptor, and no link
+is followed on the way or at its end.
+
+Names are moved, never written over: a thing goes to a free name, or two names swap what
+they hold. So whatever somebody else put there meanwhile is still somewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Callable
+from hashlib import sha256
+
+from ..errors import Unsafe
+from .trees import Entry
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_NOREPLACE = 1
+_EXCHANGE = 2
+_KEPT_OPEN = 100
+
+Rename = Callable[[int, bytes, int, bytes, int], None]
+
+
+def _find_renameat2() -> Rename | None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "renameat2", None)
+    if call is None:
+        return None
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+
+    def renameat2(source: int, name: bytes, target: int, new: bytes, flags: int) -> None:
+        if call(source, name, target, new, flags) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), os.fsdecode(new))
+
+    return renameat2
+
+
+renameat2: Rename | None = _find_renameat2()
+"""The system's call for moving names atomically; None where there is none, or in a test."""
+
+
+class Directories:
+    """Open directories below one root, each opened from its parent without following links."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._open: dict[bytes, int] = {}
+
+    def parent(self, path: bytes) -> tuple[int, bytes]:
+        """The open directory that holds `path`, and the name in it."""
+        above, _, name = path.rpartition(b"/")
+        if name in (b"", b".", b".."):
+            raise Unsafe(f"{path!r} is not a path in the workspace")
+        return self.at(above), name
+
+    def at(self, path: bytes) -> int:
+        """An open directory; `OSError` if it is not one, or a link."""
+        if not path:
+            return self._root
+        fd = self._open.get(path)
+        if fd is None:
+            above, name = self.parent(path)
+            fd = os.open(name, DIRECTORY, dir_fd=above)
+            if len(self._open) >= _KEPT_OPEN:
+                self._close_all()
+            self._open[path] = fd
+        return fd
+
+    def forget(self, path: bytes) -> None:
+        """Close a directory that is replaced or removed, and those below it."""
+        below = path + b"/"
+        for known in [p for p in self._open if p == path or p.startswith(below)]:
+            os.close(self._open.pop(known))
+
+    def close(self) -> None:
+        """Close all but the root."""
+        self._close_all()
+
+    def _close_all(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def describe(fd: int, name: bytes) -> Entry | None:
+    """What is at a name now, as a tree would say it; a directory without its content."""
+    try:
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry("directory", mode, 0, b"")
+    if stat.S_ISLNK(status.st_mode):
+        text = os.fsencode(os.readlink(name, dir_fd=fd))
+        return Entry("link", 0o777, len(text), text)
+    if not stat.S_ISREG(status.st_mode):
+        return Entry("skipped", mode, 0, b"special file")
+    file = os.open(name, FILE, dir_fd=fd)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            return Entry("skipped", mode, 0, b"special file")
+        digest = sha256()
+        size = 0
+        while part := os.read(file, 1 << 20):
+            digest.update(part)
+            size += len(part)
+        return Entry("file", stat.S_IMODE(status.st_mode), size, digest.digest())
+    finally:
+        os.close(file)
+
+
+def alike(a: Entry | None, b: Entry | None) -> bool:
+    """Whether two entries are the same thing; a directory's content is not its own."""
+    if a is None or b is None:
+        return a is b
+    if a.kind == b.kind == "directory":
+        return a.mode == b.mode
+    return (a.kind, a.mode, a.value) == (b.kind, b.mode, b.value)
+
+
+def write_file(fd: int, name: bytes, content: bytes, mode: int) -> int:
+    """Write a new file, private until it is whole; its descriptor, not synced yet."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(name, flags, 0o600, dir_fd=fd)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+        os.fchmod(file, mode)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def remove(fd: int, name: bytes) -> None:
+    """Remove a file, link or empty directory; nothing there is fine."""
+    try:
+        os.unlink(name, dir_fd=fd)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        os.rmdir(name, dir_fd=fd)
+
+
+def move(source: int, name: bytes, target: int, new: bytes) -> bool:
+    """Move a thing to a name that must be free; False if it is not."""
+    try:
+        if renameat2 is not None:
+            try:
+                renameat2(source, name, target, new, _NOREPLACE)
+                return True
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOSYS):
+                    raise
+        _move_by_link(source, name, target, new)
+        return True
+    except FileExistsError:
+        return False
+
+
+def _move_by_link(source: int, name: bytes, target: int, new: bytes) -> None:
+    """The same where the system cannot refuse to replace: a hard link does refuse."""
+    status = os.stat(name, dir_fd=source, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        os.mkdir(new, 0o700, dir_fd=target)
+        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        return
+    os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    os.unlink(name, dir_fd=source)
+
+
+def exchange(source: int, name: bytes, target: int, new: bytes) -> bool:
+    """Swap what two names hold; False where the system cannot."""
+    if renameat2 is None:
+        return False
+    try:
+        renameat2(source, name, target, new, _EXCHANGE)
+        return True
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise
+        return False

@@ -1,0 +1,362 @@
+"""From files to blobs: read, hash, and hand over what the store does not have.
+
+A few files are read on the spot. Many, as in a first import, go to a few threads: reading,
+hashing and compressing let others run meanwhile. What is under way is bounded: in files,
+in open directories, in bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from typing import NamedTuple
+
+from ..errors import Conflict, StoreFailed
+from .blobs import Blobs, Reference
+from .ignore import FILE_LIMIT
+from .index import Index, KnownDirectory, KnownFile
+from .trees import Kind, digest_of
+
+_INLINE = 64
+_THREADS = 2
+_BATCH_FILES = 128
+_BATCH_DIRECTORIES = 16
+_SLICE = 2 * 1024 * 1024
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
+_REPLACED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL})
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+_SPECIAL = (
+    (stat.S_ISFIFO, b"a pipe"),
+    (stat.S_ISSOCK, b"a socket"),
+    (stat.S_ISBLK, b"a device"),
+    (stat.S_ISCHR, b"a device"),
+)
+
+
+class Reading(NamedTuple):
+    """A name to be looked at closely: its numbers now, and what was known about it."""
+
+    name: bytes
+    status: os.stat_result
+    old: KnownFile | None
+
+
+class _Batch(NamedTuple):
+    """Files of one directory, with a descriptor of its own."""
+
+    fd: int
+    known: KnownDirectory
+    files: list[Reading]
+
+
+class _Replaced(Exception):
+    """What is at a name is not what it was a moment ago."""
+
+
+def unreadable(error: OSError) -> bytes:
+    """The reason a tree gives for what cannot be read.
+
+    That this process has no descriptor or memory left says nothing about the file, and is
+    no reason but a failure.
+    """
+    if error.errno in _EXHAUSTED:
+        raise StoreFailed(f"cannot scan: {error.strerror}", errno=error.errno) from error
+    return f"unreadable: {error.strerror or error}".encode()
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether an error says that nothing is there."""
+    return error.errno in _GONE
+
+
+class Capture:
+    """Takes contents during one scan, and stores them. `finish` makes them durable."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._index: Index | None = None
+        self._limit = FILE_LIMIT
+        self._start = time.time_ns()
+        self._lock = threading.Lock()
+        self._new: dict[bytes, bytes] = {}
+        self._bytes = 0
+        self._done: set[bytes] = set()
+        self._unsynced = False
+        self._count = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._room = threading.BoundedSemaphore(_THREADS + 2)
+        self._batch: list[_Batch] = []
+        self._stopped = False
+        self._error: BaseException | None = None
+        self.written = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything waits to be stored, or to survive a power cut."""
+        return bool(self._new) or self._unsynced
+
+    def begin(self, index: Index, limit: int, start: int) -> None:
+        """A scan begins: what changed since `start` may change again unseen."""
+        self._index, self._limit, self._start = index, limit, start
+        self._stopped, self._error, self._count = False, None, 0
+
+    def racy(self, mtime: int, ctime: int) -> bool:
+        """Whether another change might leave these times as they are.
+
+        Times a little ahead count too: a server's clock may be. Whole seconds are the sign
+        of a file system that counts no finer than that, or than two.
+        """
+        start = self._start
+        if ctime % SECOND == 0:
+            start -= 2 * SECOND
+        return start <= ctime < start + DAY or start <= mtime < start + 10 * SECOND
+
+    # --- files ---------------------------------------------------------------------------
+
+    def files(self, fd: int, files: list[Reading], known: KnownDirectory) -> None:
+        """Look closely at names in the open directory `fd`, and tell `known` what they are.
+
+        What is handed to threads is there after `wait`.
+        """
+        self._count += len(files)
+        if self._count <= _INLINE and self._pool is None:
+            for reading in files:
+                self._examine(fd, known, reading)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
+        for at in range(0, len(files), _BATCH_FILES):
+            self._batch.append(_Batch(os.dup(fd), known, files[at : at + _BATCH_FILES]))
+            count = sum(len(batch.files) for batch in self._batch)
+            if count >= _BATCH_FILES or len(self._batch) >= _BATCH_DIRECTORIES:
+                self._submit()
+
+    def _submit(self) -> None:
+        batch, self._batch = self._batch, []
+        if self._pool is None or not batch:
+            return
+        self._room.acquire()
+        self._pool.submit(self._work, batch)
+        if self._error is not None:
+            raise self._error
+
+    def _work(self, batches: list[_Batch]) -> None:
+        """Examine files in a thread. The first error ends the work of all."""
+        try:
+            for fd, known, files in batches:
+                whole = False
+                try:
+                    for reading in files:
+                        if self._stopped:
+                            break
+                        self._examine(fd, known, reading)
+                    else:
+                        whole = True
+                except BaseException as error:
+                    self._error = self._error or error
+                    self._stopped = True
+                finally:
+                    os.close(fd)
+                    # Names that nobody examined must be found again.
+                    known.racy = known.racy or not whole
+        finally:
+            self._room.release()
+
+    def _examine(self, fd: int, known: KnownDirectory, reading: Reading) -> None:
+        """Find out what a name is, trying again while it is replaced under our hands."""
+        name, status, old = reading
+        for attempt in range(3):
+            try:
+                if attempt:
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                self._settle(known, name, self._describe(fd, name, status, old))
+                return
+            except StoreFailed:
+                raise
+            except OSError as error:
+                if is_gone(error):
+                    break
+                self._settle(known, name, _skipped(status, unreadable(error), racy=True))
+                return
+            except _Replaced:
+                continue
+        # Gone, or never twice the same: the directory is listed again next time.
+        known.racy = True
+        self._settle(known, name, None)
+
+    def _settle(self, known: KnownDirectory, name: bytes, file: KnownFile | None) -> None:
+        """Tell the index what a name is."""
+        if known.files.get(name) == file:
+            return
+        if file is None:
+            del known.files[name]
+        else:
+            known.files[name] = file
+        if self._index is not None:
+            self._index.changed = True
+
+    def _describe(
+        self, fd: int, name: bytes, status: os.stat_result, old: KnownFile | None
+    ) -> KnownFile:
+        mode = status.st_mode
+        if stat.S_ISREG(mode):
+            return self._regular(fd, name, status, old)
+        racy = self.racy(status.st_mtime_ns, status.st_ctime_ns)
+        if stat.S_ISLNK(mode):
+            try:
+                text = os.readlink(name, dir_fd=fd)
+            except OSError as error:
+                if error.errno in _REPLACED:
+                    raise _Replaced from error
+                raise
+            return _known("link", status, text, racy=racy)
+        if stat.S_ISDIR(mode):
+            raise _Replaced
+        reason = next((text for test, text in _SPECIAL if test(mode)), b"a special file")
+        known = _skipped(status, reason, racy=racy)
+        known.size = 0
+        return known
+
+    def _regular(
+        self, fd: int, name: bytes, status: os.stat_result, old: KnownFile | None
+    ) -> KnownFile:
+        """Read a file until it holds still, three times at most."""
+        for _ in range(3):
+            if status.st_size > self._limit:
+                racy = self.racy(status.st_mtime_ns, status.st_ctime_ns)
+                return _skipped(status, f"over {self._limit} bytes".encode(), racy=racy)
+            content, before, status = _read(name, fd, self._limit)
+            steady = len(content) == status.st_size and _numbers(before) == _numbers(status)
+            if steady:
+                break
+        if len(content) > self._limit:
+            return _skipped(status, f"over {self._limit} bytes".encode(), racy=True)
+        digest = sha256(content).digest()
+        # Somebody keeps writing to it: this is one of its states, and not the last.
+        racy = not steady or self.racy(status.st_mtime_ns, status.st_ctime_ns)
+        if old is None or old.kind != "file" or old.value != digest:
+            self._add(digest, content)
+        known = _known("file", status, digest, racy=racy)
+        known.size = len(content)
+        return known
+
+    # --- blobs ---------------------------------------------------------------------------
+
+    def tree(self, encoded: bytes, known: bytes = b"") -> bytes:
+        """The digest of a tree, which is stored unless it is the one known already."""
+        digest = digest_of(encoded)
+        if digest != known:
+            self._add(digest, encoded)
+        return digest
+
+    def _add(self, digest: bytes, content: bytes) -> None:
+        with self._lock:
+            if digest in self._done:
+                return
+            self._done.add(digest)
+            self._new[digest] = content
+            self._bytes += len(content)
+            if self._bytes < _SLICE:
+                return
+            ready, self._new, self._bytes = self._new, {}, 0
+            self._unsynced = True
+        self._blobs.write(ready.items(), sync=False)
+        self.written += len(ready)
+
+    def wait(self) -> None:
+        """Return when every file handed over is read."""
+        self._submit()
+        self._end()
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        """Leave unread what nobody reads yet, and wait for the rest."""
+        self._stopped = True
+        batch, self._batch = self._batch, []
+        for fd, known, _ in batch:
+            os.close(fd)
+            known.racy = True
+        self._end()
+
+    def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def finish(self, references: Iterable[Reference] = ()) -> None:
+        """Store what is left, with references; afterwards all survives a power cut.
+
+        The references rely on what the index believes to be stored. If that was collected
+        meanwhile, the index is doubtful, nothing refers to the tree, and `Conflict` says so.
+        """
+        ready, self._new, self._bytes = self._new, {}, 0
+        referring = list(references)
+        index = self._index
+        try:
+            try:
+                epoch = index.epoch if index is not None else None
+                self._blobs.write(ready.items(), referring, epoch=epoch)
+            except Conflict:
+                if index is None:
+                    raise
+                relies = set(index.digests()) - ready.keys()
+                self._blobs.write(ready.items(), referring, relies=relies)
+        except BaseException:
+            if index is not None:
+                index.doubtful = True
+            raise
+        self.written += len(ready)
+        self._unsynced = False
+
+
+def _read(name: bytes, directory: int, limit: int) -> tuple[bytes, os.stat_result, os.stat_result]:
+    """A file's bytes, and its numbers before and after; of one too large, the beginning."""
+    try:
+        fd = os.open(name, _FLAGS, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _REPLACED:
+            raise _Replaced from error
+        raise
+    try:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise _Replaced
+        content = os.read(fd, min(before.st_size, limit) + 1)
+        if len(content) != before.st_size:
+            parts = [content]
+            total = len(content)
+            while total <= limit and (part := os.read(fd, 1 << 20)):
+                parts.append(part)
+                total += len(part)
+            content = b"".join(parts)
+        return content, before, os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def _numbers(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _known(kind: Kind, status: os.stat_result, value: bytes, *, racy: bool) -> KnownFile:
+    return KnownFile(
+        kind, stat.S_IMODE(status.st_mode), status.st_size, status.st_mtime_ns,
+        status.st_ctime_ns, status.st_ino, value, racy,
+    )  # fmt: skip
+
+
+def _skipped(status: os.stat_result, reason: bytes, *, racy: bool) -> KnownFile:
+    return _known("skipped", status, reason, racy=racy)

@@ -1,0 +1,105 @@
+"""Where a store keeps what it knows about files: contents, the catalogue, indexes, locks.
+
+For a store in files this is a folder beside its logs, or the one that `blobs=` names, which
+several stores may share. For a store in memory it is a temporary folder that goes when the
+last session closes. Sessions of one process share what is open.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from ..errors import Unsupported
+from ..stores.base import Store
+from ..stores.files import make_directory
+from ..stores.memory import MemoryStore
+from ..stores.wrapper import Wrapper
+from .blobs import Blobs
+from .catalogue import Catalogue
+from .sqlite_blobs import SQLiteBlobs
+from .workspace import Workspace
+
+_lock = threading.Lock()
+_open: dict[str, Depot] = {}
+_temporary: WeakKeyDictionary[Store, str] = WeakKeyDictionary()
+
+
+class Depot:
+    """The contents and the catalogue in one folder. `close` it as often as it was opened."""
+
+    def __init__(self, folder: Path, *, temporary: bool) -> None:
+        make_directory(folder)
+        self.folder = folder
+        self.blobs: Blobs = SQLiteBlobs(folder / "blobs.db")
+        self.catalogue = Catalogue(folder / "catalogue.db")
+        self._temporary = temporary
+        self._users = 0
+
+    @classmethod
+    def of(cls, store: Store) -> Depot:
+        """The depot of a store; `Unsupported` if it has none."""
+        folder, temporary = _folder_of(store)
+        with _lock:
+            depot = _open.get(str(folder))
+            if depot is None:
+                depot = _open[str(folder)] = cls(folder, temporary=temporary)
+            depot._users += 1
+            return depot
+
+    def workspace(
+        self, root: str | os.PathLike[str], store: Store,
+        progress: Callable[[int], None] | None = None,
+    ) -> Workspace:  # fmt: skip
+        """The workspace at `root`, in which nothing of `store` is captured."""
+        places = [self.folder, *(Path(place) for place in store.places)]
+
+        def own(status: os.stat_result) -> bool:
+            return (status.st_dev, status.st_ino) in _identities(places)
+
+        return Workspace(root, self.blobs, self.catalogue, self.folder, own=own, progress=progress)
+
+    def close(self) -> None:
+        """Let go of it; the last to do so closes the files."""
+        with _lock:
+            self._users -= 1
+            if self._users:
+                return
+            _open.pop(str(self.folder), None)
+            self.catalogue.close()
+            self.blobs.close()
+            if self._temporary:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _folder_of(store: Store) -> tuple[Path, bool]:
+    while isinstance(store, Wrapper):
+        store = store.inner
+    if store.contents is not None:
+        return Path(store.contents), False
+    if not isinstance(store, MemoryStore):
+        raise Unsupported(
+            f"{store.url or type(store).__name__} has no place for file contents: name one with "
+            "open_store(…, blobs=DIR), or set `contents`"
+        )
+    with _lock:
+        name = _temporary.get(store)
+        if name is None or not os.path.isdir(name):
+            name = _temporary[store] = tempfile.mkdtemp(prefix="backtrail-")
+    return Path(name), True
+
+
+def _identities(places: list[Path]) -> set[tuple[int, int]]:
+    found = set()
+    for place in places:
+        try:
+            status = os.stat(place)
+        except OSError:
+            continue
+        found.add((status.st_dev, status.st_ino))
+    return found

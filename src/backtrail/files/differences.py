@@ -1,0 +1,154 @@
+"""What differs between two trees, as people read it: per file, with lines and renames."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from ..errors import Damaged, NotFound
+from ..events import Json
+from .names import shown
+from .plan import Step, renames, within
+from .textdiff import line_counts, unified
+from .trees import Difference, Entry, Get, diff_trees
+
+Status = Literal["added", "deleted", "modified", "renamed", "mode", "type", "not captured"]
+"""How a path differs; `type`: a file, link or directory became another of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """How one path differs. `insertions` and `deletions` are lines, `text` a unified diff.
+
+    `old_path` is where a renamed file was, `modes` are octal, before and after.
+    """
+
+    path: str
+    status: Status
+    insertions: int = 0
+    deletions: int = 0
+    old_path: str | None = None
+    modes: tuple[str, str] | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What differs between two states of a workspace. As text, a unified diff."""
+
+    files: list[FileDiff] = field(default_factory=list)
+
+    @property
+    def insertions(self) -> int:
+        """Lines added, over all files."""
+        return sum(file.insertions for file in self.files)
+
+    @property
+    def deletions(self) -> int:
+        """Lines removed, over all files."""
+        return sum(file.deletions for file in self.files)
+
+    def to_dict(self) -> dict[str, Json]:
+        """The diff as JSON."""
+        row: dict[str, Json] = msgspec.to_builtins(self)
+        row.update(insertions=self.insertions, deletions=self.deletions)
+        return row
+
+    def __bool__(self) -> bool:
+        return bool(self.files)
+
+    def __str__(self) -> str:
+        return "".join(map(_printed, self.files))
+
+
+def diff(
+    get: Get, before: bytes | None, after: bytes | None, paths: Collection[bytes] | None = None
+) -> Diff:
+    """What leads from one tree to another; directories show only where they are all there is."""
+    found = [d for d in diff_trees(get, before, after) if within(d.path, paths)]
+    return described(get, found)
+
+
+def described(get: Get, found: Iterable[Difference]) -> Diff:
+    """Differences for people: renames as one line, directories only if empty or changed."""
+    found = list(found)
+    moves = renames(found)
+    came = {path for path, before, _ in found if before is None and path in moves}
+    files = [
+        _described(get, difference, moves[difference.path] if difference.path in came else None)
+        for difference in found
+        if not (difference.path in moves and difference.path not in came)
+        and not _only_holds(difference, found)
+    ]
+    return Diff(files)
+
+
+def _only_holds(difference: Difference, found: list[Difference]) -> bool:
+    """Whether a directory came or went only because of what is in it."""
+    kinds = {entry.kind for entry in (difference.before, difference.after) if entry}
+    if kinds != {"directory"} or (difference.before and difference.after):
+        return False
+    below = difference.path + b"/"
+    return any(other.path.startswith(below) for other in found)
+
+
+def _described(get: Get, difference: Difference, origin: bytes | None) -> FileDiff:
+    path, before, after = difference
+    name, old_name = shown(path), shown(origin) if origin is not None else None
+    if old_name is not None:
+        return FileDiff(name, "renamed", old_path=old_name)
+    old, new = _content(get, before), _content(get, after)
+    plus, minus = line_counts(old or b"", new or b"")
+    modes = None
+    if before and after and before.mode != after.mode and before.kind == after.kind:
+        modes = (f"{before.mode:o}", f"{after.mode:o}")
+    try:
+        text = unified(old, new, name, name)
+    except ValueError:
+        text = ""
+    return FileDiff(name, _status(before, after), plus, minus, None, modes, text)
+
+
+def _status(before: Entry | None, after: Entry | None) -> Status:
+    if (before and not before.kept) or (after and not after.kept):
+        return "not captured"
+    if before is None:
+        return "added"
+    if after is None:
+        return "deleted"
+    if before.kind != after.kind:
+        return "type"
+    return "modified" if before.value != after.value and before.kind != "directory" else "mode"
+
+
+def _content(get: Get, entry: Entry | None) -> bytes | None:
+    """What a diff shows of an entry: a file's bytes, or the text of a link."""
+    if entry is None or not entry.kept or entry.kind == "directory":
+        return None
+    if entry.kind == "link":
+        return entry.value
+    try:
+        return get(entry.value)
+    except (NotFound, Damaged):
+        return None
+
+
+def _printed(file: FileDiff) -> str:
+    lines = [f"diff a/{file.old_path or file.path} b/{file.path}\n"]
+    if file.status == "renamed":
+        lines.append(f"rename from {file.old_path}\nrename to {file.path}\n")
+    elif file.status != "modified":
+        lines.append(f"{file.status} {file.path}\n")
+    if file.modes:
+        lines.append(f"old mode {file.modes[0]}\nnew mode {file.modes[1]}\n")
+    return "".join([*lines, file.text])
+
+
+def step_counts(get: Get, step: Step) -> tuple[int, int]:
+    """Lines a step adds and removes."""
+    if step.action == "skip":
+        return 0, 0
+    return line_counts(_content(get, step.before) or b"", _content(get, step.after) or b"")

@@ -1,0 +1,233 @@
+"""The index: what a workspace looked like at the last scan. A cache, rebuildable.
+
+For each file it keeps the numbers that change when the file does, and the digest that goes
+with them; for each directory its own numbers and its tree's digest. It belongs to one blob
+store: if that one collected garbage since, or is another, no digest is believed until the
+store says that it has it.
+
+    file = "BTI1" crc32 [version, blobs, epoch, device, directories]     msgpack
+
+Directories are saved in a row, each with the number of its parent, which comes before it:
+they may lie deeper than a decoder nests.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import zlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import msgspec
+
+from .ignore import LEFT_OUT_FILE
+from .trees import Entry, Kind, Tree
+
+MAGIC = b"BTI1"
+VERSION = 1
+
+
+class KnownFile(msgspec.Struct, array_like=True, gc=False):
+    """A file, link or skipped thing as last seen. `racy`: look again, whatever the numbers."""
+
+    kind: Kind
+    mode: int
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+    value: bytes
+    racy: bool = False
+
+    def entry(self) -> Entry:
+        """What a tree says about it."""
+        if self.kind == "link":
+            return Entry("link", 0o777, len(self.value), self.value)
+        return Entry(self.kind, self.mode, self.size, self.value)
+
+
+class KnownDirectory(msgspec.Struct, gc=False):
+    """A directory as last seen; `digest` is empty while it has to be computed.
+
+    A name in both `opaque` and `directories` was captured and cannot be entered now: it is
+    opaque, and what is known about it waits for the day it can.
+    """
+
+    mode: int = 0
+    mtime: int = 0
+    ctime: int = 0
+    inode: int = 0
+    racy: bool = True
+    digest: bytes = b""
+    files: dict[bytes, KnownFile] = {}
+    directories: dict[bytes, KnownDirectory] = {}
+    opaque: dict[bytes, bytes] = {}
+
+    def tree(self) -> Tree:
+        """The directory as a tree; the digests below must be there."""
+        tree: Tree = {name: file.entry() for name, file in self.files.items()}
+        for name, directory in self.directories.items():
+            if name not in self.opaque:
+                tree[name] = Entry("directory", directory.mode, 0, directory.digest)
+        for name, reason in self.opaque.items():
+            tree[name] = Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
+        return tree
+
+
+class _Row(msgspec.Struct, array_like=True, gc=False):
+    parent: int
+    name: bytes
+    mode: int
+    mtime: int
+    ctime: int
+    inode: int
+    racy: bool
+    digest: bytes
+    files: dict[bytes, KnownFile]
+    opaque: dict[bytes, bytes]
+
+
+class _Saved(msgspec.Struct, array_like=True, gc=False):
+    version: int
+    blobs: str
+    epoch: int
+    device: int
+    rows: list[_Row]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Saved).decode
+
+
+class Index:
+    """The last known state of one workspace.
+
+    `doubtful`: it may rely on blobs that the store does not have. `changed`: it knows more
+    than what was saved last.
+    """
+
+    def __init__(self, blobs: str, epoch: int) -> None:
+        self.blobs = blobs
+        self.epoch = epoch
+        self.device = 0
+        self.root: KnownDirectory | None = None
+        self.doubtful = False
+        self.changed = False
+
+    @classmethod
+    def load(cls, path: Path, blobs: str, epoch: int) -> Index:
+        """The saved index, or an empty one where there is none that can be read."""
+        index = cls(blobs, epoch)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return index
+        saved = _read(data)
+        if saved is not None:
+            index.root, index.device = _nested(saved.rows), saved.device
+            index.doubtful = (saved.blobs, saved.epoch) != (blobs, epoch)
+        return index
+
+    def save(self, path: Path) -> None:
+        """Replace the saved index. Not synced: a lost cache costs one scan."""
+        if self.root is None:
+            return
+        # No store counts below zero: what is doubtful now is doubtful when it is loaded.
+        epoch = -1 if self.doubtful else self.epoch
+        body = _encode(_Saved(VERSION, self.blobs, epoch, self.device, _rows(self.root)))
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(fd, "wb", buffering=0) as file:
+                for part in (MAGIC + zlib.crc32(body).to_bytes(4, "big"), body):
+                    view = memoryview(part)
+                    while view:
+                        view = view[file.write(view) :]
+            temporary.rename(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        self.changed = False
+
+    def digests(self) -> Iterator[bytes]:
+        """Every blob the index relies on."""
+        for directory in self.directories():
+            if directory.digest:
+                yield directory.digest
+            for file in directory.files.values():
+                if file.kind == "file" and file.value:
+                    yield file.value
+
+    def directories(self) -> Iterator[KnownDirectory]:
+        """Every known directory, parents before children."""
+        todo = [self.root] if self.root else []
+        while todo:
+            directory = todo.pop()
+            yield directory
+            todo.extend(directory.directories.values())
+
+    def doubt(self, missing: Collection[bytes]) -> None:
+        """Look again at everything whose blob is not in the store."""
+        marked: set[int] = set()
+        for directory in reversed(list(self.directories())):
+            lost = not directory.digest or directory.digest in missing
+            for file in directory.files.values():
+                if file.kind == "file" and (not file.value or file.value in missing):
+                    file.value, file.racy, lost = b"", True, True
+            if lost or not marked.isdisjoint(map(id, directory.directories.values())):
+                marked.add(id(directory))
+                directory.digest = b""
+        self.changed = self.changed or bool(marked)
+        self.doubtful = False
+
+    def distrust(self) -> None:
+        """Believe no number: the files are on another device than they were."""
+        for directory in self.directories():
+            directory.racy = True
+            for file in directory.files.values():
+                file.racy = True
+
+
+def _read(data: bytes) -> _Saved | None:
+    """What a saved index says; None if it is not whole, or from another version."""
+    body = memoryview(data)[8:]
+    if data[:8] != MAGIC + zlib.crc32(body).to_bytes(4, "big"):
+        return None
+    # Nothing here is garbage, and a collection in between would look at all of it.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        saved = _decode(body)
+    except msgspec.MsgspecError:
+        return None
+    finally:
+        if enabled:
+            gc.enable()
+    return saved if saved.version == VERSION and saved.rows else None
+
+
+def _rows(root: KnownDirectory) -> list[_Row]:
+    rows: list[_Row] = []
+    todo = [(-1, b"", root)]
+    while todo:
+        parent, name, known = todo.pop()
+        at = len(rows)
+        rows.append(
+            _Row(parent, name, known.mode, known.mtime, known.ctime, known.inode, known.racy,
+                 known.digest, known.files, known.opaque)
+        )  # fmt: skip
+        for inner, child in known.directories.items():
+            todo.append((at, inner, child))
+    return rows
+
+
+def _nested(rows: list[_Row]) -> KnownDirectory:
+    directories: list[KnownDirectory] = []
+    for row in rows:
+        known = KnownDirectory(row.mode, row.mtime, row.ctime, row.inode, row.racy, row.digest,
+                               row.files, {}, row.opaque)  # fmt: skip
+        if directories:
+            directories[row.parent].directories[row.name] = known
+        directories.append(known)
+    return directories[0]

@@ -1,0 +1,74 @@
+"""The journal of a restore: what it is about to do, and the events that will tell of it.
+
+It is on the disk before any name in the workspace changes. Whoever holds the workspace's
+lock next finishes what it says: the files, then the log. Twice is the same as once, since
+a step knows when it is done and an event is found by its id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from ..errors import BacktrailError, NotFound
+from ..events import Json, NewEvent
+from ..stores.base import Store
+from ..stores.opening import open_store
+from .plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """One restore. `before` is the tree of the state that it takes back."""
+
+    id: str
+    plan: Plan
+    before: bytes
+    store: str
+    scope: str
+    session_id: str
+    events: list[NewEvent]
+
+    def encoded(self) -> bytes:
+        """The journal as bytes."""
+        return _encode(self)
+
+    def told(self, after: bytes) -> list[NewEvent]:
+        """The events, the first with the trees around the restore."""
+        first = self.events[0]
+        files = {"before": self.before.hex(), "after": after.hex()}
+        told = NewEvent(first.kind, {**first.data, "files": files}, first.id, first.follows)
+        return [told, *self.events[1:]]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Journal).decode
+
+
+def decoded(content: bytes) -> Journal:
+    """The journal that `encoded` gave."""
+    return _decode(content)
+
+
+def tell(journal: Journal, after: bytes, store: Store | None) -> None:
+    """Append the events of a restore that is finished now, to the store it belongs to."""
+    events = journal.told(after)
+    if store is not None and (store.url, store.scope) == (journal.store, journal.scope):
+        _append(store, journal, events)
+        return
+    with open_store(journal.store, scope=journal.scope) as other:
+        _append(other, journal, events)
+
+
+def _append(store: Store, journal: Journal, events: list[NewEvent]) -> None:
+    try:
+        store.append(journal.session_id, events)
+    except NotFound:
+        # The session was deleted meanwhile: there is no log to tell.
+        return
+
+
+def problem(error: BacktrailError) -> Json:
+    """An error as the part of an event's data that says why nothing was captured."""
+    return {"missed": str(error)}

@@ -1,0 +1,57 @@
+"""Paths as text and back. On disk they are bytes; in events and for people they are text.
+
+Nearly every path is UTF-8 without a backslash and stands as it is. In any other, a
+backslash is doubled and a byte that is no UTF-8 is written `\\xff`, so that no two paths
+look the same and each can be read back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import Unsafe
+
+_ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
+
+
+def shown(path: bytes) -> str:
+    """A path as text."""
+    try:
+        text = path.decode()
+        if "\\" not in text:
+            return text
+    except UnicodeDecodeError:
+        text = path.decode("utf-8", "surrogateescape")
+    return (
+        text.replace("\\", "\\\\")
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+    )
+
+
+def hidden(text: str) -> bytes:
+    """The path that `shown` made this text of."""
+    if "\\" not in text:
+        return text.encode()
+
+    def plain(match: re.Match[str]) -> str:
+        what = match.group(1)
+        return "\\" if what == "\\" else chr(0xDC00 + int(what[1:], 16))
+
+    return _ESCAPED.sub(plain, text).encode("utf-8", "surrogateescape")
+
+
+def inside(root: bytes, path: str | bytes | os.PathLike[str]) -> bytes:
+    """A path that a caller named, relative to the root; `Unsafe` if it leads out of it."""
+    raw = os.fsencode(path)
+    full = os.path.normpath(os.path.join(root, raw))
+    if full == root:
+        return b""
+    if not full.startswith(root.rstrip(b"/") + b"/"):
+        # The root is a real path; the caller may have come to it by a link.
+        folder, name = os.path.split(full)
+        full = os.path.join(os.path.realpath(folder), name)
+        if not full.startswith(root.rstrip(b"/") + b"/"):
+            raise Unsafe(f"{os.fsdecode(raw)} is outside the workspace {os.fsdecode(root)}")
+    return full[len(root.rstrip(b"/")) + 1 :]

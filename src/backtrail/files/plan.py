@@ -1,0 +1,305 @@
+"""Plans: what a restore would do, path by path. Pure data; preview and act share it.
+
+Mode *mine* takes back what one session changed after a point and leaves everybody else's
+work alone. Mode *exact* makes the workspace equal to a tree. Both compare the tree of the
+present state, which is stored already, with what is wanted; neither looks at the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from .names import shown
+from .trees import Difference, Entry, Get, diff_trees, flatten, look_up
+
+Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
+"""What happens to a path; `skip` and `conflict` leave it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one event of a session did to the files: the trees around it.
+
+    `foreign` are paths that changed in between but by others alone, `shared` those that
+    this session and another changed, `uncertain` those a person may have saved meanwhile.
+    """
+
+    seq: int
+    before: bytes
+    after: bytes
+    foreign: frozenset[bytes] = frozenset()
+    shared: frozenset[bytes] = frozenset()
+    uncertain: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One path of a plan: what is there now, and what will be.
+
+    `base` is what the session last left there, where that is something else: the common
+    ancestor of a three-way merge.
+    """
+
+    path: bytes
+    action: Action
+    before: Entry | None
+    after: Entry | None
+    reason: str = ""
+    uncertain: bool = False
+    base: Entry | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether the path will change."""
+        return self.action not in ("skip", "conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a restore would do. `now` is the tree it was made for.
+
+    `opened` are directories nobody may write in, with their modes: a restore opens them
+    for the time it takes.
+    """
+
+    now: bytes
+    steps: list[Step] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    opened: list[tuple[bytes, int]] = field(default_factory=list)
+
+    @property
+    def conflicts(self) -> list[Step]:
+        """The paths that stay because somebody else changed them."""
+        return [step for step in self.steps if step.action == "conflict"]
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything will change."""
+        return any(step.acts for step in self.steps)
+
+    def needed(self) -> dict[bytes, bytes]:
+        """The contents that must be in the store, each with a path that needs it."""
+        return {
+            step.after.value: step.path
+            for step in self.steps
+            if step.acts and step.after is not None and step.after.kind == "file"
+        }
+
+
+def within(path: bytes, paths: Collection[bytes] | None) -> bool:
+    """Whether `path` is one of `paths`, or below one."""
+    if paths is None:
+        return True
+    return any(path == chosen or path.startswith(chosen + b"/") for chosen in paths)
+
+
+def same(a: Entry | None, b: Entry | None) -> bool:
+    """Whether two entries are the same thing; a directory's content is not its own."""
+    if a is None or b is None:
+        return a is b
+    return (a.kind, a.mode, _content(a)) == (b.kind, b.mode, _content(b))
+
+
+def step_to(path: bytes, now: Entry | None, wanted: Entry | None) -> Step:
+    """The step that leads from what is there to what is wanted."""
+    if now is not None and not now.kept:
+        return Step(path, "skip", now, wanted, f"not captured: {_text(now)}")
+    if wanted is not None and not wanted.kept:
+        return Step(path, "skip", now, wanted, f"was not captured: {_text(wanted)}")
+    if same(now, wanted):
+        return Step(path, "skip", now, wanted, ALREADY)
+    action: Action
+    if wanted is None:
+        action = "delete"
+    elif now is not None and now.kind == wanted.kind and _content(now) == _content(wanted):
+        action = "chmod"
+    elif wanted.kind == "link":
+        action = "link"
+    else:
+        action = "create" if now is None else "write"
+    return Step(path, action, now, wanted)
+
+
+ALREADY = "already so"
+"""The reason of a step that has nothing to do."""
+
+
+def _text(entry: Entry) -> str:
+    return entry.value.decode("utf-8", "replace")
+
+
+def _content(entry: Entry) -> bytes:
+    return b"" if entry.kind == "directory" else entry.value
+
+
+# --- exact -------------------------------------------------------------------------------
+
+
+def plan_exact(get: Get, now: bytes, target: bytes, paths: Collection[bytes] | None = None) -> Plan:
+    """Make the present state equal to `target`, as far as both are captured."""
+    steps = [
+        step_to(difference.path, difference.before, difference.after)
+        for difference in diff_trees(get, now, target)
+        if within(difference.path, paths)
+    ]
+    return Plan(now, steps)
+
+
+# --- mine --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Touched:
+    """What a session did to one path after the cut."""
+
+    first: Entry | None
+    last: Entry | None
+    broken: bool = False
+    shared: bool = False
+    uncertain: bool = False
+
+    def conflict(self, there: Entry | None) -> str:
+        """Why the path may not be taken back; empty if it may."""
+        if not same(there, self.last):
+            return "changed since by somebody else"
+        if self.broken:
+            return "somebody else changed it in between"
+        if self.shared:
+            return "another session changed it at the same time"
+        return ""
+
+
+def plan_mine(
+    get: Get, now: bytes, changes: Iterable[Change], paths: Collection[bytes] | None = None
+) -> tuple[Plan, dict[bytes, bytes]]:
+    """Take back `changes`, which come in order, wherever nobody else interfered.
+
+    Also the moves among them: each end of a file that was renamed, to the other.
+    """
+    touched: dict[bytes, _Touched] = {}
+    moves: dict[bytes, bytes] = {}
+    for change in changes:
+        found = [d for d in diff_trees(get, change.before, change.after)
+                 if d.path not in change.foreign]  # fmt: skip
+        moves.update(renames(found))
+        for path, before, after in found:
+            if within(path, paths):
+                _note(touched, change, path, before, after)
+    steps = []
+    for path, done in touched.items():
+        there = look_up(get, now, path)
+        step = replace(step_to(path, there, done.first), uncertain=done.uncertain)
+        reason = done.conflict(there) if step.acts else ""
+        if reason:
+            step = replace(step, action="conflict", reason=reason, base=done.last)
+        steps.append(step)
+    return Plan(now, steps), moves
+
+
+def _note(
+    touched: dict[bytes, _Touched], change: Change, path: bytes,
+    before: Entry | None, after: Entry | None,
+) -> None:  # fmt: skip
+    known = touched.get(path)
+    if known is None:
+        known = touched[path] = _Touched(before, after)
+    else:
+        known.broken = known.broken or not same(known.last, before)
+        known.last = after
+    known.shared = known.shared or path in change.shared
+    known.uncertain = known.uncertain or path in change.uncertain
+
+
+def renames(found: Iterable[Difference]) -> dict[bytes, bytes]:
+    """Both ends of files that moved, each to the other: same content, here gone, there new."""
+    found = list(found)
+    gone = {
+        before.value: path
+        for path, before, after in found
+        if after is None and before is not None and before.kind == "file" and before.size
+    }
+    pairs: dict[bytes, bytes] = {}
+    for path, before, after in found:
+        if before is None and after is not None and after.kind == "file" and after.value in gone:
+            origin = gone.pop(after.value)
+            pairs[origin], pairs[path] = path, origin
+    return pairs
+
+
+# --- the outcome must be a tree ----------------------------------------------------------
+
+
+def settled(get: Get, plan: Plan, moves: Mapping[bytes, bytes] | None = None) -> Plan:
+    """Hold back what depends on a path that stays: the outcome must be a tree.
+
+    A directory does not go before all in it goes, nothing comes into what is no directory,
+    and of a move either both ends are taken back or none.
+    """
+    steps = {step.path: step for step in sorted(plan.steps, key=lambda step: step.path)}
+    moves = moves or {}
+    held = True
+    while held:
+        held = False
+        for path, step in steps.items():
+            if not step.acts:
+                continue
+            stays = _staying_below(get, steps, step)
+            reason = _impossible(get, plan.now, steps, step)
+            if stays is not None:
+                action: Action = "skip" if step.after is None else "conflict"
+                kept = replace(step, action=action, reason=f"holds {shown(stays)}, which stays")
+            elif reason:
+                kept = replace(step, action="conflict", reason=reason)
+            elif (other := steps.get(moves.get(path, b""))) and other.action == "conflict":
+                kept = replace(step, action="conflict", reason="the other end of its move stays")
+            else:
+                continue
+            steps[path] = kept
+            held = True
+    ready = list(steps.values())
+    return replace(plan, steps=ready, opened=_locked(get, plan.now, ready))
+
+
+def _impossible(get: Get, now: bytes, steps: Mapping[bytes, Step], step: Step) -> str:
+    """Why something cannot come where the plan wants it."""
+    parent = step.path.rpartition(b"/")[0]
+    if step.after is None or not parent:
+        return ""
+    above = steps.get(parent)
+    if above is None:
+        there = look_up(get, now, parent)
+    else:
+        there = above.after if above.acts else above.before
+    if there is None or there.kind != "directory":
+        return f"{shown(parent)} is not a directory"
+    return ""
+
+
+def _staying_below(get: Get, steps: Mapping[bytes, Step], step: Step) -> bytes | None:
+    """A path below a directory to go that would not go with it."""
+    if step.before is None or step.before.kind != "directory":
+        return None
+    if step.after is not None and step.after.kind == "directory":
+        return None
+    for path, _ in flatten(get, step.before.value, step.path + b"/"):
+        other = steps.get(path)
+        if other is None or not other.acts or other.after is not None:
+            return path
+    return None
+
+
+def _locked(get: Get, now: bytes, steps: Iterable[Step]) -> list[tuple[bytes, int]]:
+    """The directories in which the plan changes names, but nobody may write."""
+    found: dict[bytes, int] = {}
+    for step in steps:
+        if not step.acts:
+            continue
+        parts = step.path.split(b"/")[:-1]
+        for depth in range(len(parts)):
+            path = b"/".join(parts[: depth + 1])
+            there = look_up(get, now, path)
+            if there and there.kind == "directory" and there.mode & 0o700 != 0o700:
+                found[path] = there.mode
+    return sorted(found.items())

@@ -1,0 +1,422 @@
+"""The scan: from a directory to a tree digest, reading only what changed.
+
+Known directories are opened one from the other, never following a link. In each, the known
+names are looked up; the directory is listed again only if its own numbers changed. A file
+whose numbers changed is read, hashed, and looked at again for changes under the read.
+Then the digests of changed directories are computed, from the leaves up.
+
+Whatever was touched so short before the scan that a later change might not show in the
+clock is *racy* and read again next time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..errors import BacktrailError, StoreFailed
+from .capture import Capture, Reading, is_gone, unreadable
+from .ignore import FILE_LIMIT, IGNORE_FILES, MARKER, MOUNTED, OUR_STORE, RESERVED
+from .index import Index, KnownDirectory, KnownFile
+from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
+from .trees import encode_tree
+
+GRANULARITY = 20_000_000
+"""Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
+
+_REPORT = 1000
+
+Own = Callable[[os.stat_result], bool]
+"""Whether something belongs to a store of ours, which is never captured."""
+
+Found = list[tuple[bytes, os.stat_result | OSError]]
+"""Names that are not what they were, and what looking at them gave."""
+
+
+class Stopped(BacktrailError):
+    """A scan was told to stop; the next one goes on from there."""
+
+
+class _Hidden(Exception):
+    """A directory turns out not to be entered, for a reason."""
+
+    def __init__(self, reason: bytes) -> None:
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a scan does not capture."""
+
+    file_size: int = FILE_LIMIT
+    own: Own = lambda status: False
+    granularity: int = GRANULARITY
+
+
+@dataclass(slots=True)
+class Scanner:
+    """One scan of one workspace. Updates the index; new blobs go to `capture`.
+
+    `progress` hears now and then how many files were seen. `stop` is asked now and then:
+    if it says so, the scan raises `Stopped`, and what it learnt stays in the index.
+    """
+
+    index: Index
+    capture: Capture
+    limits: Limits = field(default_factory=Limits)
+    progress: Callable[[int], None] | None = None
+    stop: Callable[[], bool] | None = None
+    _seen: int = 0
+    _reported: int = 0
+    _trail: Trail = field(init=False)
+    _dirty: list[KnownDirectory] = field(default_factory=list)
+
+    def scan(self, root: int) -> bytes:
+        """The digest of the tree below the open directory `root`."""
+        return self._run(root, None)
+
+    def scan_paths(self, root: int, paths: Collection[bytes]) -> bytes:
+        """The same, looking only at `paths`; the rest is taken to be as last seen.
+
+        Paths are relative to the root. What lies in an opaque directory, behind a link or
+        outside is ignored.
+        """
+        known = self.index.root
+        if known is None or self.index.device != os.fstat(root).st_dev:
+            return self._run(root, None)
+        return self._run(root, by_name(paths))
+
+    def _run(self, root: int, only: Paths | None) -> bytes:
+        index, status = self.index, os.fstat(root)
+        if index.root is None:
+            index.root = KnownDirectory()
+        elif index.device != status.st_dev:
+            index.distrust()
+        index.device = status.st_dev
+        self.capture.begin(index, self.limits.file_size, time.time_ns() - self.limits.granularity)
+        self._trail = Trail(Frame(root, b"", index.root, status, only))
+        try:
+            self._walk()
+            self.capture.wait()
+            return self._digests(index.root)
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Leave the index so that the next scan finds what this one did not finish."""
+        self.index.doubtful = self.index.changed = True
+        for frame in self._trail.close():
+            frame.known.digest = b""
+            frame.known.racy = True
+        for known in self._dirty:
+            known.digest = b""
+        self.capture.abandon()
+
+    def _digests(self, root: KnownDirectory) -> bytes:
+        """Compute the digests of changed directories, which are in order, leaves first."""
+        for known in self._dirty:
+            digest = self.capture.tree(encode_tree(known.tree()), known.digest)
+            if digest != known.digest:
+                known.digest = digest
+                self.index.changed = True
+        self._dirty = []
+        if self.progress is not None and self._seen != self._reported:
+            self.progress(self._seen)
+        return root.digest
+
+    # --- walking -------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        """Visit directories, parents before children."""
+        frames = self._trail.frames
+        self._visit(frames[0])
+        while frames:
+            step = next(frames[-1].todo, None)
+            if step is not None:
+                self._enter(frames[-1], *step)
+                continue
+            frame = self._trail.pop()
+            if frame.before is not None and frame.before != _snapshot(frame.known):
+                self.index.changed = True
+            if frame.dirty or not frame.known.digest:
+                self._dirty.append(frame.known)
+                if frames:
+                    frames[-1].dirty = True
+
+    def _enter(self, above: Frame, name: bytes, only: Paths | None) -> None:
+        """Go into a known directory, or find out why not."""
+        known = above.known.directories[name]
+        try:
+            fd = os.open(name, DIRECTORY, dir_fd=above.fd)
+        except OSError as error:
+            if is_gone(error) or error.errno == errno.ELOOP:
+                # Removed or replaced under the scan: the next one lists the directory above.
+                del above.known.directories[name]
+                above.known.opaque.pop(name, None)
+                above.known.racy = above.dirty = self.index.changed = True
+            else:
+                self._hide(above, name, unreadable(error))
+            return
+        frame = Frame(fd, name, known, os.fstat(fd), only, above.relist)
+        self._trail.push(frame)
+        try:
+            self._visit(frame)
+        except _Hidden as hidden:
+            self._trail.pop()
+            self._hide(above, name, hidden.reason)
+        else:
+            if above.known.opaque and above.known.opaque.pop(name, None) is not None:
+                above.dirty = self.index.changed = True
+
+    def _hide(self, above: Frame, name: bytes, reason: bytes) -> None:
+        """A directory cannot be entered. What is known about its content is kept."""
+        known = above.known
+        if not known.directories[name].inode:
+            # Never captured, so its rules are still to be applied: look again next time.
+            del known.directories[name]
+            known.racy = known.racy or reason != OUR_STORE
+        if known.opaque.get(name) != reason:
+            known.opaque[name] = reason
+            above.dirty = True
+            self.index.changed = self.index.changed or above.before is None
+
+    # --- one directory -------------------------------------------------------------------
+
+    def _visit(self, frame: Frame) -> None:
+        """Bring what is known about a directory up to date, but for the directories in it."""
+        known, status = frame.known, frame.status
+        if self.stop is not None and self.stop():
+            raise Stopped("the scan was stopped; the next one goes on from there")
+        if status.st_dev != self.index.device:
+            raise _Hidden(MOUNTED)
+        if frame.only is not None:
+            self._look_at(frame, frame.only)
+        elif (
+            known.racy
+            or frame.relist
+            or known.mtime != status.st_mtime_ns
+            or known.ctime != status.st_ctime_ns
+            or known.inode != status.st_ino
+        ):
+            self._list(frame)
+        else:
+            self._look(frame)
+        if frame.only is None and known.directories:
+            frame.todo = iter([(name, None) for name in known.directories])
+        if self.progress is not None and self._seen >= self._reported + _REPORT:
+            self._reported = self._seen
+            self.progress(self._seen)
+
+    def _look(self, frame: Frame) -> None:
+        """Compare the known files with what is there. The innermost loop of every scan."""
+        changed: Found = []
+        look, fd, files = os.stat, frame.fd, frame.known.files
+        for name, file in files.items():
+            try:
+                now = look(name, dir_fd=fd, follow_symlinks=False)
+            except OSError as error:
+                changed.append((name, error))
+                continue
+            if (
+                now.st_ctime_ns != file.ctime
+                or now.st_mtime_ns != file.mtime
+                or now.st_ino != file.inode
+                or now.st_size != file.size
+                or file.racy
+            ):
+                changed.append((name, now))
+        self._seen += len(files)
+        if not changed:
+            return
+        if any(name in IGNORE_FILES for name, _ in changed):
+            frame.relist = True
+            self._list(frame)
+        else:
+            self._take(frame, changed)
+
+    def _list(self, frame: Frame) -> None:
+        """List a directory that is new or changed."""
+        known, status = frame.known, frame.status
+        found = self._names(frame)
+        frame.names = found
+        frame.dirty = True
+        frame.before = frame.before or _snapshot(known)
+        files = {name: file for name, file in known.files.items() if found.get(name) is False}
+        gone = known.files.keys() - files.keys()
+        known.files = files
+        todo, again = self._changed(frame, [name for name in found if not found[name]])
+        self._choose(frame, [name for name in found if found[name]])
+        known.mode = stat.S_IMODE(status.st_mode)
+        known.mtime, known.ctime = status.st_mtime_ns, status.st_ctime_ns
+        known.inode = status.st_ino
+        known.racy = again or self.capture.racy(known.mtime, known.ctime)
+        touched = gone.union(name for name, _ in todo)
+        frame.relist = frame.relist or not touched.isdisjoint(IGNORE_FILES)
+        self._seen += len(found)
+        if gone:
+            self.index.changed = True
+        self._take(frame, todo)
+
+    def _names(self, frame: Frame) -> dict[bytes, bool]:
+        """The names in a directory, and whether they are directories."""
+        root = len(self._trail.frames) == 1
+        try:
+            with os.scandir(frame.fd) as entries:
+                found = {os.fsencode(e.name): e.is_dir(follow_symlinks=False) for e in entries}
+        except OSError as error:
+            reason = unreadable(error)
+            if root:
+                raise StoreFailed(f"cannot list the workspace: {error.strerror}") from error
+            raise _Hidden(reason) from error
+        if not root and (MARKER in found or self.limits.own(frame.status)):
+            raise _Hidden(OUR_STORE)
+        return {name: found[name] for name in found if not name.startswith(RESERVED)}
+
+    def _changed(self, frame: Frame, names: Iterable[bytes]) -> tuple[Found, bool]:
+        """Which of these names are not the files they were; whether to list again next time."""
+        changed: Found = []
+        again = False
+        for name in names:
+            try:
+                now = os.stat(name, dir_fd=frame.fd, follow_symlinks=False)
+            except OSError as error:
+                again = True
+                changed.append((name, error))
+                continue
+            file = frame.known.files.get(name)
+            if file is None or file.racy or not _same(file, now):
+                changed.append((name, now))
+        return changed, again
+
+    def _choose(self, frame: Frame, names: Collection[bytes]) -> None:
+        """Decide which of the directories listed are entered, and which are opaque.
+
+        Captured once, captured always.
+        """
+        known = frame.known
+        directories, opaque = {}, {}
+        for name in names:
+            child = known.directories.get(name)
+            reason = known.opaque.get(name, b"")
+            if child is None:
+                reason = self._trail.why_not(name, frame.has)
+                if not reason:
+                    child = KnownDirectory()
+            if child is not None:
+                directories[name] = child
+            if reason:
+                opaque[name] = reason
+        known.directories, known.opaque = directories, opaque
+
+    # --- files ---------------------------------------------------------------------------
+
+    def _take(self, frame: Frame, found: Found) -> None:
+        """Update the known files from what was found; the content goes to `capture`."""
+        if not found:
+            return
+        known = frame.known
+        frame.dirty = True
+        readings: list[Reading] = []
+        for name, now in found:
+            old = known.files.get(name)
+            if isinstance(now, OSError):
+                self._lost(known, name, now)
+                continue
+            captured = old is not None and old.kind != "skipped"
+            reason = OUR_STORE if self.limits.own(now) else self._trail.why_not_file(name, captured)
+            if reason:
+                known.files.pop(name, None)
+                known.opaque[name] = reason
+            else:
+                known.opaque.pop(name, None)
+                readings.append(Reading(name, now, old))
+        if readings:
+            self.capture.files(frame.fd, readings, known)
+
+    def _lost(self, known: KnownDirectory, name: bytes, error: OSError) -> None:
+        """A name could not be looked at. Only an error that says so means that it is gone."""
+        if is_gone(error):
+            known.racy = self.index.changed = True
+            known.files.pop(name, None)
+        else:
+            known.files[name] = KnownFile("skipped", 0, 0, 0, 0, 0, unreadable(error), True)
+
+    # --- declared paths ------------------------------------------------------------------
+
+    def _look_at(self, frame: Frame, only: Paths) -> None:
+        """Bring what is known about some names in a directory up to date."""
+        known = frame.known
+        frame.names, frame.before = IGNORE_FILES, _snapshot(known)
+        if not known.inode:
+            if self.limits.own(frame.status) or is_there(frame.fd, MARKER):
+                raise _Hidden(OUR_STORE)
+            known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
+        names = [name for name in only.names if not name.startswith(RESERVED)]
+        changed, _ = self._changed(frame, names)
+        if any(name in IGNORE_FILES for name, _ in changed):
+            frame.only, frame.relist = None, True
+            self._list(frame)
+            return
+        files: Found = []
+        for name, now in changed:
+            if not isinstance(now, OSError) and stat.S_ISDIR(now.st_mode):
+                self._declared(frame, name)
+            elif isinstance(now, OSError) and not is_gone(now) and name in known.directories:
+                # What keeps us from looking at it shows when it is entered.
+                continue
+            else:
+                if known.directories.pop(name, None) or known.opaque.pop(name, None):
+                    frame.dirty = True
+                files.append((name, now))
+        self._take(frame, files)
+        frame.todo = iter([(n, only.names[n]) for n in names if n in known.directories])
+
+    def _declared(self, frame: Frame, name: bytes) -> None:
+        """A name is a directory; decide about it if it is new."""
+        known = frame.known
+        if known.files.pop(name, None):
+            frame.dirty = True
+        if name in known.directories:
+            return
+        frame.dirty = True
+        reason = self._trail.why_not(name, lambda inner: is_there(frame.fd, inner))
+        if reason:
+            known.opaque[name] = reason
+        else:
+            known.opaque.pop(name, None)
+            known.directories[name] = KnownDirectory()
+
+
+def _snapshot(known: KnownDirectory) -> tuple[object, ...]:
+    """What the index says about a directory, but for its files."""
+    numbers = (known.mode, known.mtime, known.ctime, known.inode, known.racy)
+    return *numbers, dict(known.opaque), set(known.directories)
+
+
+def _same(file: KnownFile, now: os.stat_result) -> bool:
+    return (file.ctime, file.mtime, file.inode, file.size) == (
+        now.st_ctime_ns,
+        now.st_mtime_ns,
+        now.st_ino,
+        now.st_size,
+    )
+
+
+def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes, int]]:
+    """What a tree does not hold: path, reason, size."""
+    todo = [(prefix, known)]
+    while todo:
+        above, directory = todo.pop()
+        for name, reason in directory.opaque.items():
+            yield above + name, reason, 0
+        for name, file in directory.files.items():
+            if file.kind == "skipped":
+                yield above + name, file.value, file.size
+        for name, child in directory.directories.items():
+            if name not in directory.opaque:
+                todo.append((above + name + b"/", child))

@@ -1,0 +1,219 @@
+"""Trees: a directory as a blob. Pure.
+
+A tree lists what is in one directory: names (bytes), kinds, all twelve mode bits, digests.
+It is encoded canonically, so equal directories have equal digests, and a whole workspace
+state is one digest. What a scan did not enter (*opaque*) or did not keep (*skipped*) is in
+the tree too: a restore must know to leave it alone.
+
+    tree    = "BTT1" entry*                      entries sorted by name
+    entry   = kind mode size name value          kind: one byte
+              u8   u16  u64  u16+bytes u16+bytes
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from ..errors import Damaged
+
+MAGIC = b"BTT1"
+_HEAD = struct.Struct(">BHQH")
+_LENGTH = struct.Struct(">H")
+
+Kind = Literal["file", "link", "directory", "opaque", "skipped"]
+
+_CODES: dict[Kind, int] = {"file": 1, "link": 2, "directory": 3, "opaque": 4, "skipped": 5}
+_KINDS: dict[int, Kind] = {code: kind for kind, code in _CODES.items()}
+
+
+class Entry(NamedTuple):
+    """One name in a directory.
+
+    `value` is the digest of a file's bytes or of a directory's tree, a link's text, or the
+    reason why something was not kept. `size` is that of a file.
+    """
+
+    kind: Kind
+    mode: int
+    size: int
+    value: bytes
+
+    @property
+    def kept(self) -> bool:
+        """Whether the content is in the store, so that it can be restored."""
+        return self.kind in ("file", "link", "directory")
+
+
+Tree = dict[bytes, Entry]
+"""A directory: its names and what they are."""
+
+Get = Callable[[bytes], bytes]
+"""Fetches a blob by its digest."""
+
+
+def digest_of(data: bytes) -> bytes:
+    """The name of a blob."""
+    return sha256(data).digest()
+
+
+def encode_tree(tree: Tree) -> bytes:
+    """The canonical bytes of a directory."""
+    parts = [MAGIC]
+    for name in sorted(tree):
+        kind, mode, size, value = tree[name]
+        parts.append(_HEAD.pack(_CODES[kind], mode, size, len(name)))
+        parts.append(name)
+        parts.append(_LENGTH.pack(len(value)))
+        parts.append(value)
+    return b"".join(parts)
+
+
+def decode_tree(data: bytes) -> Tree:
+    """The directory that `encode_tree` encoded; `Damaged` if it is not one.
+
+    Names are checked: no data from a store may name a path outside its directory.
+    """
+    if data[:4] != MAGIC:
+        raise Damaged("not a tree: it does not begin as one")
+    tree: Tree = {}
+    at, end = 4, len(data)
+    last = b""
+    try:
+        while at < end:
+            code, mode, size, length = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
+            name = data[at : at + length]
+            at += length
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            value = data[at : at + length]
+            at += length
+            if at > end:
+                raise Damaged("not a tree: it ends too early")
+            if name <= last:
+                raise Damaged("a tree's names are not in order")
+            tree[check_name(name)] = _checked(Entry(_KINDS[code], mode, size, value))
+            last = name
+    except (struct.error, KeyError) as error:
+        raise Damaged(f"not a tree: {error}") from error
+    return tree
+
+
+def _checked(entry: Entry) -> Entry:
+    """Return `entry` if a scan can have made it."""
+    if entry.mode > 0o7777:
+        raise Damaged(f"a tree has the mode {entry.mode:o}")
+    if entry.kind in ("file", "directory") and len(entry.value) != 32:
+        raise Damaged("a tree has a digest of another length")
+    return entry
+
+
+def check_name(name: bytes) -> bytes:
+    """Return `name` if it is one component of a path."""
+    if not name or len(name) > 1024 or name in (b".", b"..") or b"/" in name or b"\0" in name:
+        raise Damaged(f"{name!r} is not a name in a directory")
+    return name
+
+
+EMPTY = encode_tree({})
+EMPTY_DIGEST = digest_of(EMPTY)
+"""The digest of a directory with nothing in it."""
+
+
+class Difference(NamedTuple):
+    """One path that is not the same in two trees; None where there is nothing.
+
+    A directory counts for itself (its being there, its mode), not for what is in it.
+    """
+
+    path: bytes
+    before: Entry | None
+    after: Entry | None
+
+
+def diff_trees(get: Get, before: bytes | None, after: bytes | None) -> Iterator[Difference]:
+    """What differs between two roots, parents before children; only changed parts are read.
+
+    Where a directory became opaque, or an opaque one a directory, nobody knows what
+    happened to the things in it: they are not listed, and so never look deleted.
+    """
+    # A stack and not recursion: a directory may lie deeper than Python calls.
+    stack = [_pairs(get, b"", before, after)] if before != after else []
+    while stack:
+        step = next(stack[-1], None)
+        if step is None:
+            stack.pop()
+            continue
+        path, was, now = step
+        a = was.value if was is not None and was.kind == "directory" else None
+        b = now.value if now is not None and now.kind == "directory" else None
+        if a is None or b is None or was is None or now is None or was.mode != now.mode:
+            yield Difference(path, was, now)
+        if a != b and not (_is_opaque(was) or _is_opaque(now)):
+            stack.append(_pairs(get, path + b"/", a, b))
+
+
+def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterator[Difference]:
+    """The names that differ in two directories, in order."""
+    old = decode_tree(get(a)) if a is not None else {}
+    new = decode_tree(get(b)) if b is not None else {}
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            yield Difference(prefix + name, before, after)
+
+
+def _is_opaque(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == "opaque"
+
+
+def flatten(get: Get, root: bytes, prefix: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
+    """Every path of a tree, parents before children."""
+    stack = [(prefix, iter(decode_tree(get(root)).items()))]
+    while stack:
+        above, entries = stack[-1]
+        name, entry = next(entries, (b"", None))
+        if entry is None:
+            stack.pop()
+            continue
+        yield above + name, entry
+        if entry.kind == "directory":
+            stack.append((above + name + b"/", iter(decode_tree(get(entry.value)).items())))
+
+
+def look_up(get: Get, root: bytes | None, path: bytes) -> Entry | None:
+    """What is at a path of a tree; None if nothing."""
+    entry: Entry | None = None
+    at = root
+    for name in path.split(b"/"):
+        if at is None:
+            return None
+        entry = decode_tree(get(at)).get(name)
+        at = entry.value if entry is not None and entry.kind == "directory" else None
+    return entry
+
+
+def reachable(get: Get, roots: Iterable[bytes]) -> Iterator[bytes]:
+    """Every blob that trees hold, trees included, each once."""
+    seen: set[bytes] = set()
+    todo = list(roots)
+    while todo:
+        root = todo.pop()
+        if root in seen:
+            continue
+        seen.add(root)
+        yield root
+        for entry in decode_tree(get(root)).values():
+            if entry.kind == "directory":
+                todo.append(entry.value)
+            elif entry.kind == "file" and entry.value not in seen:
+                seen.add(entry.value)
+                yield entry.value
+
+
+def shown(path: bytes) -> str:
+    """A path as text, for people and JSON; bytes that are no UTF-8 survive the way back."""
+    return path.decode("utf-8", "surrogateescape")

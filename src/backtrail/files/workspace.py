@@ -1,0 +1,414 @@
+"""A workspace: a directory being watched over. Scanned into trees, restored from trees.
+
+All that touches the directory goes through here, under the workspace's lock: scans, the
+line of time, restores and their recovery. Contents go to the blob store, who did what to
+the catalogue beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Conflict, Damaged, NotFound, StoreFailed, Unsafe
+from ..stores.base import Store
+from ..stores.locks import FileLock
+from .attribution import Attributed, attribute
+from .beneath import DIRECTORY
+from .blobs import Blobs, Reference
+from .capture import Capture
+from .catalogue import Bracket, Catalogue, Place, is_dead
+from .collect import free_floor
+from .git import git_head
+from .index import Index
+from .journal import Journal, decoded, tell
+from .names import shown
+from .plan import Plan
+from .restore import HalfRestored, Restore
+from .scan import Limits, Own, Scanner, not_captured
+from .trees import EMPTY, EMPTY_DIGEST, diff_trees
+
+LONG_CALL = 10.0
+"""Seconds after which a person may well have saved a file during a shell call."""
+
+Log = tuple[str, str]
+"""A store's name and a session's id: who relies on a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A plan as it went, and the trees around it."""
+
+    plan: Plan
+    before: bytes
+    after: bytes
+
+
+class Workspace:
+    """One watched directory, on one blob store. May be used from several threads."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        blobs: Blobs,
+        catalogue: Catalogue,
+        state: Path,
+        *,
+        own: Own = lambda status: False,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.root = os.fsencode(os.path.realpath(root))
+        self.blobs = blobs
+        self.catalogue = catalogue
+        self.get = _cached(blobs.get)
+        self.problems: list[str] = []
+        self._own = own
+        self._progress = progress
+        self._state = state
+        self.place = self._find()
+        self._lock = FileLock(state / f"lock-{self.place.n}", f"the workspace {self.path}")
+        self._index: Index | None = None
+        self._index_stamp: tuple[int, int] | None = None
+        self._relied: set[Reference] = set()
+
+    @property
+    def path(self) -> str:
+        """The root, for people."""
+        return shown(self.root)
+
+    # --- identity ------------------------------------------------------------------------
+
+    def _find(self) -> Place:
+        """The workspace that this directory is, also if it was moved here."""
+        status = os.stat(self.root)
+        known = self.catalogue.moved_from(status.st_dev, status.st_ino)
+        if known is not None and known.path != self.root and not _is_at(known):
+            return self.catalogue.rebind(known.n, status.st_dev, status.st_ino, self.root)
+        return self.catalogue.place(status.st_dev, status.st_ino, self.root)
+
+    @contextmanager
+    def locked(self, store: Store | None = None, *, rebind: bool = False) -> Iterator[int]:
+        """The root's descriptor, with nobody else at work in the workspace.
+
+        A restore that was cut short is finished first. `rebind` takes whatever directory
+        is there now for the workspace.
+        """
+        with self._lock:
+            self._make_root()
+            fd = os.open(self.root, DIRECTORY)
+            try:
+                self._check_identity(fd, rebind)
+                self._recover(fd, store)
+                yield fd
+            finally:
+                os.close(fd)
+
+    def _make_root(self) -> None:
+        """Make the root again if it is gone; it is empty then, and all is known as deleted."""
+        try:
+            os.mkdir(self.root)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise StoreFailed(
+                f"cannot make {self.path} again: {error.strerror}", errno=error.errno
+            ) from error
+        self._rebind(os.stat(self.root))
+
+    def _rebind(self, status: os.stat_result) -> None:
+        self.place = self.catalogue.rebind(self.place.n, status.st_dev, status.st_ino, self.root)
+        self._forget_index()
+
+    def _check_identity(self, fd: int, rebind: bool) -> None:
+        """Refuse another directory in the place of the one watched over.
+
+        Inside a call that one may well have been replaced by the call. And a directory
+        with the very same content is as good.
+        """
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) == (self.place.device, self.place.inode):
+            return
+        if not rebind and not self.catalogue.brackets(self.place.n):
+            known = self.catalogue.tree(self.place.n)
+            self._forget_index()
+            tree = self._captured(fd, None, store_blobs=False)
+            if known is not None and tree != known:
+                raise Conflict(
+                    f"{self.path} is another directory than the one watched over, and "
+                    f"{self._differing(known, tree)}: `relocate` takes it as it is"
+                )
+        self._rebind(status)
+
+    def _differing(self, known: bytes, tree: bytes) -> str:
+        try:
+            paths = [path for path, _, _ in diff_trees(self.get, known, tree)]
+        except (NotFound, Damaged):
+            return "its content differs"
+        few = ", ".join(shown(path) for path in paths[:3])
+        return f"{len(paths)} paths differ ({few}{', …' if len(paths) > 3 else ''})"
+
+    # --- scanning ------------------------------------------------------------------------
+
+    def scan(self, log: Log, store: Store | None = None, *, rebind: bool = False) -> bytes:
+        """The present tree, stored; `log` relies on it from now on."""
+        with self.locked(store, rebind=rebind) as root:
+            return self._scan(root, log)
+
+    def _scan(self, root: int, log: Log, paths: Collection[bytes] | None = None) -> bytes:
+        tree = self._captured(root, log, paths)
+        self.catalogue.record(self.place.n, tree)
+        return tree
+
+    def _captured(
+        self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
+        *, store_blobs: bool = True,
+    ) -> bytes:  # fmt: skip
+        index = self._loaded()
+        capture = Capture(self.blobs)
+        scanner = Scanner(index, capture, Limits(own=self._own), self._progress)
+        try:
+            tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
+            new = Reference(*log, tree) if log is not None else None
+            relied = new is None or new in self._relied
+            if capture.pending or not relied:
+                if capture.pending:
+                    free_floor(self._state)
+                capture.finish([] if relied or new is None else [new])
+                if new is not None:
+                    self._relied.add(new)
+        except BaseException:
+            # The index may tell of contents that were not stored.
+            self._index = None
+            raise
+        self._save_index(index)
+        return tree
+
+    def _loaded(self) -> Index:
+        """The index as it was last saved, by whomever."""
+        path = self._index_path
+        stamp = _stamp(path)
+        if self._index is None or stamp != self._index_stamp:
+            self._index = Index.load(path, self.blobs.id, self.blobs.epoch())
+            self._index_stamp = stamp
+            self._relied.clear()
+        index = self._index
+        epoch = self.blobs.epoch()
+        if index.doubtful or index.epoch != epoch:
+            wanted = set(index.digests())
+            index.doubt(wanted - self.blobs.has(wanted))
+            index.epoch = epoch
+            self._relied.clear()
+        return index
+
+    def _save_index(self, index: Index) -> None:
+        if index.changed:
+            index.save(self._index_path)
+            self._index_stamp = _stamp(self._index_path)
+
+    def _forget_index(self) -> None:
+        self._index = None
+        self._index_path.unlink(missing_ok=True)
+
+    @property
+    def _index_path(self) -> Path:
+        return self._state / f"index-{self.place.n}"
+
+    def head(self) -> str | None:
+        """What git has checked out in the root: a branch with its commit, or a commit."""
+        try:
+            fd = os.open(self.root, DIRECTORY)
+        except OSError:
+            return None
+        try:
+            return git_head(fd)
+        finally:
+            os.close(fd)
+
+    def not_captured(self) -> list[tuple[str, str, int]]:
+        """What the last scan did not keep: path, reason, size."""
+        root = self._loaded().root
+        if root is None:
+            return []
+        found = ((shown(p), reason.decode("utf-8", "replace"), size)
+                 for p, reason, size in not_captured(root))  # fmt: skip
+        return sorted(found)
+
+    # --- who did what --------------------------------------------------------------------
+
+    def begin(
+        self, log: Log, name: str, call: str | None, paths: list[bytes] | None,
+        store: Store | None = None, *, rebind: bool = False,
+    ) -> Bracket:  # fmt: skip
+        """A call begins; its bracket holds the tree it begins with."""
+        with self.locked(store, rebind=rebind) as root:
+            tree = self._scan(root, log, paths)
+            return self.catalogue.open_bracket(self.place.n, log[1], tree, paths, name, call)
+
+    def open(self, log: Log, name: str, tree: bytes) -> Bracket:
+        """A bracket that begins with a tree which was scanned just now."""
+        return self.catalogue.open_bracket(self.place.n, log[1], tree, None, name, None)
+
+    def end(
+        self, bracket: Bracket, log: Log, store: Store | None = None
+    ) -> tuple[bytes, Attributed | None]:
+        """A call is over: the tree now, and what the call did to the files, if anything."""
+        with self.locked(store) as root:
+            try:
+                tree = self._scan(root, log, bracket.paths)
+                done = self._attributed(bracket, tree)
+            finally:
+                self.catalogue.close_bracket(self.place.n, bracket)
+        return tree, done
+
+    def _attributed(self, bracket: Bracket, tree: bytes) -> Attributed | None:
+        open_now = {other.id for other in self.catalogue.brackets(self.place.n)}
+        spans = self.catalogue.transitions(self.place.n, bracket.opened)
+        long = time.time() - bracket.since > LONG_CALL
+        return attribute(self.get, bracket, tree, spans, open_now, long=long)
+
+    def orphans(self, owner: str) -> list[Bracket]:
+        """Calls of a session that a crash left open."""
+        open_now = self.catalogue.brackets(self.place.n)
+        return [bracket for bracket in open_now if bracket.owner == owner and is_dead(bracket)]
+
+    # --- restoring -----------------------------------------------------------------------
+
+    def preview(
+        self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None = None
+    ) -> Plan:
+        """The plan for the present state."""
+        with self.locked(store) as root:
+            return plan_for(self._scan(root, log))
+
+    def restore(
+        self,
+        log: Log,
+        plan_for: Callable[[bytes], Plan],
+        journal_for: Callable[[Plan, bytes], Journal],
+        append: Callable[[Journal, bytes], None],
+        store: Store | None = None,
+    ) -> Restored:
+        """Apply the plan that `plan_for` gives for the present tree, and `append` its events.
+
+        The present state is stored first; that is what undo goes back to. Where the plan
+        changes nothing, nothing is appended.
+        """
+        with self.locked(store) as root:
+            now = self._scan(root, log)
+            plan = plan_for(now)
+            if not plan.acts:
+                return Restored(plan, now, now)
+            self._check_contents(plan)
+            journal = journal_for(plan, now)
+            self.catalogue.write_journal(self.place, journal.encoded())
+            try:
+                done = Restore(root, journal.id, self.blobs.get).apply(plan)
+            except HalfRestored:
+                raise
+            except BaseException as error:
+                if isinstance(error, StoreFailed):
+                    self.catalogue.drop_journal(self.place.n)
+                raise
+            after = self._verified(root, log, done)
+            append(journal, after)
+            self.catalogue.drop_journal(self.place.n)
+            return Restored(done, now, after)
+
+    def _verified(self, root: int, log: Log, plan: Plan) -> bytes:
+        """The tree after a restore, looking only at what it touched."""
+        return self._scan(root, log, [step.path for step in plan.steps])
+
+    def _check_contents(self, plan: Plan) -> None:
+        """Refuse before anything is touched if a content cannot be had."""
+        for digest, path in plan.needed().items():
+            try:
+                self.blobs.get(digest)
+            except (NotFound, Damaged) as error:
+                raise type(error)(
+                    f"the content of {shown(path)} cannot be had: {error}; nothing was changed, "
+                    "and `paths` can leave it out"
+                ) from error
+
+    def _recover(self, root: int, store: Store | None) -> None:
+        """Finish a restore that was cut short."""
+        found = self.catalogue.journal(self.place.n)
+        if found is None:
+            return
+        place, content = found
+        if place != self.place:
+            note = f"a restore of {shown(place.path)} was cut short, and another directory is there"
+            if note not in self.problems:
+                self.problems.append(note)
+            return
+        journal = decoded(content)
+        log = (journal.store, journal.session_id)
+        done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
+        tell(journal, self._verified(root, log, done), store)
+        self.catalogue.drop_journal(self.place.n)
+
+    def close(self) -> None:
+        """Let go of the lock's file."""
+        self._lock.close()
+
+
+def refuse_broad(root: str) -> None:
+    """Refuse to watch over a whole home or file system."""
+    path = os.path.realpath(root)
+    home = os.path.realpath(os.path.expanduser("~"))
+    broad = {"/", home, *(os.path.join(home, n) for n in ("Desktop", "Documents", "Downloads"))}
+    if path in broad or home.startswith(path + "/") or _is_file_system(path):
+        raise Unsafe(
+            f"{path} is too much to watch over: choose a project folder, or say files='force'"
+        )
+
+
+def _is_file_system(path: str) -> bool:
+    """Whether a path is the root of a file system, and not a part of one mounted there."""
+    if not os.path.ismount(path):
+        return False
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            rows = [line.split() for line in mounts]
+    except OSError:
+        return True
+    roots = [row[3] for row in rows if row[4] == path]
+    return not roots or roots[-1] == "/"
+
+
+def _is_at(place: Place) -> bool:
+    """Whether the directory of a workspace still is where it was."""
+    try:
+        status = os.stat(place.path, follow_symlinks=False)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (place.device, place.inode)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _cached(get: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Trees are asked for again and again; small contents are kept."""
+    known: dict[bytes, bytes] = {EMPTY_DIGEST: EMPTY}
+
+    def fetch(digest: bytes) -> bytes:
+        found = known.get(digest)
+        if found is None:
+            found = get(digest)
+            if len(found) < 100_000:
+                if len(known) > 2000:
+                    known.clear()
+                    known[EMPTY_DIGEST] = EMPTY
+                known[digest] = found
+        return found
+
+    return fetch

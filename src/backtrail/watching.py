@@ -1,0 +1,398 @@
+"""Watching over a session's directory: a tree with every user's message, and a bracket
+around every call.
+
+Whatever an agent does to the files, by whatever means, lies between two scans, and the
+event of the call carries the trees before and after it. What others did in between is a
+`files_changed` event. Nothing changed means no event and no new tree.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from .calls import answer_to, calls_in
+from .conversation import Conversation, SessionOptions, Turn
+from .errors import BacktrailError, DiskLow, InvalidData, Unsupported
+from .events import Event, Json, NewEvent, Problem
+from .filepoints import (
+    TurnChanges,
+    changes_by_turn,
+    last_tree,
+    point_at,
+)
+from .files.catalogue import Bracket
+from .files.depot import Depot
+from .files.differences import Diff, diff
+from .files.names import inside
+from .files.workspace import Log, Workspace, refuse_broad
+from .messages import message_event
+from .points import Target
+from .stores.base import Store
+from .stores.null import NullStore
+from .views import user_message
+
+
+class Call:
+    """A call under way. Set `result`; it goes into the event that ends the call."""
+
+    def __init__(self, name: str, input: Json, id: str | None) -> None:
+        self.name = name
+        self.input = input
+        self.id = id
+        self.result: object = None
+        self.event: Event | None = None
+
+
+class Watching(Conversation):
+    """A conversation whose directory is watched over."""
+
+    def __init__(
+        self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
+    ) -> None:
+        super().__init__(store, session_id, options, owns=owns, at=at)
+        self._cwd = options.get("cwd")
+        self._files = options.get("files", True)
+        self._progress = options.get("progress")
+        self._unwatched: str | None = None
+        self._workspace: Workspace | None = None
+        self._depot: Depot | None = None
+        self._tree: bytes | None = None
+        self._fresh = False
+        self._open_calls = 0
+        self._turn_bracket: Bracket | None = None
+        self._watch = threading.RLock()
+
+    # --- the workspace -------------------------------------------------------------------
+
+    @property
+    def _log_name(self) -> Log:
+        scope = f"#{self.store.scope}" if self.store.scope else ""
+        return f"{self.store.url}{scope}", self.id
+
+    def _watched(self) -> Workspace | None:
+        """The workspace, opened when first needed; None where files are not captured."""
+        with self._watch:
+            if self._workspace is None and self._unwatched is None:
+                try:
+                    self._open_workspace()
+                except BacktrailError as error:
+                    self._unwatched = str(error)
+                    self._complain("not captured", str(error))
+            return self._workspace
+
+    def _open_workspace(self) -> None:
+        self._check_open()
+        if not self._files or isinstance(self.store, NullStore):
+            self._unwatched = "files are not captured in this session"
+            return
+        cwd = self._cwd if self._cwd is not None else self.info().cwd
+        if cwd is None:
+            self._unwatched = "the session has no `cwd`, so no files are captured"
+            return
+        if self._files != "force":
+            refuse_broad(os.fspath(cwd))
+        if not Path(cwd).is_dir() and self._tree_known() is None:
+            raise Unsupported(f"{os.fspath(cwd)} is not a directory, so no files are captured")
+        depot = Depot.of(self.store)
+        try:
+            self._workspace = depot.workspace(cwd, self.store, self._progress)
+        except BaseException:
+            depot.close()
+            raise
+        self._depot = depot
+
+    def _tree_known(self) -> bytes | None:
+        if self._tree is None:
+            self._tree = last_tree(self.store, self.id)
+        return self._tree
+
+    def _complain(self, what: str, detail: str) -> None:
+        problem = Problem(self.id, "files", what, detail)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _missed(self, error: BacktrailError) -> None:
+        """A scan failed: raise, or say so and go on, as the caller chose.
+
+        Too little free space never stops a conversation; it only stops the capture.
+        """
+        if self._on_error == "raise" and not isinstance(error, DiskLow):
+            raise error
+        self._complain("not captured", str(error))
+        if callable(self._on_error):
+            self._on_error(error)
+
+    # --- scanning ------------------------------------------------------------------------
+
+    def _append(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
+        if not any(event.kind == "user_message" for event in events):
+            return super()._append(events, expected=expected)
+        if self._watched() is None or self._repeats(events):
+            return super()._append(events, expected=expected)
+        owed, details = self._look()
+        told = [
+            NewEvent(e.kind, {**e.data, **details}, e.id, e.follows, e.ts)
+            if e.kind == "user_message" and "tree" not in e.data else e
+            for e in events
+        ]  # fmt: skip
+        stored = super()._append([*owed, *told], expected=expected)
+        return stored[len(owed) :]
+
+    def _repeats(self, events: list[NewEvent]) -> bool:
+        """Whether all of this is in the log already, as when a request is tried again."""
+        if any(event.id is None for event in events):
+            return False
+        return all(self._is_known(event.id or "") for event in events)
+
+    def _look(self) -> tuple[list[NewEvent], dict[str, Json]]:
+        """Scan: the events that are owed now, and what the next event says about the files."""
+        workspace = self._watched()
+        if workspace is None:
+            return [], {}
+        with self._watch:
+            try:
+                owed = self._ended_orphans(workspace)
+                tree = workspace.scan(self._log_name, self.store, rebind=self._fresh)
+            except BacktrailError as error:
+                self._missed(error)
+                return [], {"files": {"missed": str(error)}}
+            self._fresh = False
+            owed += self._by_others(tree)
+            self._tree = tree
+            head = workspace.head()
+            return owed, {"tree": tree.hex()} | ({"git": head} if head else {})
+
+    def _by_others(self, tree: bytes) -> list[NewEvent]:
+        """The event for what changed since this session last looked, outside its calls."""
+        known = self._tree_known()
+        if known is None or known == tree or self._open_calls:
+            return []
+        return [NewEvent("files_changed", {"files": {"before": known.hex(), "after": tree.hex()}})]
+
+    def _ended_orphans(self, workspace: Workspace) -> list[NewEvent]:
+        """Calls that a crash left open end now, with what they did to the files."""
+        ended: list[NewEvent] = []
+        for bracket in workspace.orphans(self.id):
+            tree, done = workspace.end(bracket, self._log_name, self.store)
+            if done is not None:
+                data = {"name": bracket.name, "interrupted": True, "files": done.to_dict()}
+                if bracket.call:
+                    data["call"] = bracket.call
+                ended.append(NewEvent("action", data))
+                self._tree = tree
+        return ended
+
+    # --- calls ---------------------------------------------------------------------------
+
+    @contextmanager
+    def tool(
+        self,
+        name: str,
+        input: Json = None,
+        *,
+        id: str | None = None,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Iterator[Call]:
+        """A bracket around a tool call: what it does to the files is its own.
+
+        With the `id` of a model's call, its result is appended as a `tool_result`; without,
+        as an `action`. An exception becomes an error result, is recorded, and goes on up.
+        A tool that knows which `paths` it will touch says so: then only these are looked
+        at, and only these are its own.
+        """
+        call = Call(name, input, id)
+        bracket = self._begin_call(call, paths)
+        try:
+            yield call
+        except BaseException as error:
+            self._end_call(call, bracket, error)
+            raise
+        self._end_call(call, bracket, None)
+
+    def _begin_call(
+        self, call: Call, paths: Collection[str | os.PathLike[str]] | None
+    ) -> Bracket | None:
+        self._check_open()
+        workspace = self._watched()
+        if workspace is None:
+            return None
+        named = None if paths is None else [inside(workspace.root, path) for path in paths]
+        if named is not None and b"" in named:
+            named = None
+        with self._watch:
+            try:
+                self._retire_turn(workspace)
+                owed = self._ended_orphans(workspace)
+                bracket = workspace.begin(
+                    self._log_name, call.name, call.id, named, self.store, rebind=self._fresh
+                )
+            except BacktrailError as error:
+                self._missed(error)
+                return None
+            self._fresh = False
+            owed += self._by_others(bracket.tree)
+            self._tree = bracket.tree
+            self._open_calls += 1
+        try:
+            super()._append(owed)
+        except BaseException:
+            self._drop_bracket(workspace, bracket)
+            raise
+        return bracket
+
+    def _drop_bracket(self, workspace: Workspace, bracket: Bracket) -> None:
+        with self._watch:
+            self._open_calls -= 1
+            workspace.catalogue.close_bracket(workspace.place.n, bracket)
+
+    def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
+        files = self._files_of(bracket) if bracket is not None else None
+        if bracket is None and self._workspace is not None:
+            files = {"missed": "the state before the call could not be captured"}
+        call.event = super()._append([self._told(call, files, error)])[0]
+
+    def _files_of(self, bracket: Bracket) -> dict[str, Json] | None:
+        """What a call that ends now did to the files, for its event."""
+        workspace = self._workspace
+        assert workspace is not None
+        with self._watch:
+            self._open_calls -= 1
+            try:
+                tree, done = workspace.end(bracket, self._log_name, self.store)
+            except BacktrailError as failure:
+                self._missed(failure)
+                return {"missed": str(failure)}
+            self._tree = tree
+            return done.to_dict() if done is not None else None
+
+    def _told(
+        self, call: Call, files: dict[str, Json] | None, error: BaseException | None
+    ) -> NewEvent:
+        """The event that ends a call."""
+        failed = error is not None
+        result = _as_json(call.result) if error is None else f"{type(error).__name__}: {error}"
+        details: dict[str, Json] = {"name": call.name} | ({"files": files} if files else {})
+        if failed:
+            details["error"] = True
+        if call.id is None:
+            return NewEvent("action", {**details, "input": _as_json(call.input), "result": result})
+        content = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+        content = "" if result is None else content
+        answer = answer_to(call.id, self._asking(call.id), content, failed=failed)
+        event = message_event(answer, kind="tool_result")
+        return NewEvent(event.kind, {**event.data, **details})
+
+    def _asking(self, call_id: str) -> dict[str, Json]:
+        """The message that asks for a call; empty if there is none."""
+        for event in self._walk():
+            message = event.data.get("message")
+            if isinstance(message, dict) and any(c.id == call_id for c in calls_in(message)):
+                return message
+            if event.kind == "user_message":
+                break
+        return {}
+
+    # --- turns ---------------------------------------------------------------------------
+
+    @contextmanager
+    def turn(
+        self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
+    ) -> Iterator[Turn]:
+        """One turn around any code: appends the user's message, holds the lease.
+
+        What changes in the files until its end is the turn's own, as long as no `tool` is
+        used in it: then only what the tools do is.
+        """
+        with self._driving():
+            turn = Turn(self, self.append(user_message(content), id=id))
+            self._begin_turn()
+            try:
+                yield turn
+            finally:
+                self._end_turn()
+
+    def _begin_turn(self) -> None:
+        workspace = self._watched()
+        with self._watch:
+            if workspace is not None and self._tree is not None and self._turn_bracket is None:
+                self._turn_bracket = workspace.open(self._log_name, "turn", self._tree)
+
+    def _end_turn(self) -> None:
+        with self._watch:
+            bracket, self._turn_bracket = self._turn_bracket, None
+            if bracket is None:
+                return
+            self._open_calls += 1
+            files = self._files_of(bracket)
+        if files:
+            super()._append([NewEvent("action", {"name": "turn", "files": files})])
+
+    def _retire_turn(self, workspace: Workspace) -> None:
+        """The turn uses tools: what nobody claims is not its own."""
+        bracket, self._turn_bracket = self._turn_bracket, None
+        if bracket is not None:
+            workspace.catalogue.close_bracket(workspace.place.n, bracket)
+
+    # --- reading -------------------------------------------------------------------------
+
+    def diff(
+        self,
+        a: Target | None = None,
+        b: Target | None = None,
+        *,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Diff:
+        """What differs in the files between two points; without `b`, between `a` and now.
+
+        Without `a`, from the beginning of the session.
+        """
+        workspace = self._needed()
+        named = None if paths is None else [inside(workspace.root, path) for path in paths]
+        before = point_at(self.store, self.id, 0 if a is None else a).tree
+        if b is None:
+            after: bytes | None = workspace.scan(self._log_name, self.store)
+        else:
+            after = point_at(self.store, self.id, b).tree
+        return diff(workspace.get, before if before is not None else after, after, named)
+
+    def changes(self) -> list[TurnChanges]:
+        """What happened to the files, turn by turn: by which call, or by others."""
+        return changes_by_turn(self.store, self.id, self._needed().get)
+
+    def not_captured(self) -> list[tuple[str, str, int]]:
+        """What the last scan did not keep: path, reason, size."""
+        return self._needed().not_captured()
+
+    def _needed(self) -> Workspace:
+        workspace = self._watched()
+        if workspace is None:
+            raise Unsupported(self._unwatched or "files are not captured in this session")
+        return workspace
+
+    # --- ending --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        with self._watch:
+            workspace, self._workspace = self._workspace, None
+            depot, self._depot = self._depot, None
+        try:
+            super().close()
+        finally:
+            if workspace is not None:
+                workspace.close()
+            if depot is not None:
+                depot.close()
+
+
+def _as_json(value: object) -> Json:
+    """A value as an event can hold it; what JSON has no word for, as text."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, InvalidData):
+        return str(value)
