@@ -11,17 +11,19 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import ParamSpec, Self, TypeVar, Unpack
 
 import anyio
 
+from .aio_files import AsyncFiles
 from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
 from .calls import ToolCall
 from .conversation import SessionOptions
 from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
+from .files.conflicts import OnConflict
 from .history import Branch
 from .points import Target
-from .rewinding import Scope
+from .rewinding import Mode, Scope
 from .session import Session
 from .stores.base import Store
 from .subscribing import Delta, Subscription
@@ -31,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncSession:
+class AsyncSession(AsyncFiles):
     """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
 
     Any task of the loop it was made in may use it; turns are served one after another.
@@ -195,7 +197,13 @@ class AsyncSession:
     ) -> AsyncIterator[AsyncTurn]:
         """One turn around any code: appends the user's message, holds the lease."""
         async with self._driving():
-            yield AsyncTurn(self, await self.append(user_message(content), id=id))
+            turn = AsyncTurn(self, await self.append(user_message(content), id=id))
+            await run(self._session._begin_turn)
+            try:
+                yield turn
+            finally:
+                await finish(self._session._end_turn)
+                self._tell()
 
     @asynccontextmanager
     async def _driving(self) -> AsyncIterator[None]:
@@ -243,22 +251,22 @@ class AsyncSession:
         *,
         before: Target | None = None,
         scope: Scope = "both",
-        mode: Literal["mine", "exact"] = "mine",
+        mode: Mode = "mine",
         paths: Collection[str] | None = None,
-        on_conflict: Literal["keep", "merge", "aside", "overwrite"] = "keep",
+        on_conflict: OnConflict = "keep",
         dry_run: bool = False,
     ) -> Rewind:
         """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
         rewind = partial(self._session.rewind, to, before=before, scope=scope, mode=mode)
         return await self._move(partial(rewind, paths=paths, on_conflict=on_conflict), dry_run)
 
-    async def undo(self, *, dry_run: bool = False) -> Rewind:
-        """Take back the last turn or rewind that is not undone yet."""
-        return await self._move(self._session.undo, dry_run)
+    async def undo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
+        """Take back the last turn or rewind that is not undone yet, files included."""
+        return await self._move(partial(self._session.undo, on_conflict=on_conflict), dry_run)
 
-    async def redo(self, *, dry_run: bool = False) -> Rewind:
+    async def redo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
-        return await self._move(self._session.redo, dry_run)
+        return await self._move(partial(self._session.redo, on_conflict=on_conflict), dry_run)
 
     async def _move(self, move: Callable[..., Rewind], dry_run: bool) -> Rewind:
         if dry_run:

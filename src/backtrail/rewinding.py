@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from . import telemetry
 from .errors import Conflict, InvalidData, NotFound, Unsupported
@@ -20,7 +20,6 @@ from .files.differences import step_counts
 from .files.journal import Journal
 from .files.names import inside, shown
 from .files.plan import ALREADY, Plan, plan_exact, plan_mine, settled
-from .files.workspace import Workspace
 from .points import (
     Move,
     Target,
@@ -34,6 +33,9 @@ from .points import (
 from .stores.base import checkpoint_of
 from .views import FileChange, Rewind
 from .watching import Watching
+
+if TYPE_CHECKING:
+    from .files.workspace import Workspace
 
 Scope = Literal["both", "conversation", "files"]
 """What a rewind moves."""

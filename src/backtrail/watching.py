@@ -13,6 +13,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,16 +27,19 @@ from .filepoints import (
     last_tree,
     point_at,
 )
-from .files.catalogue import Bracket
-from .files.depot import Depot
+from .files.brackets import Bracket
 from .files.differences import Diff, diff
 from .files.names import inside
-from .files.workspace import Log, Workspace, refuse_broad
+from .files.roots import refuse_broad
 from .messages import message_event
 from .points import Target
 from .stores.base import Store
 from .stores.null import NullStore
 from .views import user_message
+
+if TYPE_CHECKING:
+    from .files.depot import Depot
+    from .files.workspace import Log, Workspace
 
 
 class Call:
@@ -99,6 +103,9 @@ class Watching(Conversation):
             refuse_broad(os.fspath(cwd))
         if not Path(cwd).is_dir() and self._tree_known() is None:
             raise Unsupported(f"{os.fspath(cwd)} is not a directory, so no files are captured")
+        # The database is loaded only where files are captured.
+        from .files.depot import Depot
+
         depot = Depot.of(self.store)
         try:
             self._workspace = depot.workspace(cwd, self.store, self._progress)

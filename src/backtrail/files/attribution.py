@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ..events import Json
-from .catalogue import Bracket, Transition
+from .brackets import Bracket, Transition
 from .names import hidden, shown
 from .plan import Change
 from .trees import Get, diff_trees

@@ -1,8 +1,7 @@
 """From files to blobs: read, hash, and hand over what the store does not have.
 
-A few files are read on the spot. Many, as in a first import, go to a few threads: reading,
-hashing and compressing let others run meanwhile. What is under way is bounded: in files,
-in open directories, in bytes.
+The scan reads and hashes; where there is much, as in a first import, a few threads
+compress and store meanwhile. How much is on its way to them is bounded.
 """
 
 from __future__ import annotations
@@ -23,11 +22,8 @@ from .ignore import FILE_LIMIT
 from .index import Index, KnownDirectory, KnownFile
 from .trees import Kind, digest_of
 
-_INLINE = 64
 _THREADS = 2
-_BATCH_FILES = 128
-_BATCH_DIRECTORIES = 16
-_SLICE = 2 * 1024 * 1024
+_SLICE = 8 * 1024 * 1024
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 SECOND = 1_000_000_000
@@ -51,14 +47,6 @@ class Reading(NamedTuple):
     name: bytes
     status: os.stat_result
     old: KnownFile | None
-
-
-class _Batch(NamedTuple):
-    """Files of one directory, with a descriptor of its own."""
-
-    fd: int
-    known: KnownDirectory
-    files: list[Reading]
 
 
 class _Replaced(Exception):
@@ -89,16 +77,12 @@ class Capture:
         self._index: Index | None = None
         self._limit = FILE_LIMIT
         self._start = time.time_ns()
-        self._lock = threading.Lock()
         self._new: dict[bytes, bytes] = {}
         self._bytes = 0
         self._done: set[bytes] = set()
         self._unsynced = False
-        self._count = 0
         self._pool: ThreadPoolExecutor | None = None
-        self._room = threading.BoundedSemaphore(_THREADS + 2)
-        self._batch: list[_Batch] = []
-        self._stopped = False
+        self._room = threading.BoundedSemaphore(_THREADS + 1)
         self._error: BaseException | None = None
         self.written = 0
 
@@ -110,7 +94,6 @@ class Capture:
     def begin(self, index: Index, limit: int, start: int) -> None:
         """A scan begins: what changed since `start` may change again unseen."""
         self._index, self._limit, self._start = index, limit, start
-        self._stopped, self._error, self._count = False, None, 0
 
     def racy(self, mtime: int, ctime: int) -> bool:
         """Whether another change might leave these times as they are.
@@ -125,54 +108,10 @@ class Capture:
 
     # --- files ---------------------------------------------------------------------------
 
-    def files(self, fd: int, files: list[Reading], known: KnownDirectory) -> None:
-        """Look closely at names in the open directory `fd`, and tell `known` what they are.
-
-        What is handed to threads is there after `wait`.
-        """
-        self._count += len(files)
-        if self._count <= _INLINE and self._pool is None:
-            for reading in files:
-                self._examine(fd, known, reading)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
-        for at in range(0, len(files), _BATCH_FILES):
-            self._batch.append(_Batch(os.dup(fd), known, files[at : at + _BATCH_FILES]))
-            count = sum(len(batch.files) for batch in self._batch)
-            if count >= _BATCH_FILES or len(self._batch) >= _BATCH_DIRECTORIES:
-                self._submit()
-
-    def _submit(self) -> None:
-        batch, self._batch = self._batch, []
-        if self._pool is None or not batch:
-            return
-        self._room.acquire()
-        self._pool.submit(self._work, batch)
-        if self._error is not None:
-            raise self._error
-
-    def _work(self, batches: list[_Batch]) -> None:
-        """Examine files in a thread. The first error ends the work of all."""
-        try:
-            for fd, known, files in batches:
-                whole = False
-                try:
-                    for reading in files:
-                        if self._stopped:
-                            break
-                        self._examine(fd, known, reading)
-                    else:
-                        whole = True
-                except BaseException as error:
-                    self._error = self._error or error
-                    self._stopped = True
-                finally:
-                    os.close(fd)
-                    # Names that nobody examined must be found again.
-                    known.racy = known.racy or not whole
-        finally:
-            self._room.release()
+    def files(self, fd: int, files: Iterable[Reading], known: KnownDirectory) -> None:
+        """Look closely at names in the open directory `fd`, and tell `known` what they are."""
+        for reading in files:
+            self._examine(fd, known, reading)
 
     def _examine(self, fd: int, known: KnownDirectory, reading: Reading) -> None:
         """Find out what a name is, trying again while it is replaced under our hands."""
@@ -262,36 +201,44 @@ class Capture:
         return digest
 
     def _add(self, digest: bytes, content: bytes) -> None:
-        with self._lock:
-            if digest in self._done:
-                return
-            self._done.add(digest)
-            self._new[digest] = content
-            self._bytes += len(content)
-            if self._bytes < _SLICE:
-                return
+        if digest in self._done:
+            return
+        self._done.add(digest)
+        self._new[digest] = content
+        self._bytes += len(content)
+        if self._bytes >= _SLICE:
             ready, self._new, self._bytes = self._new, {}, 0
-            self._unsynced = True
-        self._blobs.write(ready.items(), sync=False)
-        self.written += len(ready)
+            self._hand_over(ready)
+
+    def _hand_over(self, contents: dict[bytes, bytes]) -> None:
+        """Let a thread store contents, as soon as one has time."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
+        self._unsynced = True
+        self._room.acquire()
+        self._pool.submit(self._store, contents)
+        if self._error is not None:
+            raise self._error
+
+    def _store(self, contents: dict[bytes, bytes]) -> None:
+        """Store contents, in a thread. After the first error nothing more is stored."""
+        try:
+            if self._error is None:
+                self._blobs.write(contents.items(), sync=False)
+                self.written += len(contents)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._room.release()
 
     def wait(self) -> None:
-        """Return when every file handed over is read."""
-        self._submit()
-        self._end()
+        """Return when everything handed over is stored; raise what kept it from that."""
+        self.abandon()
         if self._error is not None:
             raise self._error
 
     def abandon(self) -> None:
-        """Leave unread what nobody reads yet, and wait for the rest."""
-        self._stopped = True
-        batch, self._batch = self._batch, []
-        for fd, known, _ in batch:
-            os.close(fd)
-            known.racy = True
-        self._end()
-
-    def _end(self) -> None:
+        """Let the threads come to an end, whatever happened to them."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
@@ -302,6 +249,7 @@ class Capture:
         The references rely on what the index believes to be stored. If that was collected
         meanwhile, the index is doubtful, nothing refers to the tree, and `Conflict` says so.
         """
+        self.wait()
         ready, self._new, self._bytes = self._new, {}, 0
         referring = list(references)
         index = self._index

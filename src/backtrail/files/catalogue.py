@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -21,6 +20,7 @@ import msgspec
 from ..events import Json, new_id
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import Schema
+from .brackets import Bracket, Place, Transition, born
 
 _FIRST = """
 CREATE TABLE workspaces(
@@ -41,46 +41,6 @@ CREATE TABLE journals(
 """
 
 SCHEMA = Schema(0x426B7477, (_FIRST,), "PRAGMA page_size = 4096")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A workspace's identity: the directory itself, and where it is."""
-
-    n: int
-    device: int
-    inode: int
-    path: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Bracket:
-    """A call under way: whose it is, and what it said it would touch (None: anything).
-
-    `opened` is the number of the last transition before it, `tree` the state it began with,
-    `name` and `call` say what it is, `pid` and `born` which process runs it.
-    """
-
-    id: str
-    owner: str
-    opened: int
-    tree: bytes
-    paths: list[bytes] | None
-    since: float
-    name: str = ""
-    call: str | None = None
-    pid: int = 0
-    born: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """A change of the workspace between two scans, and the brackets open meanwhile."""
-
-    n: int
-    before: bytes
-    after: bytes
-    brackets: list[Bracket]
 
 
 _decode_bracket = msgspec.json.Decoder(Bracket).decode
@@ -256,25 +216,3 @@ _FIND = "SELECT n, device, inode, path FROM workspaces WHERE path = ?"
 def _brackets(execute: Json, workspace: int) -> list[Bracket]:
     rows = execute("SELECT body FROM brackets WHERE workspace = ?", (workspace,)).fetchall()
     return [_decode_bracket(body) for (body,) in rows]
-
-
-def is_dead(bracket: Bracket) -> bool:
-    """Whether the process that ran a call is gone."""
-    if bracket.pid == os.getpid():
-        return bracket.born != born(bracket.pid)
-    try:
-        os.kill(bracket.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return bracket.born != born(bracket.pid)
-
-
-def born(pid: int) -> int:
-    """When a process began, so that a number used again is not taken for the old process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0

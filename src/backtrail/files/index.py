@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from .ignore import LEFT_OUT_FILE
+from .ignore import LEFT_OUT_FILE, OUR_STORE
 from .trees import Entry, Kind, Tree
 
 MAGIC = b"BTI1"
@@ -71,6 +71,9 @@ class KnownDirectory(msgspec.Struct, gc=False):
             if name not in self.opaque:
                 tree[name] = Entry("directory", directory.mode, 0, directory.digest)
         for name, reason in self.opaque.items():
+            if reason == OUR_STORE:
+                # Its own logs come and go; to a workspace they are not there.
+                continue
             tree[name] = Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
         return tree
 

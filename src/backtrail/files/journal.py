@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..errors import BacktrailError, NotFound
-from ..events import Json, NewEvent
+from ..errors import NotFound
+from ..events import NewEvent
 from ..stores.base import Store
 from ..stores.opening import open_store
 from .plan import Plan
@@ -67,8 +67,3 @@ def _append(store: Store, journal: Journal, events: list[NewEvent]) -> None:
     except NotFound:
         # The session was deleted meanwhile: there is no log to tell.
         return
-
-
-def problem(error: BacktrailError) -> Json:
-    """An error as the part of an event's data that says why nothing was captured."""
-    return {"missed": str(error)}

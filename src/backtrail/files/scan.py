@@ -101,7 +101,6 @@ class Scanner:
         self._trail = Trail(Frame(root, b"", index.root, status, only))
         try:
             self._walk()
-            self.capture.wait()
             return self._digests(index.root)
         except BaseException:
             self._give_up()

@@ -168,11 +168,14 @@ class Trail:
 
     def rules(self) -> Rules:
         """The ignore rules that hold in the last directory."""
-        depth = len(self.frames)
+        last = self.frames[-1].rules
+        if last is not None:
+            return last
+        depth = len(self.frames) - 1
         while depth and self.frames[depth - 1].rules is None:
             depth -= 1
-        rules = self.frames[depth - 1].rules if depth else None
-        rules = rules or Rules()
+        above = self.frames[depth - 1].rules if depth else None
+        rules = Rules() if above is None else above
         for at in range(depth, len(self.frames)):
             frame = self.frames[at]
             names = [name for name in IGNORE_FILES if frame.has(name)]

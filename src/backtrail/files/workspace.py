@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import Conflict, Damaged, NotFound, StoreFailed, Unsafe
+from ..errors import Conflict, Damaged, NotFound, StoreFailed
 from ..stores.base import Store
 from ..stores.locks import FileLock
 from .attribution import Attributed, attribute
 from .beneath import DIRECTORY
 from .blobs import Blobs, Reference
+from .brackets import Bracket, Place, is_dead
 from .capture import Capture
-from .catalogue import Bracket, Catalogue, Place, is_dead
+from .catalogue import Catalogue
 from .collect import free_floor
 from .git import git_head
 from .index import Index
@@ -353,30 +354,6 @@ class Workspace:
     def close(self) -> None:
         """Let go of the lock's file."""
         self._lock.close()
-
-
-def refuse_broad(root: str) -> None:
-    """Refuse to watch over a whole home or file system."""
-    path = os.path.realpath(root)
-    home = os.path.realpath(os.path.expanduser("~"))
-    broad = {"/", home, *(os.path.join(home, n) for n in ("Desktop", "Documents", "Downloads"))}
-    if path in broad or home.startswith(path + "/") or _is_file_system(path):
-        raise Unsafe(
-            f"{path} is too much to watch over: choose a project folder, or say files='force'"
-        )
-
-
-def _is_file_system(path: str) -> bool:
-    """Whether a path is the root of a file system, and not a part of one mounted there."""
-    if not os.path.ismount(path):
-        return False
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            rows = [line.split() for line in mounts]
-    except OSError:
-        return True
-    roots = [row[3] for row in rows if row[4] == path]
-    return not roots or roots[-1] == "/"
 
 
 def _is_at(place: Place) -> bool:

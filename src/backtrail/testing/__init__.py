@@ -1,4 +1,4 @@
-"""Prove your own store: the store contract as tests to inherit.
+"""Prove your own store: its contract as tests to inherit.
 
     from backtrail.testing import StoreContract
 
@@ -7,6 +7,7 @@
             return MyStore(place / "data")
 
 pytest collects every rule of the contract. See `StoreContract` for the few settings.
+`BlobContract` is the same for blob stores.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ pytest.register_assert_rewrite(
             "values",
             "verbs",
         )
-    )
+    ),
+    *(f"{__name__}.blob_contract{part}" for part in ("", "_base", "_removing", "_sharing")),
 )
 
+from .blob_contract import BlobContract  # noqa: E402
 from .contract import StoreContract  # noqa: E402
 
-__all__ = ["StoreContract"]
+__all__ = ["BlobContract", "StoreContract"]

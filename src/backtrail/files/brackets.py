@@ -1,0 +1,68 @@
+"""The words of a workspace's line of time: its place, the calls under way, what changed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A workspace's identity: the directory itself, and where it is."""
+
+    n: int
+    device: int
+    inode: int
+    path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """A call under way: whose it is, and what it said it would touch (None: anything).
+
+    `opened` is the number of the last transition before it, `tree` the state it began with,
+    `name` and `call` say what it is, `pid` and `born` which process runs it.
+    """
+
+    id: str
+    owner: str
+    opened: int
+    tree: bytes
+    paths: list[bytes] | None
+    since: float
+    name: str = ""
+    call: str | None = None
+    pid: int = 0
+    born: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A change of the workspace between two scans, and the brackets open meanwhile."""
+
+    n: int
+    before: bytes
+    after: bytes
+    brackets: list[Bracket]
+
+
+def is_dead(bracket: Bracket) -> bool:
+    """Whether the process that ran a call is gone."""
+    if bracket.pid == os.getpid():
+        return bracket.born != born(bracket.pid)
+    try:
+        os.kill(bracket.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return bracket.born != born(bracket.pid)
+
+
+def born(pid: int) -> int:
+    """When a process began, so that a number used again is not taken for the old process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0

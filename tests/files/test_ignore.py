@@ -1,0 +1,175 @@
+"""What is not entered: names, ignore files as git reads them, and what is heavy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backtrail.files import ignore
+from backtrail.files.ignore import (
+    BUILD,
+    PACKAGES,
+    VERSION_CONTROL,
+    Rules,
+    is_heavy,
+    opaque_name,
+    read_rules,
+)
+
+
+def never(name: bytes) -> bool:
+    return False
+
+
+def only(*names: bytes) -> Callable[[bytes], bool]:
+    return lambda name: name in names
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "inside", "reason"),
+    [
+        (b".git", never, never, VERSION_CONTROL),
+        (b".jj", never, never, VERSION_CONTROL),
+        (b"node_modules", never, never, PACKAGES),
+        (b"__pycache__", never, never, PACKAGES),
+        (b"target", never, never, b""),
+        (b"target", only(b"Cargo.toml"), never, BUILD),
+        (b"target", only(b"pom.xml"), never, BUILD),
+        (b"vendor", only(b"go.mod"), never, b""),
+        (b"venv", never, never, b""),
+        (b"venv", never, only(b"pyvenv.cfg"), PACKAGES),
+        (b"src", only(b"Cargo.toml"), only(b"pyvenv.cfg"), b""),
+        (b".github", never, never, b""),
+    ],
+)
+def test_names(
+    name: bytes, beside: Callable[[bytes], bool], inside: Callable[[bytes], bool], reason: bytes
+) -> None:
+    """A name decides, a common word only where its tool is at home."""
+    assert opaque_name(name, beside, inside) == reason
+
+
+def git(*lines: str, prefix: str = "", above: Rules | None = None) -> Rules:
+    content = "\n".join(lines).encode("utf-8", "surrogateescape")
+    return (above or Rules()).inside(prefix, [(b".gitignore", content)])
+
+
+def ours(*lines: str, prefix: str = "", above: Rules | None = None) -> Rules:
+    content = "\n".join(lines).encode()
+    return (above or Rules()).inside(prefix, [(b".backtrailignore", content)])
+
+
+def test_no_rules_leave_nothing_out() -> None:
+    """They are false, so nobody has to ask them."""
+    assert not Rules()
+    assert Rules().verdict("a", directory=True) == ""
+
+
+def test_patterns_belong_to_their_directory() -> None:
+    """A slash anchors a pattern where its file is."""
+    rules = git("/build", "*.log", prefix="sub/")
+    assert rules.verdict("sub/build", directory=True) == "git"
+    assert rules.verdict("sub/deep/build", directory=True) == ""
+    assert rules.verdict("sub/deep/a.log", directory=False) == "git"
+
+
+def test_the_nearest_file_decides() -> None:
+    """A nested ignore file takes back what one above says, and only that."""
+    rules = git("!keep.log", prefix="sub/", above=git("*.log"))
+    assert rules.verdict("sub/keep.log", directory=False) == ""
+    assert rules.verdict("sub/other.log", directory=False) == "git"
+
+
+def test_ours_goes_before_git() -> None:
+    """Neither file of git takes back what ours says, but ours takes back what git's say."""
+    rules = git("!secret", prefix="sub/", above=ours("secret", "!dist", above=git("dist")))
+    assert rules.verdict("sub/secret", directory=False) == "ours"
+    assert rules.verdict("dist", directory=True) == ""
+
+
+def test_directory_patterns_need_a_directory() -> None:
+    """`dist/` is no file."""
+    assert git("dist/").verdict("dist", directory=True) == "git"
+    assert git("dist/").verdict("dist", directory=False) == ""
+
+
+def test_odd_ignore_files() -> None:
+    """A byte order mark, CRLF, other encodings, and lines that mean nothing."""
+    rules = Rules().inside("", [(b".gitignore", b"\xef\xbb\xbfdist/\r\n!\n\xff*\n\n# no\nb/\n")])
+    assert rules.verdict("dist", directory=True) == "git"
+    assert rules.verdict("b", directory=True) == "git"
+    assert rules.verdict("\udcffx", directory=False) == "git"
+    assert rules.verdict("no", directory=False) == ""
+
+
+PATTERN = st.from_regex(r"!?/?(\*\*/)?[ab*?]{1,3}(/[ab*]{1,2})?/?", fullmatch=True)
+
+
+@given(st.lists(PATTERN, min_size=1, max_size=4))
+def test_plain_patterns_are_those_of_git(lines: list[str]) -> None:
+    """For the directories a scan asks about, git's own verdict is the same."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as place:
+        environment = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+        run = {"cwd": place, "env": {**os.environ, **environment}, "check": False}
+        subprocess.run(["git", "init", "-q"], **run)  # type: ignore[call-overload]
+        Path(place, ".gitignore").write_text("\n".join(lines))
+        names = ["a", "b", "ab", "aab", "c"]
+        for name in names:
+            Path(place, name).mkdir()
+        found = subprocess.run(
+            ["git", "check-ignore", *names], capture_output=True, text=True, **run
+        )  # type: ignore[call-overload]
+    ignored = set(found.stdout.split())
+    rules = git(*lines)
+    assert {name for name in names if rules.verdict(name, directory=True)} == ignored
+
+
+def opened(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def test_ignore_files_are_plain_files(tmp_path: Path) -> None:
+    """A link, a directory or a pipe under that name is not read, and nothing hangs."""
+    (tmp_path / "plain").write_bytes(b"a\n")
+    (tmp_path / "link").symlink_to("plain")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    fd = opened(tmp_path)
+    try:
+        assert read_rules(fd, b"plain") == b"a\n"
+        for name in (b"link", b"directory", b"pipe", b"missing"):
+            assert read_rules(fd, name) is None
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("files", "directories", "size", "heavy"),
+    [(20, 20, 0, False), (21, 1, 0, True), (1, 21, 0, True), (1, 1, 101, True), (1, 1, 100, False)],
+)
+def test_heavy_is_counted_all_the_way_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    files: int, directories: int, size: int, heavy: bool,
+) -> None:  # fmt: skip
+    """Too many files, directories or bytes, at any depth."""
+    monkeypatch.setattr(ignore, "HEAVY_FILES", 20)
+    monkeypatch.setattr(ignore, "HEAVY_BYTES", 100)
+    place = tmp_path
+    for number in range(directories):
+        place = place / f"d{number}"
+        place.mkdir()
+    for number in range(files):
+        (place / f"f{number}").write_bytes(b"x" * size)
+    fd = opened(tmp_path)
+    try:
+        assert is_heavy(fd) is heavy
+    finally:
+        os.close(fd)
