@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 
 from .aio_threads import finish, run
 from .events import Json
@@ -38,12 +39,12 @@ class AsyncFiles:
         bracket = await run(self._session._begin_call, call, paths)
         try:
             yield call
-        except BaseException:
+        except BaseException as error:
             # A cancelled call is recorded too.
-            await finish(lambda: self._session._end_call(call, bracket, error))
+            await finish(partial(self._session._end_call, call, bracket, error))
             self._tell()
             raise
-        await finish(lambda: self._session._end_call(call, bracket, None))
+        await finish(partial(self._session._end_call, call, bracket, None))
         self._tell()
 
     async def diff(

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from unittest.mock import patch
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 LATER = 4e9
 
 
+@cache
 def content(n: int) -> bytes:
     """The n-th content: mostly small, some in pieces, some that cannot be compressed."""
     dice = random.Random(n)
@@ -61,6 +63,19 @@ def named(data: bytes) -> bytes:
     return sha256(data).digest()
 
 
+@cache
+def digest_of(n: int) -> bytes:
+    """The digest of a content."""
+    return named(content(n))
+
+
+@cache
+def know() -> None:
+    """Make the contents before children are forked, which would make them holding locks."""
+    for n in range(440):
+        digest_of(n)
+
+
 class Groups:
     """A `keep` that reads which contents a root stands for."""
 
@@ -70,7 +85,7 @@ class Groups:
     def __call__(self, roots: Collection[bytes], get: Get) -> set[bytes]:
         for root in roots:
             self.kept.add(root)
-            self.kept.update(named(content(n)) for n in numbers(get(root)))
+            self.kept.update(digest_of(n) for n in numbers(get(root)))
         return self.kept
 
 
@@ -104,7 +119,7 @@ def check(path: Path, acknowledged: Collection[str], where: str) -> None:
         try:
             for reference in references:
                 for n in numbers(blobs.get(reference.root)):
-                    blobs.get(named(content(n)))
+                    blobs.get(digest_of(n))
         except (NotFound, Damaged) as error:
             raise Violation(f"{where}: {error}") from error
         if problems := list(blobs.verify()):
@@ -134,8 +149,8 @@ def sweeping(path: Path) -> Callable[[Callable[[str], None]], None]:
         with SQLiteBlobs(path) as blobs:
             n = 0
             while True:
-                n += 40
-                blobs.write([(named(data), data) for data in map(content, range(n, n + 40))])
+                n = (n + 40) % 400
+                blobs.write([(digest_of(i), content(i)) for i in range(n, n + 40)])
                 blobs.drop_references("garbage")
                 blobs.sweep(Groups(), LATER)
                 tell("swept")
@@ -145,6 +160,7 @@ def sweeping(path: Path) -> Callable[[Callable[[str], None]], None]:
 
 def strike(path: Path, bodies: list[Callable[[Callable[[str], None]], None]], wait: float) -> str:
     """Let children work for a while, and kill them all; what they told."""
+    know()
     workers = [Worker(body) for body in bodies]
     workers[0].line()
     time.sleep(wait)
@@ -210,6 +226,7 @@ def contend(folder: Path, seconds: float) -> int:
     """Three processes refer to what they find while one sweeps; how many groups."""
     path = folder / "blobs.db"
     SQLiteBlobs(path).close()
+    know()
     writers = [Worker(writing(path, first, 0.001)) for first in (0, 10_000, 20_000)]
     sweeper = Worker(sweeping(path))
     time.sleep(seconds)

@@ -35,6 +35,7 @@ def _find_renameat2() -> Rename | None:
     call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
 
     def renameat2(source: int, name: bytes, target: int, new: bytes, flags: int) -> None:
+        """Move or swap names, as `flags` say."""
         if call(source, name, target, new, flags) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), os.fsdecode(new))

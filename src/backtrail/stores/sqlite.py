@@ -102,7 +102,7 @@ class SQLiteStore(Store):
         self.scope = scope
         self.url = f"sqlite:///{path}"
         self.contents = path.with_name(path.name + "-files")
-        beside = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-lock"))
+        beside = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-lock", "-leases"))
         self.places = (path, *beside)
         self._path = path
         self._on_damage = on_damage
