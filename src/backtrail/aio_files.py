@@ -64,3 +64,7 @@ class AsyncFiles:
     async def not_captured(self) -> list[tuple[str, str, int]]:
         """What the last scan did not keep: path, reason, size."""
         return await run(self._session.not_captured)
+
+    async def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
+        """Take another directory as the session's workspace; see `Session.relocate`."""
+        return await run(self._session.relocate, cwd)

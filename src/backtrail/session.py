@@ -11,7 +11,7 @@ from typing import Self, Unpack
 
 from . import telemetry
 from .conversation import SessionOptions
-from .errors import AlreadyExists, Conflict, NotFound, Unsupported
+from .errors import AlreadyExists, Conflict, NotFound
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from .messages import as_message, message_event, prompt_event
 from .points import (
@@ -239,9 +239,11 @@ class Session(Rewinding):
         copy_checkpoints: bool = False,
         **options: Unpack[SessionOptions],
     ) -> Self:
-        """A new session that begins with this one's history, up to `at` or to now."""
-        if into is not None:
-            raise Unsupported("`into` needs file capture, which this version does not have")
+        """A new session that begins with this one's history, up to `at` or to now.
+
+        It works in the same directory, with the files as they are; with `into`, in that new
+        directory, which gets the files as they were at that point.
+        """
         with telemetry.span(
             "session.fork", parent_id=self.id, store=type(self.store).__name__
         ) as span:
@@ -261,10 +263,16 @@ class Session(Rewinding):
                 "wait": self._wait,
                 "on_error": self._on_error,
                 "agent": self.agent,
+                "files": self._files,
                 **options,
                 "metadata": metadata,
             }
             prompt = self._plan(seq).reprompt()
+            if into is not None:
+                self._write_files(at, into)
+                inherited["cwd"] = into
+            session_id = session_id or new_id()
+            self._share_contents(session_id)
             fork = self._made(self.store, session_id, inherited, False, base=(parent, seq))
             owed = [prompt] if prompt and options.get("system_prompt") is None else []
             fork._append([*owed, *(self._noted_later(seq) if copy_checkpoints else ())])

@@ -19,7 +19,7 @@ import msgspec
 
 from .calls import answer_to, calls_in
 from .conversation import Conversation, SessionOptions, Turn
-from .errors import BacktrailError, DiskLow, InvalidData, Unsupported
+from .errors import BacktrailError, DiskLow, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent, Problem
 from .filepoints import (
     TurnChanges,
@@ -33,7 +33,7 @@ from .files.names import inside
 from .files.roots import refuse_broad
 from .messages import message_event
 from .points import Target
-from .stores.base import Store
+from .stores.base import Store, resolved
 from .stores.null import NullStore
 from .views import user_message
 
@@ -376,6 +376,50 @@ class Watching(Conversation):
         """What the last scan did not keep: path, reason, size."""
         return self._needed().not_captured()
 
+    def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
+        """Take `cwd`, or what is at the session's directory now, as its workspace from here on.
+
+        Returns how its files differ from those the session knew last.
+        """
+        with self._watch:
+            known = self._tree_known()
+            if cwd is not None:
+                self.update(cwd=resolved(cwd))
+                self._cwd = cwd
+            self._let_go()
+            self._fresh = True
+            self._unwatched = None
+            workspace = self._needed()
+            owed, _ = self._look()
+            self._append(owed)
+            return diff(workspace.get, known if known is not None else self._tree, self._tree)
+
+    def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
+        """The files of a point, or of now, in a new directory."""
+        from .files.materialize import materialize
+
+        workspace = self._needed()
+        if at is None:
+            tree: bytes | None = workspace.scan(self._log_name, self.store)
+        else:
+            tree = point_at(self.store, self.id, at).tree
+        if tree is None:
+            raise NotFound("the files at that point were not captured")
+        materialize(workspace.get, tree, into)
+
+    def _share_contents(self, session_id: str) -> None:
+        """A fork relies on every content that this session relies on."""
+        contents = self.store.contents
+        if self._depot is None and (contents is None or not contents.exists()):
+            return
+        from .files.depot import Depot
+
+        depot = Depot.of(self.store)
+        try:
+            depot.blobs.copy_references(*self._log_name, session_id)
+        finally:
+            depot.close()
+
     def _needed(self) -> Workspace:
         workspace = self._watched()
         if workspace is None:
@@ -385,16 +429,19 @@ class Watching(Conversation):
     # --- ending --------------------------------------------------------------------------
 
     def close(self) -> None:
-        with self._watch:
-            workspace, self._workspace = self._workspace, None
-            depot, self._depot = self._depot, None
         try:
             super().close()
         finally:
-            if workspace is not None:
-                workspace.close()
-            if depot is not None:
-                depot.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        with self._watch:
+            workspace, self._workspace = self._workspace, None
+            depot, self._depot = self._depot, None
+        if workspace is not None:
+            workspace.close()
+        if depot is not None:
+            depot.close()
 
 
 def _as_json(value: object) -> Json:

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+    from pathspec import PathSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    Patterns = PathSpec[GitIgnoreSpecPattern]
 
 FILE_LIMIT = 20 * 1024 * 1024
 """Bytes above which a file is skipped."""
@@ -84,7 +87,7 @@ def opaque_name(name: bytes, beside: Names, inside: Names) -> bytes:
     return b""
 
 
-Layers = tuple[tuple[int, "GitIgnoreSpec"], ...]
+Layers = tuple[tuple[int, "Patterns"], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,27 +133,25 @@ def _decide(layers: Layers, path: str) -> bool | None:
     return None
 
 
-def _parse(content: bytes) -> GitIgnoreSpec:
-    """The rules of an ignore file. A line that no matcher understands ignores nothing."""
+def _parse(content: bytes) -> Patterns:
+    """The rules of an ignore file, the last that fits decides.
+
+    A line that no matcher understands ignores nothing.
+    """
     # Imported where needed: it costs more than a scan, and most directories have no rules.
-    from pathspec import GitIgnoreSpec
+    # `GitIgnoreSpec` orders patterns in its own way where directories are concerned; the
+    # plain class goes by their order alone, as git does for one name at a time.
+    from pathspec import PathSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    try:
-        return GitIgnoreSpec.from_lines(lines)
-    except ValueError:
-        return GitIgnoreSpec.from_lines(filter(_is_pattern, lines))
-
-
-def _is_pattern(line: str) -> bool:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
+    patterns = []
+    for line in text.split("\n"):
+        try:
+            patterns.append(GitIgnoreSpecPattern(line.removesuffix("\r")))
+        except ValueError:
+            continue
+    return PathSpec(patterns)
 
 
 def read_rules(fd: int, name: bytes) -> bytes | None:

@@ -71,7 +71,7 @@ class KnownDirectory(msgspec.Struct, gc=False):
             if name not in self.opaque:
                 tree[name] = Entry("directory", directory.mode, 0, directory.digest)
         for name, reason in self.opaque.items():
-            if reason == OUR_STORE:
+            if reason == OUR_STORE and name not in self.directories:
                 # Its own logs come and go; to a workspace they are not there.
                 continue
             tree[name] = Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)

@@ -1,0 +1,602 @@
+"""Scans: exact, complete about what they leave out, and quiet when nothing changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backtrail.errors import StoreFailed
+from backtrail.files import ignore, trail
+from backtrail.files.blobs import MemoryBlobs
+from backtrail.files.capture import Capture
+from backtrail.files.index import Index
+from backtrail.files.scan import Limits, Scanner, Stopped
+from backtrail.files.trees import EMPTY_DIGEST, Entry, decode_tree
+from tests.files.scanning import Site, plainly, settle, truth
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "site")
+
+
+def fill(site: Site, *paths: str) -> None:
+    """Make files, each with its path as content."""
+    for path in paths:
+        place = site / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(path)
+
+
+# --- exact -------------------------------------------------------------------------------
+
+
+def test_a_tree_is_what_is_there(site: Site) -> None:
+    """Bytes, all twelve mode bits, links that dangle, empty directories, any name."""
+    assert site.scan() == EMPTY_DIGEST
+    fill(site, "a", "deep/er/b")
+    (site / "empty").mkdir()
+    (site / "dangling").symlink_to("nowhere/at all")
+    (site / "to").symlink_to("deep")
+    Path(os.fsdecode(os.fsencode(site.root) + b"/\xff\xfe")).write_bytes(b"\0\xff" * 999)
+    for number, mode in enumerate((0o000, 0o777, 0o4755, 0o2755, 0o1644, 0o7777)):
+        (site / f"mode{number}").write_text("")
+        (site / f"mode{number}").chmod(mode)
+    (site / "empty").chmod(0o3775)
+    assert plainly(site.paths()) == truth(site.root)
+    assert site.blobs.get(site.paths()[b"\xff\xfe"].value) == b"\0\xff" * 999
+
+
+def test_nothing_changed_writes_nothing(site: Site) -> None:
+    """The same digest, no blob, and an index with nothing new once it has settled."""
+    fill(site, "a", "b/c", "b/d/e")
+    (site / "link").symlink_to("a")
+    os.mkfifo(site / "pipe")
+    digest = site.scan()
+    assert site.writes > 0
+    site.index.changed = False
+    assert settle(site) == digest
+    assert site.writes == 0
+    site.index.changed = False
+    for _ in range(2):
+        assert site.scan() == digest
+        assert site.writes == 0
+        assert not site.index.changed
+
+
+def test_racy_files_settle(site: Site) -> None:
+    """They are read again once, and not for ever."""
+    fill(site, "a")
+    site.scan()
+    assert site.index.root is not None
+    assert site.index.root.racy
+    assert site.index.root.files[b"a"].racy
+    site.index.changed = False
+    settle(site)
+    assert not site.index.root.racy
+    assert not site.index.root.files[b"a"].racy
+    assert site.index.changed
+
+
+def test_a_change_in_the_same_tick_is_seen(site: Site) -> None:
+    """Even if the clock stood still: what is younger than the scan is read again."""
+    fill(site, "a")
+    site.scan()
+    status = os.stat(site / "a")
+    (site / "a").write_text("b")
+    os.utime(site / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert site.index.root is not None
+    # A clock that stood still would show these numbers.
+    now = os.stat(site / "a")
+    site.index.root.files[b"a"].ctime = now.st_ctime_ns
+    assert site.scan() == site.fresh()
+
+
+def test_times_to_come_settle(site: Site) -> None:
+    """An archive may bring files from the future: they are not read for ever."""
+    fill(site, "a")
+    os.utime(site / "a", (2**32, 2**32))
+    settle(site)
+    assert site.index.root is not None
+    assert not site.index.root.files[b"a"].racy
+
+
+def test_whole_seconds_are_a_coarse_clock() -> None:
+    """Where times have no fractions, two changes in one second look like one."""
+    capture = Capture(MemoryBlobs())
+    second = 1_000_000_000
+    capture.begin(Index("", 0), 100, 1000 * second + 5)
+    assert capture.racy(0, 1000 * second)
+    assert capture.racy(0, 999 * second)
+    assert not capture.racy(0, 997 * second)
+    assert not capture.racy(0, 999 * second + 7)
+
+
+def touch_back(path: Path, change: Callable[[Path], object]) -> None:
+    """Change a file and set its time of change to what it was."""
+    status = path.stat()
+    change(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_an_edit_with_its_time_set_back_is_seen(site: Site, reload: bool) -> None:
+    """Same size, same time, same inode: only the time of the inode tells."""
+    fill(site, "a")
+    before = settle(site)
+    if reload:
+        site.reload()
+    touch_back(site / "a", lambda path: path.write_text("b"))
+    assert site.scan() == site.fresh() != before
+
+
+def test_size_and_time_alone_would_miss_it(site: Site) -> None:
+    """The rule above bites: an index without the time of the inode does not see the edit."""
+    fill(site, "a")
+    before = settle(site)
+    touch_back(site / "a", lambda path: path.write_text("b"))
+    assert site.index.root is not None
+    site.index.root.files[b"a"].ctime = os.stat(site / "a").st_ctime_ns
+    assert site.scan() == before != site.fresh()
+
+
+def test_modes_alone_are_a_change(site: Site) -> None:
+    """Of files, and of directories; the content is not stored again."""
+    fill(site, "a", "d/b")
+    settle(site)
+    (site / "a").chmod(0o4711)
+    (site / "d").chmod(0o711)
+    found = site.paths(site.scan())
+    assert (found[b"a"].mode, found[b"d"].mode) == (0o4711, 0o711)
+    # The root's tree and nothing else.
+    assert site.writes == 1
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "file": lambda path: path.write_text("x"),
+    "link": lambda path: path.symlink_to("x"),
+    "empty": lambda path: path.mkdir(),
+    "directory": lambda path: (path.mkdir(), (path / "x").write_text("y")),
+    "pipe": lambda path: os.mkfifo(path),
+    "nothing": lambda path: None,
+    "opaque": lambda path: (path.mkdir(), (path / "pyvenv.cfg").write_text("")),
+}
+
+
+def clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+PAIRS = [
+    (before, after)
+    for before in KINDS
+    for after in KINDS
+    # A directory that was captured, or was not, stays so as long as there is one.
+    if {before, after} not in ({"opaque", "empty"}, {"opaque", "directory"})
+]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize(("before", "after"), PAIRS)
+def test_any_kind_may_become_any_other(site: Site, before: str, after: str, settled: bool) -> None:
+    """A name keeps nothing of what it was."""
+    fill(site, "beside")
+    KINDS[before](site / "venv")
+    if settled:
+        settle(site)
+    else:
+        site.scan()
+    clear(site / "venv")
+    KINDS[after](site / "venv")
+    assert site.scan() == site.fresh()
+    site.reload()
+    assert site.scan() == site.fresh()
+
+
+@pytest.mark.parametrize(("before", "after"), PAIRS)
+def test_a_declared_path_may_change_its_kind(site: Site, before: str, after: str) -> None:
+    """The same, looking at nothing else."""
+    fill(site, "in/beside")
+    KINDS[before](site / "in/venv")
+    settle(site)
+    clear(site / "in/venv")
+    KINDS[after](site / "in/venv")
+    assert site.scan([b"in/venv"]) == site.fresh()
+    assert site.scan() == site.fresh()
+
+
+# --- what is not captured ----------------------------------------------------------------
+
+
+def test_special_files_are_named_and_never_opened(site: Site, tmp_path: Path) -> None:
+    """Opening a pipe would hang, or disturb who waits at it."""
+    os.mkfifo(site / "pipe")
+    os.chdir(site.root)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+        assert site.paths() == {
+            b"pipe": Entry("skipped", os.stat("pipe").st_mode & 0o7777, 0, b"a pipe"),
+            b"socket": Entry("skipped", os.stat("socket").st_mode & 0o7777, 0, b"a socket"),
+        }
+    os.chdir("/")
+
+
+def test_a_file_replaced_by_a_pipe_does_not_hang(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and the opening."""
+    fill(site, "a")
+    real = os.open
+
+    def replace(path: object, flags: int, *args: int, **more: int) -> int:
+        if path == b"a" and not (site / "a").is_fifo():
+            (site / "a").unlink()
+            os.mkfifo(site / "a")
+        return real(path, flags, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", replace)
+    assert site.paths()[b"a"].value == b"a pipe"
+
+
+@pytest.mark.parametrize("after", KINDS)
+def test_a_file_replaced_while_it_is_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Whatever it became, the next scan has it right."""
+    fill(site, "a", "z")
+    real = os.open
+    done: list[int] = []
+
+    def replace(path: object, flags: int, *args: int, **more: int) -> int:
+        if path == b"a" and not done:
+            done.append(1)
+            clear(site / "a")
+            KINDS[after](site / "a")
+        return real(path, flags, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", replace)
+    site.scan()
+    assert done
+    assert site.scan() == site.fresh()
+
+
+def test_large_files_are_skipped_with_their_size(site: Site) -> None:
+    """At the limit a file is kept, above it is not, and below again it is."""
+    site.limits = Limits(file_size=100)
+    (site / "at").write_bytes(b"x" * 100)
+    (site / "over").write_bytes(b"x" * 101)
+    found = site.paths()
+    assert found[b"at"].kind == "file"
+    assert found[b"over"] == Entry("skipped", found[b"at"].mode, 101, b"over 100 bytes")
+    assert site.reasons() == {b"over": b"over 100 bytes"}
+    (site / "over").write_bytes(b"x")
+    (site / "at").write_bytes(b"x" * 102)
+    found = site.paths()
+    assert (found[b"over"].kind, found[b"at"].kind) == ("file", "skipped")
+
+
+def test_version_control_is_opaque_and_nested_repositories_are_not(site: Site) -> None:
+    """Only `.git` itself, a directory or the file that points to one."""
+    fill(site, ".git/HEAD", "nested/.git/HEAD", "nested/a", "tree/b", ".gitmodules")
+    (site / "tree/.git").write_text("gitdir: /elsewhere\n")
+    found = site.paths()
+    assert {path for path, entry in found.items() if entry.kind == "opaque"} == {
+        b".git", b"nested/.git", b"tree/.git",
+    }  # fmt: skip
+    assert {b"nested/a", b"tree/b", b".gitmodules"} <= found.keys()
+    assert not any(path.endswith(b"HEAD") for path in found)
+
+
+def test_reserved_names_are_not_seen(site: Site) -> None:
+    """What a restore is building is nobody's change."""
+    fill(site, ".backtrail-tmp-1-2", "d/a")
+    (site / ".backtrail-tmp-d").mkdir()
+    digest = site.scan()
+    assert site.paths(digest).keys() == {b"d", b"d/a"}
+    fill(site, "d/.backtrail-tmp-x")
+    assert site.scan() == site.scan([b"d/.backtrail-tmp-x"]) == digest
+
+
+def test_our_stores_are_left_alone(site: Site) -> None:
+    """Known by inode or by marker, and not in the tree; a directory that was, is opaque."""
+    fill(site, "store.db", "store/log", "marked/.backtrail-store", "marked/x", "later/a", "b")
+    own = {os.stat(site / name).st_ino for name in ("store.db", "store")}
+    site.limits = Limits(own=lambda status: status.st_ino in own)
+    digest = site.scan()
+    assert site.paths(digest).keys() == {b"later", b"later/a", b"b"}
+    assert site.reasons().keys() == {b"store.db", b"store", b"marked"}
+    fill(site, "store.db-wal")
+    own.add(os.stat(site / "store.db-wal").st_ino)
+    assert site.scan() == digest
+    assert site.scan([b"store/log", b"marked/x", b"store.db"]) == digest
+    fill(site, "later/.backtrail-store")
+    found = site.paths()
+    assert found[b"later"].kind == "opaque"
+    assert b"later/a" not in found
+    own.add(os.stat(site / "b").st_ino)
+    fill(site, "b")
+    assert site.paths().keys() == {b"later"}
+
+
+def test_mounts_are_opaque(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another device below the root, mounted before the first scan or after."""
+    fill(site, "on/a", "late/b")
+    real = os.fstat
+    mounted = {os.stat(site / "on").st_ino}
+
+    def elsewhere(fd: int) -> os.stat_result:
+        status = real(fd)
+        if status.st_ino not in mounted:
+            return status
+        return os.stat_result([*status[:2], status.st_dev + 1, *status[3:]])
+
+    monkeypatch.setattr(os, "fstat", elsewhere)
+    before = site.paths(settle(site))
+    assert before[b"on"] == Entry("opaque", 0, 0, b"mounted")
+    mounted.add(os.stat(site / "late").st_ino)
+    found = site.paths()
+    assert found[b"late"].kind == "opaque"
+    mounted.clear()
+    found = site.paths()
+    assert {path: entry.kind for path, entry in found.items()} == {
+        b"on": "directory", b"on/a": "file", b"late": "directory", b"late/b": "file",
+    }  # fmt: skip
+
+
+def test_an_opaque_directory_that_vanishes_leaves_the_tree(site: Site) -> None:
+    """The workspace says what that means."""
+    fill(site, "node_modules/a", "b")
+    assert b"node_modules" in site.paths()
+    shutil.rmtree(site / "node_modules")
+    assert site.paths().keys() == {b"b"}
+
+
+# --- what cannot be read -----------------------------------------------------------------
+
+
+def test_unreadable_things_are_never_absent(site: Site) -> None:
+    """In the tree with the reason, back when they can be read, without a word about deletion."""
+    fill(site, "d/in", "f", "half/x")
+    settle(site)
+    (site / "d").chmod(0)
+    (site / "f").chmod(0)
+    (site / "half").chmod(0o744)
+    for _ in range(2):
+        found = site.paths(site.scan(weak=True))
+        assert found.keys() == {b"d", b"f", b"half", b"half/x"}
+        assert found[b"d"] == Entry("opaque", 0, 0, b"unreadable: Permission denied")
+        assert found[b"f"].kind == found[b"half/x"].kind == "skipped"
+        assert found[b"f"].value.startswith(b"unreadable")
+    site.index.changed = False
+    site.scan(weak=True)
+    assert site.writes == 0
+    assert not site.index.changed
+    site.reload()
+    for name in ("d", "f", "half"):
+        (site / name).chmod(0o755)
+    assert site.scan(weak=True) == site.fresh()
+
+
+def test_new_unreadable_directories_are_entered_when_they_can_be(site: Site) -> None:
+    """By the rules that hold for new ones: they were never captured."""
+    fill(site, "d/in", "venv/pyvenv.cfg", ".git/HEAD")
+    for name in ("d", "venv", ".git"):
+        (site / name).chmod(0)
+    found = site.paths(site.scan(weak=True))
+    assert {name: found[name].kind for name in (b"d", b"venv", b".git")} == {
+        b"d": "opaque", b"venv": "opaque", b".git": "opaque",
+    }  # fmt: skip
+    for name in ("d", "venv", ".git"):
+        (site / name).chmod(0o755)
+    assert site.scan(weak=True) == site.fresh()
+    assert site.paths()[b"venv"].value == ignore.PACKAGES
+
+
+@pytest.mark.parametrize("name", [b"f", b"d"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_a_passing_error_is_no_deletion(
+    site: Site, monkeypatch: pytest.MonkeyPatch, code: int, name: bytes
+) -> None:
+    """A disk or a network that hesitates does not delete files."""
+    fill(site, "f", "d/in")
+    before = settle(site)
+    real_stat, real_open = os.stat, os.open
+
+    def fail(path: object) -> None:
+        if path == name:
+            raise OSError(code, os.strerror(code))
+
+    def stat_(path: object, **more: object) -> os.stat_result:
+        fail(path)
+        return real_stat(path, **more)  # type: ignore[arg-type]
+
+    def open_(path: object, *args: int, **more: int) -> int:
+        fail(path)
+        return real_open(path, *args, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat_)
+        patch.setattr(os, "open", open_)
+        found = site.paths(site.scan())
+        declared = site.paths(site.scan([name]))
+    assert found[name].kind in ("skipped", "opaque")
+    assert declared[name].kind in ("skipped", "opaque")
+    assert site.scan() == before
+
+
+def test_no_descriptors_left_is_a_failure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing about the files, and the next scan is whole."""
+    fill(site, "f", "d/in")
+    real = os.open
+
+    def open_(path: object, *args: int, **more: int) -> int:
+        if path == b"d":
+            raise OSError(errno.EMFILE, "too many")
+        return real(path, *args, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_)
+        with pytest.raises(StoreFailed):
+            site.scan()
+    assert site.index.doubtful
+    site.index.doubt(set(site.index.digests()) - site.blobs.has(set(site.index.digests())))
+    assert site.scan() == site.fresh()
+
+
+def test_an_unreadable_root_is_a_failure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not an empty tree."""
+
+    def scandir(fd: int) -> object:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StoreFailed, match="broken"):
+        site.scan()
+
+
+# --- depth, numbers, stopping ------------------------------------------------------------
+
+
+def nest(site: Site, depth: int) -> None:
+    """A tree `depth` directories deep, with a file and a sibling in each."""
+    fd = os.open(site.root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(b"d", dir_fd=fd)
+        os.mkdir(b"e", dir_fd=fd)
+        os.close(os.open(b"f", os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=fd))
+        below = os.open(b"d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+
+
+def test_depth_is_no_limit(site: Site) -> None:
+    """Deeper than Python calls, than paths are long, than descriptors are many."""
+    import resource
+
+    nest(site, 1500)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        digest = site.scan()
+        assert len(site.paths(digest)) == 4500
+        site.reload()
+        assert site.scan() == site.fresh() == digest
+        assert site.scan([b"d/" * 1400 + b"f"]) == digest
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        subprocess_rm(site.root)
+
+
+def subprocess_rm(root: Path) -> None:
+    """Remove what is too deep for `shutil`."""
+    import subprocess
+
+    subprocess.run(["rm", "-rf", root], check=True)
+
+
+def test_descriptors_are_closed(site: Site) -> None:
+    """After a scan, after a failed one, after a stopped one."""
+    nest(site, 60)
+    before = len(os.listdir("/dev/fd"))
+    site.scan()
+    asked: list[int] = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) > 50
+
+    with site.opened() as fd, pytest.raises(Stopped):
+        Scanner(Index("", 0), Capture(site.blobs), stop=stop).scan(fd)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_moved_directory_ends_the_scan(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes back up must not find himself in another directory."""
+    nest(site, 40)
+    (site / "elsewhere").mkdir()
+    asked: list[int] = []
+
+    def move() -> bool:
+        asked.append(1)
+        if len(asked) == 45:
+            (site / "d/d").rename(site / "elsewhere/d")
+        return False
+
+    monkeypatch.setattr(trail, "_OPEN", 2)
+    with site.opened() as fd, pytest.raises(StoreFailed, match="moved"):
+        Scanner(site.index, Capture(site.blobs), stop=move).scan(fd)
+    site.index.doubt(set(site.index.digests()) - site.blobs.has(set(site.index.digests())))
+    assert site.scan() == site.fresh()
+
+
+def test_a_stopped_import_goes_on(site: Site) -> None:
+    """What was read is not read again, and what was not is not forgotten."""
+    fill(site, *(f"d{n}/f{m}" for n in range(20) for m in range(5)))
+    settle(Site(site.root, blobs=site.blobs))
+    asked: list[int] = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) == 10
+
+    capture = Capture(site.blobs)
+    with site.opened() as fd, pytest.raises(Stopped):
+        Scanner(site.index, capture, stop=stop).scan(fd)
+    capture.finish()
+    assert site.index.doubtful
+    site.reload()
+    assert site.index.doubtful
+    known = set(site.index.digests())
+    assert len(known) >= 40
+    site.index.doubt(known - site.blobs.has(known))
+    assert site.scan() == site.fresh()
+    assert plainly(site.paths()) == truth(site.root)
+
+
+def test_progress_counts_files(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows, and ends with all of them."""
+    fill(site, *(f"d{n}/f{m}" for n in range(10) for m in range(250)))
+    heard: list[int] = []
+    with site.opened() as fd:
+        Scanner(site.index, Capture(site.blobs), progress=heard.append).scan(fd)
+    assert len(heard) >= 3
+    assert heard == sorted(set(heard))
+    assert heard[-1] == 2510
+
+
+# --- the store ---------------------------------------------------------------------------
+
+
+def test_what_the_store_lost_is_read_again(site: Site) -> None:
+    """After doubt, everything the tree needs is there."""
+    fill(site, "a", "d/b", "d/e/c")
+    digest = settle(site)
+    lost = site.paths(digest)[b"d/b"].value
+    site.blobs.remove({lost, digest})
+    site.index.doubt(set(site.index.digests()) - site.blobs.has(set(site.index.digests())))
+    assert site.scan() == digest
+    assert site.blobs.get(lost) == b"d/b"
+    assert decode_tree(site.blobs.get(digest))
+
+
+def test_another_device_believes_no_number(site: Site) -> None:
+    """The same files on another device: read again, the same digest, nothing forgotten."""
+    fill(site, "d/a", "build/x")
+    digest = settle(site)
+    fill(site, ".backtrailignore")
+    (site / ".backtrailignore").write_text("build/\n")
+    digest = site.scan()
+    site.index.device += 1
+    touch_back(site / "d/a", lambda path: path.write_text("new"))
+    assert site.scan() != digest
+    assert site.paths()[b"build/x"].kind == "file"
