@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from .roots import Identity
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A workspace's identity: the directory itself, and where it is."""
 
     n: int
-    device: int
-    inode: int
+    identity: Identity
     path: bytes
 
 

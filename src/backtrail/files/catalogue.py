@@ -21,10 +21,12 @@ from ..events import Json, new_id
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import Schema
 from .brackets import Bracket, Place, Transition, born
+from .roots import Identity
 
 _FIRST = """
 CREATE TABLE workspaces(
-  n INTEGER PRIMARY KEY AUTOINCREMENT, device INTEGER NOT NULL, inode INTEGER NOT NULL,
+  n INTEGER PRIMARY KEY AUTOINCREMENT,
+  device INTEGER NOT NULL, inode INTEGER NOT NULL, born INTEGER NOT NULL,
   path BLOB NOT NULL UNIQUE, tree BLOB, changes INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE transitions(
@@ -35,7 +37,8 @@ CREATE TABLE brackets(
   id TEXT PRIMARY KEY, workspace INTEGER NOT NULL, opened INTEGER NOT NULL, body TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE journals(
-  workspace INTEGER PRIMARY KEY, device INTEGER NOT NULL, inode INTEGER NOT NULL,
+  workspace INTEGER PRIMARY KEY,
+  device INTEGER NOT NULL, inode INTEGER NOT NULL, born INTEGER NOT NULL,
   path BLOB NOT NULL, content BLOB NOT NULL
 ) STRICT;
 """
@@ -57,37 +60,39 @@ class Catalogue:
     def __init__(self, path: Path) -> None:
         self._database = Database(path, synced=False, idle=lambda: None, schema=SCHEMA)
 
-    def place(self, device: int, inode: int, path: bytes) -> Place:
+    def place(self, identity: Identity, path: bytes) -> Place:
         """The workspace at `path`, made if it is new."""
         with self._database.reading() as connection:
             row = connection.execute(_FIND, (path,)).fetchone()
         if row is None:
             with self._database.writing as execute:
                 execute(
-                    "INSERT OR IGNORE INTO workspaces(device, inode, path) VALUES(?, ?, ?)",
-                    (device, inode, path),
+                    "INSERT OR IGNORE INTO workspaces(device, inode, born, path)"
+                    " VALUES(?, ?, ?, ?)",
+                    (*identity, path),
                 )
                 row = execute(_FIND, (path,)).fetchone()
-        return Place(*row)
+        return _place(row)
 
-    def moved_from(self, device: int, inode: int) -> Place | None:
+    def moved_from(self, identity: Identity) -> Place | None:
         """The workspace that was this very directory, wherever it was."""
         with self._database.reading() as connection:
             row = connection.execute(
-                "SELECT n, device, inode, path FROM workspaces WHERE device = ? AND inode = ?",
-                (device, inode),
+                "SELECT n, device, inode, born, path FROM workspaces"
+                " WHERE device = ? AND inode = ? AND born = ?",
+                identity,
             ).fetchone()
-        return Place(*row) if row else None
+        return _place(row) if row else None
 
-    def rebind(self, n: int, device: int, inode: int, path: bytes) -> Place:
+    def rebind(self, n: int, identity: Identity, path: bytes) -> Place:
         """The workspace is another directory now, or somewhere else."""
         with self._database.writing as execute:
             execute("DELETE FROM workspaces WHERE path = ? AND n <> ?", (path, n))
             execute(
-                "UPDATE workspaces SET device = ?, inode = ?, path = ? WHERE n = ?",
-                (device, inode, path, n),
+                "UPDATE workspaces SET device = ?, inode = ?, born = ?, path = ? WHERE n = ?",
+                (*identity, path, n),
             )
-        return Place(n, device, inode, path)
+        return Place(n, identity, path)
 
     def tree(self, workspace: int) -> bytes | None:
         """The last known tree."""
@@ -168,8 +173,8 @@ class Catalogue:
         """A restore begins: its plan and its final event, on the disk when this returns."""
         with self._database.writing as execute:
             execute(
-                "INSERT INTO journals VALUES(?, ?, ?, ?, ?)",
-                (place.n, place.device, place.inode, place.path, content),
+                "INSERT INTO journals VALUES(?, ?, ?, ?, ?, ?)",
+                (place.n, *place.identity, place.path, content),
             )
         self._database.flush()
 
@@ -177,10 +182,11 @@ class Catalogue:
         """The restore that was cut short, if any, and for which directory it was meant."""
         with self._database.reading() as connection:
             row = connection.execute(
-                "SELECT device, inode, path, content FROM journals WHERE workspace = ?",
+                "SELECT workspace, device, inode, born, path, content FROM journals"
+                " WHERE workspace = ?",
                 (workspace,),
             ).fetchone()
-        return (Place(workspace, *row[:3]), row[3]) if row else None
+        return (_place(row[:5]), row[5]) if row else None
 
     def drop_journal(self, workspace: int) -> None:
         """The restore is finished."""
@@ -202,15 +208,21 @@ class Catalogue:
     def places(self) -> list[Place]:
         """Every workspace known."""
         with self._database.reading() as connection:
-            rows = connection.execute("SELECT n, device, inode, path FROM workspaces").fetchall()
-            return [Place(*row) for row in rows]
+            rows = connection.execute(
+                "SELECT n, device, inode, born, path FROM workspaces"
+            ).fetchall()
+            return [_place(row) for row in rows]
 
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
 
 
-_FIND = "SELECT n, device, inode, path FROM workspaces WHERE path = ?"
+_FIND = "SELECT n, device, inode, born, path FROM workspaces WHERE path = ?"
+
+
+def _place(row: Json) -> Place:
+    return Place(row[0], Identity(*row[1:4]), row[4])
 
 
 def _brackets(execute: Json, workspace: int) -> list[Bracket]:

@@ -1,10 +1,47 @@
-"""Which directories may be watched over: a project, not a home or a whole file system."""
+"""Roots of workspaces: which directories may be watched over, and which one a directory is.
+
+A number of a device and an inode is given again once its directory is gone, so the time of
+its birth counts too, where the system tells it.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
+from typing import NamedTuple
 
 from ..errors import Unsafe
+
+_EMPTY_PATH = 0x1000
+_BIRTH = 0x800
+
+
+class Identity(NamedTuple):
+    """Which directory it is, wherever it is. `born` is 0 where the system does not tell."""
+
+    device: int
+    inode: int
+    born: int
+
+
+def identity(fd: int) -> Identity:
+    """The identity of an open directory."""
+    status = os.fstat(fd)
+    return Identity(status.st_dev, status.st_ino, _birth(fd))
+
+
+def _birth(fd: int) -> int:
+    """When a directory was made, in nanoseconds."""
+    call = getattr(ctypes.CDLL(None), "statx", None)
+    if call is None:
+        return 0
+    buffer = ctypes.create_string_buffer(256)
+    if call(fd, b"", _EMPTY_PATH, _BIRTH, buffer) != 0:
+        return 0
+    (mask,) = struct.unpack_from("I", buffer, 0)
+    seconds, nanoseconds = struct.unpack_from("qI", buffer, 80)
+    return int(seconds * 1_000_000_000 + nanoseconds) if mask & _BIRTH else 0
 
 
 def refuse_broad(root: str) -> None:

@@ -30,6 +30,7 @@ from .journal import Journal, decoded, tell
 from .names import shown
 from .plan import Plan
 from .restore import HalfRestored, Restore
+from .roots import Identity, identity
 from .scan import Limits, Own, Scanner, not_captured
 from .trees import EMPTY, EMPTY_DIGEST, diff_trees
 
@@ -85,11 +86,14 @@ class Workspace:
 
     def _find(self) -> Place:
         """The workspace that this directory is, also if it was moved here."""
-        status = os.stat(self.root)
-        known = self.catalogue.moved_from(status.st_dev, status.st_ino)
-        if known is not None and known.path != self.root and not _is_at(known):
-            return self.catalogue.rebind(known.n, status.st_dev, status.st_ino, self.root)
-        return self.catalogue.place(status.st_dev, status.st_ino, self.root)
+        here = _identity_at(self.root)
+        if here is None:
+            # It is gone, and made again when needed.
+            return self.catalogue.place(Identity(0, 0, 0), self.root)
+        known = self.catalogue.moved_from(here)
+        if known is not None and known.path != self.root and _identity_at(known.path) != here:
+            return self.catalogue.rebind(known.n, here, self.root)
+        return self.catalogue.place(here, self.root)
 
     @contextmanager
     def locked(self, store: Store | None = None, *, rebind: bool = False) -> Iterator[int]:
@@ -118,10 +122,12 @@ class Workspace:
             raise StoreFailed(
                 f"cannot make {self.path} again: {error.strerror}", errno=error.errno
             ) from error
-        self._rebind(os.stat(self.root))
+        here = _identity_at(self.root)
+        assert here is not None
+        self._rebind(here)
 
-    def _rebind(self, status: os.stat_result) -> None:
-        self.place = self.catalogue.rebind(self.place.n, status.st_dev, status.st_ino, self.root)
+    def _rebind(self, here: Identity) -> None:
+        self.place = self.catalogue.rebind(self.place.n, here, self.root)
         self._forget_index()
 
     def _check_identity(self, fd: int, rebind: bool) -> None:
@@ -130,8 +136,8 @@ class Workspace:
         Inside a call that one may well have been replaced by the call. And a directory
         with the very same content is as good.
         """
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) == (self.place.device, self.place.inode):
+        here = identity(fd)
+        if here == self.place.identity:
             return
         if not rebind and not self.catalogue.brackets(self.place.n):
             known = self.catalogue.tree(self.place.n)
@@ -142,7 +148,7 @@ class Workspace:
                     f"{self.path} is another directory than the one watched over, and "
                     f"{self._differing(known, tree)}: `relocate` takes it as it is"
                 )
-        self._rebind(status)
+        self._rebind(here)
 
     def _differing(self, known: bytes, tree: bytes) -> str:
         try:
@@ -356,13 +362,15 @@ class Workspace:
         self._lock.close()
 
 
-def _is_at(place: Place) -> bool:
-    """Whether the directory of a workspace still is where it was."""
+def _identity_at(path: bytes) -> Identity | None:
     try:
-        status = os.stat(place.path, follow_symlinks=False)
+        fd = os.open(path, DIRECTORY)
     except OSError:
-        return False
-    return (status.st_dev, status.st_ino) == (place.device, place.inode)
+        return None
+    try:
+        return identity(fd)
+    finally:
+        os.close(fd)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
