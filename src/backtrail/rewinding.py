@@ -208,6 +208,8 @@ class Rewinding(Watching):
         """Move what the wish says; planned again if somebody appended in between."""
         self._check_open()
         workspace = self._for_files(wish)
+        if workspace is not None:
+            workspace.recover(self.store)
         if dry_run:
             way = find()
             plan = self._preview(workspace, way, wish)

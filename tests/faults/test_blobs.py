@@ -1,8 +1,4 @@
-"""Blobs under faults: kills, full disks, and a sweep among writers lose nothing referred to.
-
-A *group* is a root and the contents it stands for; groups overlap, so that writers find
-some of their contents there and skip them. Whoever refers to a root relies on its group.
-"""
+"""Blobs under faults: kills, full disks, and a sweep among writers lose nothing referred to."""
 
 from __future__ import annotations
 
@@ -10,125 +6,28 @@ import errno
 import os
 import random
 import resource
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from unittest.mock import patch
 
 import apsw
 import pytest
+from tests.faults.groups import LATER, Body, Groups, check, content, digest_of, know, write_group
 from tests.faults.kill import Violation
-from tests.faults.test_strace import STRACE, calls_at, some
 from tests.faults.variants import Broken
 from tests.faults.workers import Worker
 
-from backtrail.errors import Conflict, Damaged, NotFound, StoreFailed
+from backtrail.errors import StoreFailed
 from backtrail.files import sqlite_blobs
-from backtrail.files.blobs import Blobs, Reference
+from backtrail.files.blobs import Blobs
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.sqlite_sweep import Sweep
-from backtrail.files.trees import Get
 from backtrail.stores.sqlite_connections import Execute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-LATER = 4e9
-
-Body = Callable[[Callable[[str], None]], None]
-"""What a child does; it is given a way to tell."""
-
-
-@cache
-def content(n: int) -> bytes:
-    """The n-th content: mostly small, some in pieces, some that cannot be compressed."""
-    dice = random.Random(n)
-    length = 2_500_000 if n % 40 == 7 else dice.choice([10, 300, 5000, 40_000])
-    return b"%d " % n + (dice.randbytes(length) if n % 3 else b"text " * (length // 5))
-
-
-def root_of(n: int) -> bytes:
-    """What stands for a group: the numbers of its contents."""
-    dice = random.Random(-n)
-    return b"group %d:" % n + b",".join(b"%d" % dice.randrange(400) for _ in range(8))
-
-
-def numbers(root: bytes) -> list[int]:
-    return [int(part) for part in root.partition(b":")[2].split(b",")]
-
-
-def named(data: bytes) -> bytes:
-    return sha256(data).digest()
-
-
-@cache
-def digest_of(n: int) -> bytes:
-    """The digest of a content."""
-    return named(content(n))
-
-
-@cache
-def know() -> None:
-    """Make the contents before children are forked, which would make them holding locks."""
-    for n in range(440):
-        digest_of(n)
-
-
-class Groups:
-    """A `keep` that reads which contents a root stands for."""
-
-    def __init__(self) -> None:
-        self.kept: set[bytes] = set()
-
-    def __call__(self, roots: Collection[bytes], get: Get) -> set[bytes]:
-        for root in roots:
-            self.kept.add(root)
-            self.kept.update(digest_of(n) for n in numbers(get(root)))
-        return self.kept
-
-
-def write_group(blobs: Blobs, n: int, log: str, pause: float = 0.0) -> None:
-    """Refer to a group, having written only what was not there a moment before."""
-    root = root_of(n)
-    parts = {named(data): data for data in [*map(content, numbers(root)), root]}
-    while True:
-        epoch = blobs.epoch()
-        there = blobs.has(parts)
-        new = [(digest, data) for digest, data in parts.items() if digest not in there]
-        time.sleep(pause)
-        try:
-            blobs.write(new, [Reference("s", log, named(root))], epoch=epoch, relies=parts)
-            return
-        except Conflict:
-            continue
-
-
-def check(path: Path, acknowledged: Collection[str], where: str) -> None:
-    """All that was acknowledged is referred to, all that is referred to is whole."""
-    connection = apsw.Connection(str(path))
-    found = connection.execute("PRAGMA integrity_check").fetchall()
-    connection.close()
-    if found != [("ok",)]:
-        raise Violation(f"{where}: {found}")
-    with SQLiteBlobs(path) as blobs:
-        references = list(blobs.references())
-        wanted = {named(root_of(int(n))) for n in acknowledged}
-        if lost := wanted - {reference.root for reference in references}:
-            raise Violation(f"{where}: {len(lost)} references are lost")
-        try:
-            for reference in references:
-                for n in numbers(blobs.get(reference.root)):
-                    blobs.get(digest_of(n))
-        except (NotFound, Damaged) as error:
-            raise Violation(f"{where}: {error}") from error
-        if problems := list(blobs.verify()):
-            raise Violation(f"{where}: {problems}")
-
 
 # --- kills at random moments -------------------------------------------------------------
 
@@ -362,105 +261,3 @@ def test_full_disk(tmp_path: Path) -> None:
         check(path, told, "full disk")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-# --- kills and errors at every call ------------------------------------------------------
-
-SCRIPT = """
-import os, sys
-sys.path[:0] = {path!r}
-from backtrail.errors import BacktrailError
-from tests.faults.test_blobs import *
-from backtrail.stores import syncing
-syncing.DELAY = 60.0
-
-def tell(n):
-    os.write(1, b"%d\\n" % n)
-
-def steps():
-    for n in (1, 2, 7):
-        yield lambda: (write_group(blobs, n, "log"), tell(n))
-    yield lambda: blobs.drop_references("garbage")
-    yield lambda: blobs.sweep(Groups(), LATER)
-    yield lambda: blobs.remove([named(content(500))])
-    yield lambda: (write_group(blobs, 3, "log"), tell(3))
-
-try:
-    blobs = SQLiteBlobs({place!r})
-    for step in steps():
-        try:
-            step()
-        except BacktrailError as error:
-            os.write(2, f"refused: {{error}}\\n".encode())
-    blobs.close()
-except BacktrailError as error:
-    os.write(2, f"refused: {{error}}\\n".encode())
-"""
-
-
-class Traced:
-    """A script under strace, struck at one of its calls."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.template = folder / "template"
-        self.place = folder / "place"
-        garbage = [content(n) for n in range(200, 260)] + [content(500)]
-        with SQLiteBlobs(self.template / "blobs.db") as blobs:
-            blobs.write([(named(data), data) for data in garbage])
-            write_group(blobs, 0, "log")
-        self.run([])
-        self.points = calls_at(self.run([]), str(self.place))
-
-    def run(self, options: list[str]) -> str:
-        shutil.rmtree(self.place, ignore_errors=True)
-        shutil.copytree(self.template, self.place)
-        script = SCRIPT.format(
-            path=[os.getcwd(), *(entry for entry in sys.path if entry)],
-            place=str(self.place / "blobs.db"),
-        )
-        log = self.folder / "trace"
-        command = [os.path.realpath(sys.executable), "-S", "-E", "-I", "-c", script]
-        done = subprocess.run(
-            [str(STRACE), "-qq", "-f", "-y", "-o", str(log), *options, *command],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        self.told, self.errors = done.stdout.split(), done.stderr
-        if "Traceback" in self.errors:
-            raise Violation(f"{options}: {self.errors}")
-        return log.read_text(errors="replace")
-
-    def strike(self, point: tuple[str, int], fault: str) -> bool:
-        """One fault at one call, and the checks; whether it struck."""
-        call, count = point
-        log = self.run(["-e", f"trace={call}", "-e", f"inject={call}:{fault}:when={count}"])
-        check(self.place / "blobs.db", ["0", *self.told], f"{fault} at {call} {count}")
-        return "+++ killed by SIGKILL" in log or "(INJECTED)" in log
-
-
-@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
-def test_strace_smoke(tmp_path: Path) -> None:
-    """A few kills and errors in the midst of SQLite's calls do no harm."""
-    traced = Traced(tmp_path)
-    assert set(traced.told) == {"1", "2", "7", "3"}
-    assert len(traced.points) > 100
-    struck = [traced.strike(point, "signal=SIGKILL") for point in some(traced.points, 6)]
-    writes = [point for point in traced.points if "write" in point[0] or "sync" in point[0]]
-    struck += [traced.strike(point, "error=ENOSPC") for point in some(writes, 3)]
-    assert sum(struck) >= 8
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
-@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
-@pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=EIO", "error=ENOSPC"])
-def test_strace_at_every_call(tmp_path: Path, fault: str) -> None:
-    """Every call of writing, sweeping and removing is struck once."""
-    traced = Traced(tmp_path)
-    points = traced.points
-    if limit := int(os.environ.get("BACKTRAIL_STRACE_POINTS", "0")):
-        points = random.Random(limit).sample(points, min(limit, len(points)))
-    struck = sum(traced.strike(point, fault) for point in points)
-    assert struck >= len(points) * 0.95, f"{struck} of {len(points)}"

@@ -21,6 +21,8 @@ from backtrail.files.ignore import (
     opaque_name,
     read_rules,
 )
+from backtrail.files.trees import Entry
+from tests.files.scanning import Site, settle
 
 
 def never(name: bytes) -> bool:
@@ -174,3 +176,144 @@ def test_heavy_is_counted_all_the_way_down(
         assert is_heavy(fd) is heavy
     finally:
         os.close(fd)
+
+
+# --- in scans ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A directory in which six files are heavy."""
+    monkeypatch.setattr(ignore, "HEAVY_FILES", 5)
+    return Site(tmp_path / "site")
+
+
+def fill(site: Site, path: str, count: int = 1) -> None:
+    for number in range(count):
+        place = site / (f"{path}/f{number}" if count > 1 else path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"{path} {number}")
+
+
+def kinds(site: Site) -> dict[bytes, str]:
+    return {path: entry.kind for path, entry in site.paths().items()}
+
+
+def test_ignored_files_are_kept_and_heavy_directories_are_not(site: Site) -> None:
+    """Agents destroy `.env` too."""
+    (site / ".gitignore").write_text(".env\nlight/\nheavy/\n*.db\n")
+    for path, count in ((".env", 1), ("light", 5), ("heavy/in", 6), ("data/dev.db", 1)):
+        fill(site, path, count)
+    fill(site, "plain", 9)
+    found = kinds(site)
+    assert found[b"heavy"] == "opaque"
+    assert found[b".env"] == found[b"light/f4"] == found[b"data/dev.db"] == "file"
+    assert found[b"plain/f8"] == "file"
+    assert site.reasons() == {b"heavy": ignore.IGNORED}
+
+
+@pytest.mark.parametrize("where", ["", "a/", "a/b/"])
+@pytest.mark.parametrize("reload", [False, True])
+def test_rules_reach_down_to_what_comes_later(site: Site, where: str, reload: bool) -> None:
+    """A directory changes deep below an ignore file in one that did not."""
+    fill(site, "a/b/c/file")
+    (site / f"{where}.gitignore").write_text("big/\n")
+    (site / f"{where}.backtrailignore").write_text("*.tmp\n")
+    settle(site)
+    if reload:
+        site.reload()
+    fill(site, "a/b/c/big", 6)
+    fill(site, "a/b/c/x.tmp")
+    fill(site, "a/b/c/new/y.tmp")
+    digest = site.scan([b"a/b/c/big/f0", b"a/b/c/x.tmp", b"a/b/c/new/y.tmp"])
+    assert site.paths(digest)[b"a/b/c/big"].value == ignore.IGNORED
+    assert digest == site.scan() == site.fresh()
+    found = site.paths(digest)
+    assert found[b"a/b/c/x.tmp"] == Entry("skipped", 0, 0, ignore.LEFT_OUT_FILE)
+    assert found[b"a/b/c/new/y.tmp"].kind == "skipped"
+
+
+@pytest.mark.parametrize("rules", [".gitignore", ".backtrailignore"])
+def test_captured_once_captured_always(site: Site, rules: str) -> None:
+    """No later rule, and no growth, takes anything out; what is new goes by the rules."""
+    fill(site, "build", 3)
+    fill(site, "note.txt")
+    settle(site)
+    (site / rules).write_text("build/\nnote.txt\n")
+    site.scan()
+    site.reload()
+    (site / "build/sub").mkdir()
+    fill(site, "build", 9)
+    (site / "note.txt").write_text("changed")
+    fill(site, "other/build", 9)
+    found = kinds(site)
+    assert found[b"build/f0"] == found[b"build/f2"] == found[b"note.txt"] == "file"
+    assert found[b"other/build"] == "opaque"
+    assert site.blobs.get(site.paths()[b"note.txt"].value) == b"changed"
+    assert found[b"build/f8"] == ("file" if rules == ".gitignore" else "skipped")
+
+
+def test_heavy_stays_opaque_until_it_is_not_ignored(site: Site) -> None:
+    """A build that was cleaned is a build still."""
+    (site / ".gitignore").write_text("build/\n")
+    fill(site, "build", 6)
+    assert kinds(site)[b"build"] == "opaque"
+    for file in (site / "build").iterdir():
+        file.unlink()
+    fill(site, "beside")
+    assert kinds(site)[b"build"] == "opaque"
+    (site / ".gitignore").write_text("nothing\n")
+    assert kinds(site)[b"build"] == "directory"
+
+
+def test_a_rule_taken_back_captures_again(site: Site) -> None:
+    """Even if the ignore file is edited in place, far above."""
+    (site / ".backtrailignore").write_text("*.tmp\nout/\n")
+    fill(site, "a/b/x.tmp")
+    fill(site, "a/out/y")
+    site.scan()
+    settle(site)
+    assert site.reasons() == {
+        b"a/b/x.tmp": ignore.LEFT_OUT_FILE,
+        b"a/out": ignore.LEFT_OUT,
+    }
+    (site / ".backtrailignore").write_text("nothing\n")
+    assert site.scan() == site.fresh()
+    assert kinds(site)[b"a/out/y"] == kinds(site)[b"a/b/x.tmp"] == "file"
+    (site / ".backtrailignore").write_text("*.tmp\nout/\n")
+    assert kinds(site)[b"a/out/y"] == kinds(site)[b"a/b/x.tmp"] == "file"
+
+
+def test_a_declared_ignore_file_is_one_too(site: Site) -> None:
+    """The same, with a tool that says what it edited."""
+    (site / ".backtrailignore").write_text("*.tmp\n")
+    fill(site, "a/b/x.tmp")
+    settle(site)
+    (site / ".backtrailignore").unlink()
+    assert site.scan([b".backtrailignore"]) == site.fresh()
+    assert kinds(site)[b"a/b/x.tmp"] == "file"
+
+
+def test_what_is_left_out_makes_no_noise(site: Site) -> None:
+    """A log that grows changes no tree, and is not read."""
+    (site / ".backtrailignore").write_text("*.log\n")
+    fill(site, "a.log")
+    digest = settle(site)
+    (site / "a.log").write_text("more and more")
+    assert site.scan() == site.scan([b"a.log"]) == digest
+    (site / "a.log").unlink()
+    assert site.scan() != digest
+
+
+def test_a_tool_that_leaves_does_not_uncover_its_output(site: Site) -> None:
+    """`target` stays opaque when `Cargo.toml` goes; and captured when it comes."""
+    fill(site, "a/Cargo.toml")
+    fill(site, "a/target/x")
+    fill(site, "b/target/x")
+    assert kinds(site)[b"a/target"] == "opaque"
+    (site / "a/Cargo.toml").unlink()
+    fill(site, "b/Cargo.toml")
+    site.reload()
+    found = kinds(site)
+    assert found[b"a/target"] == "opaque"
+    assert found[b"b/target/x"] == "file"

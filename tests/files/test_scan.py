@@ -70,17 +70,44 @@ def test_nothing_changed_writes_nothing(site: Site) -> None:
         assert not site.index.changed
 
 
+def test_only_what_changed_is_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not its neighbours, even if their directory is listed again."""
+    fill(site, "d/a", "d/b", "d/c", "e/f", ".gitignore")
+    settle(site)
+    fill(site, "d/new")
+    (site / "d/c").write_text("changed")
+    (site / "d/a").unlink()
+    real = os.open
+    opened: list[object] = []
+
+    def watched(path: object, *args: int, **more: int) -> int:
+        opened.append(path)
+        return real(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", watched)
+    site.scan()
+    assert sorted(path for path in opened if isinstance(path, bytes)) == [
+        b".gitignore", b"c", b"d", b"e", b"new",
+    ]  # fmt: skip
+
+
+def racy(site: Site) -> set[bytes]:
+    """The names at the top that are to be looked at again; an empty one for the root."""
+    root = site.index.root
+    assert root is not None
+    return {name for name, file in root.files.items() if file.racy} | (
+        {b""} if root.racy else set()
+    )
+
+
 def test_racy_files_settle(site: Site) -> None:
     """They are read again once, and not for ever."""
     fill(site, "a")
     site.scan()
-    assert site.index.root is not None
-    assert site.index.root.racy
-    assert site.index.root.files[b"a"].racy
+    assert racy(site) == {b"", b"a"}
     site.index.changed = False
     settle(site)
-    assert not site.index.root.racy
-    assert not site.index.root.files[b"a"].racy
+    assert racy(site) == set()
     assert site.index.changed
 
 
@@ -103,8 +130,7 @@ def test_times_to_come_settle(site: Site) -> None:
     fill(site, "a")
     os.utime(site / "a", (2**32, 2**32))
     settle(site)
-    assert site.index.root is not None
-    assert not site.index.root.files[b"a"].racy
+    assert racy(site) == set()
 
 
 def test_whole_seconds_are_a_coarse_clock() -> None:
@@ -158,14 +184,19 @@ def test_modes_alone_are_a_change(site: Site) -> None:
     assert site.writes == 1
 
 
+def make(path: Path, name: str) -> None:
+    path.mkdir()
+    (path / name).write_text("y")
+
+
 KINDS: dict[str, Callable[[Path], object]] = {
     "file": lambda path: path.write_text("x"),
     "link": lambda path: path.symlink_to("x"),
-    "empty": lambda path: path.mkdir(),
-    "directory": lambda path: (path.mkdir(), (path / "x").write_text("y")),
+    "empty": lambda path: os.mkdir(path),
+    "directory": lambda path: make(path, "x"),
     "pipe": lambda path: os.mkfifo(path),
     "nothing": lambda path: None,
-    "opaque": lambda path: (path.mkdir(), (path / "pyvenv.cfg").write_text("")),
+    "opaque": lambda path: make(path, "pyvenv.cfg"),
 }
 
 
@@ -547,7 +578,7 @@ def test_a_stopped_import_goes_on(site: Site) -> None:
 
     def stop() -> bool:
         asked.append(1)
-        return len(asked) == 10
+        return len(asked) == 20
 
     capture = Capture(site.blobs)
     with site.opened() as fd, pytest.raises(Stopped):
@@ -559,8 +590,25 @@ def test_a_stopped_import_goes_on(site: Site) -> None:
     known = set(site.index.digests())
     assert len(known) >= 40
     site.index.doubt(known - site.blobs.has(known))
-    assert site.scan() == site.fresh()
+    assert site.scan([b"d0/f0"]) == site.fresh()
     assert plainly(site.paths()) == truth(site.root)
+
+
+def test_a_large_directory_can_be_stopped(site: Site) -> None:
+    """Not only between directories."""
+    fill(site, *(f"f{n}" for n in range(1000)))
+    asked: list[int] = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) == 4
+
+    with site.opened() as fd, pytest.raises(Stopped):
+        Scanner(site.index, Capture(site.blobs), stop=stop).scan(fd)
+    known = set(site.index.digests())
+    assert 0 < len(known) < 1000
+    site.index.doubt(known - site.blobs.has(known))
+    assert site.scan() == site.fresh()
 
 
 def test_progress_counts_files(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -600,3 +648,75 @@ def test_another_device_believes_no_number(site: Site) -> None:
     touch_back(site / "d/a", lambda path: path.write_text("new"))
     assert site.scan() != digest
     assert site.paths()[b"build/x"].kind == "file"
+
+
+# --- declared paths ----------------------------------------------------------------------
+
+
+def test_only_declared_paths_are_looked_at(site: Site) -> None:
+    """Others may have changed: that is for the next scan of everything."""
+    fill(site, "a", "d/b", "d/c", "e/f")
+    settle(site)
+    before = site.paths()
+    fill(site, "d/new", "d/undeclared", "far/off/x", "far/off/y")
+    for path in ("a", "d/b", "d/c", "e/f"):
+        (site / path).write_text("changed")
+    (site / "e").chmod(0o700)
+    found = site.paths(site.scan([b"d/b", b"d/new", b"far/off/x", b"missing/x", b"d/b"]))
+    assert found.keys() - before.keys() == {b"d/new", b"far", b"far/off", b"far/off/x"}
+    assert [path for path in before if found[path] != before[path]] == [b"d", b"d/b"]
+    assert site.scan() == site.fresh()
+
+
+def test_declared_paths_that_go(site: Site) -> None:
+    """With their directory, or without."""
+    fill(site, "d/a", "d/b", "e/f/g")
+    settle(site)
+    (site / "d/a").unlink()
+    shutil.rmtree(site / "e")
+    assert site.scan([b"d/a", b"e/f/g"]) == site.fresh()
+
+
+def test_a_declared_directory_is_all_that_is_in_it(site: Site) -> None:
+    """New, known or changed; and an empty path is everything."""
+    fill(site, "d/a", "d/e/b", "other")
+    settle(site)
+    (site / "d/e/b").write_text("changed")
+    fill(site, "d/x/y/z", "new/a/b")
+    (site / "d").chmod(0o711)
+    assert site.scan([b"d", b"d/e", b"new/"]) == site.fresh()
+    fill(site, "anything")
+    assert site.scan([b"./", b"d"]) == site.fresh()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [b"node_modules/x", b"link/a", b"../outside", b"d/../../outside", b"/etc/passwd", b"a/x"],
+)
+def test_paths_that_lead_nowhere_are_ignored(site: Site, tmp_path: Path, path: bytes) -> None:
+    """Below what is opaque, through a link, outside, or below a file."""
+    fill(site, "d/a", "a", "node_modules/x")
+    (site / "link").symlink_to("d")
+    (tmp_path / "outside").write_text("x")
+    digest = settle(site)
+    (site / "d/a").write_text("changed")
+    (site / "node_modules/x").write_text("changed")
+    assert site.scan([path]) == digest
+
+
+def test_a_directory_that_became_a_link_is_not_followed(site: Site, tmp_path: Path) -> None:
+    """Declared paths behind it are not those that were meant."""
+    fill(site, "d/a")
+    settle(site)
+    shutil.rmtree(site / "d")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/a").write_text("secret")
+    (site / "d").symlink_to(tmp_path / "outside")
+    assert site.scan([b"d/a"]) == site.fresh()
+    assert site.paths()[b"d"].kind == "link"
+
+
+def test_declared_paths_without_an_index_are_a_whole_scan(site: Site) -> None:
+    """There is no rest to be taken as known."""
+    fill(site, "a", "b")
+    assert site.scan([b"a"]) == site.fresh()

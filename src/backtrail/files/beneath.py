@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
+import signal
 import stat
 from collections.abc import Callable
 from hashlib import sha256
@@ -23,6 +25,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NOREPLACE = 1
 _EXCHANGE = 2
 _KEPT_OPEN = 100
+_LOOKS = 5
 
 Rename = Callable[[int, bytes, int, bytes, int], None]
 
@@ -62,15 +65,20 @@ class Directories:
         return self.at(above), name
 
     def at(self, path: bytes) -> int:
-        """An open directory; `OSError` if it is not one, or a link."""
+        """An open directory; `FileNotFoundError` or `NotADirectoryError` if it is none."""
         if not path:
             return self._root
         fd = self._open.get(path)
         if fd is None:
             above, name = self.parent(path)
-            fd = os.open(name, DIRECTORY, dir_fd=above)
+            try:
+                fd = os.open(name, DIRECTORY, dir_fd=above)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise NotADirectoryError(errno.ENOTDIR, "a link") from error
+                raise
             if len(self._open) >= _KEPT_OPEN:
-                self._close_all()
+                self.close()
             self._open[path] = fd
         return fd
 
@@ -82,32 +90,43 @@ class Directories:
 
     def close(self) -> None:
         """Close all but the root."""
-        self._close_all()
-
-    def _close_all(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
 
 
 def describe(fd: int, name: bytes) -> Entry | None:
     """What is at a name now, as a tree would say it; a directory without its content."""
-    try:
-        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISDIR(status.st_mode):
-        return Entry("directory", mode, 0, b"")
-    if stat.S_ISLNK(status.st_mode):
-        text = os.fsencode(os.readlink(name, dir_fd=fd))
-        return Entry("link", 0o777, len(text), text)
-    if not stat.S_ISREG(status.st_mode):
-        return Entry("skipped", mode, 0, b"special file")
+    for _ in range(_LOOKS):
+        try:
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISDIR(status.st_mode):
+            return Entry("directory", mode, 0, b"")
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                text = os.fsencode(os.readlink(name, dir_fd=fd))
+                return Entry("link", 0o777, len(text), text)
+            if not stat.S_ISREG(status.st_mode):
+                return Entry("skipped", mode, 0, b"special file")
+            found = _describe_file(fd, name)
+        except OSError as error:
+            # Another thing is there by now.
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EINVAL, errno.ENXIO):
+                raise
+            continue
+        if found is not None:
+            return found
+    return Entry("skipped", 0, 0, b"changing")
+
+
+def _describe_file(fd: int, name: bytes) -> Entry | None:
     file = os.open(name, FILE, dir_fd=fd)
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            return Entry("skipped", mode, 0, b"special file")
+            return None
         digest = sha256()
         size = 0
         while part := os.read(file, 1 << 20):
@@ -125,6 +144,33 @@ def alike(a: Entry | None, b: Entry | None) -> bool:
     if a.kind == b.kind == "directory":
         return a.mode == b.mode
     return (a.kind, a.mode, a.value) == (b.kind, b.mode, b.value)
+
+
+def is_being_written(fd: int, name: bytes) -> bool:
+    """Whether a program has a file open for writing, where the system tells.
+
+    Linux grants a read lease only on a file that nobody is writing. With a second name the
+    content outlives this one, and a lease might be broken: then it is not asked for.
+    """
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return False
+    try:
+        file = os.open(name, FILE, dir_fd=fd)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            return False
+        # Who breaks a lease makes the system send a signal; this one is ignored by default.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(file)
+    return False
 
 
 def write_file(fd: int, name: bytes, content: bytes, mode: int) -> int:
@@ -148,12 +194,15 @@ def remove(fd: int, name: bytes) -> None:
         os.unlink(name, dir_fd=fd)
     except FileNotFoundError:
         return
-    except (IsADirectoryError, PermissionError):
-        os.rmdir(name, dir_fd=fd)
+    except (IsADirectoryError, PermissionError) as error:
+        try:
+            os.rmdir(name, dir_fd=fd)
+        except NotADirectoryError:
+            raise error from None
 
 
-def move(source: int, name: bytes, target: int, new: bytes) -> bool:
-    """Move a thing to a name that must be free; False if it is not."""
+def put_in(source: int, name: bytes, target: int, new: bytes) -> bool:
+    """Move a thing of ours to a name that must be free; False if it is not."""
     try:
         if renameat2 is not None:
             try:
@@ -162,21 +211,34 @@ def move(source: int, name: bytes, target: int, new: bytes) -> bool:
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.ENOSYS):
                     raise
-        _move_by_link(source, name, target, new)
+        _put_in_by_link(source, name, target, new)
         return True
     except FileExistsError:
         return False
 
 
-def _move_by_link(source: int, name: bytes, target: int, new: bytes) -> None:
+def _put_in_by_link(source: int, name: bytes, target: int, new: bytes) -> None:
     """The same where the system cannot refuse to replace: a hard link does refuse."""
     status = os.stat(name, dir_fd=source, follow_symlinks=False)
     if stat.S_ISDIR(status.st_mode):
         os.mkdir(new, 0o700, dir_fd=target)
-        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        try:
+            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        except BaseException:
+            os.rmdir(new, dir_fd=target)
+            raise
         return
     os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
-    os.unlink(name, dir_fd=source)
+    try:
+        os.unlink(name, dir_fd=source)
+    except OSError:
+        # It is where it belongs; its second name is in a directory that will be cleared.
+        return
+
+
+def take_out(source: int, name: bytes, target: int, new: bytes) -> None:
+    """Move whatever is at a name to a free name of ours, in one go."""
+    os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
 def exchange(source: int, name: bytes, target: int, new: bytes) -> bool:

@@ -47,7 +47,8 @@ Keep = Callable[[Collection[bytes], Get], Container[bytes]]
 """Given roots, and a way to read blobs: all that may not be removed.
 
 It is called more than once, each time with the roots of references that it has not seen,
-and answers for all it has ever been given.
+and answers for all it has ever been given. After the first time it is called inside a
+transaction, so it only reads, and only through what it is given.
 """
 
 
@@ -76,8 +77,8 @@ class Blobs(ABC):
         `flush`, or a later write that syncs, has returned. A content that is there already
         only has its stamp set to now. Digests are believed here and checked by `get`.
 
-        Many contents become several transactions, in their order; the references come
-        with the last. Whoever is killed before leaves contents that nobody refers to.
+        Many contents become several transactions, in any order; the references come with
+        the last. Whoever is killed before leaves contents that nobody refers to.
 
         Args:
             epoch: when the caller found that all else the references hold is there.

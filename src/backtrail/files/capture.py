@@ -215,6 +215,7 @@ class Capture:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
         self._unsynced = True
+        self.written += len(contents)
         self._room.acquire()
         self._pool.submit(self._store, contents)
         if self._error is not None:
@@ -225,7 +226,6 @@ class Capture:
         try:
             if self._error is None:
                 self._blobs.write(contents.items(), sync=False)
-                self.written += len(contents)
         except BaseException as error:
             self._error = error
         finally:

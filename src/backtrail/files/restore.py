@@ -1,15 +1,12 @@
 """Restoring: a plan is applied so that a crash at any moment leaves it undone, done, or
 finishable, and so that nothing is lost that the store does not have.
 
-Everything new is built first, in one reserved directory of the root that scans do not see.
-Then the steps are taken: make way, swap in, delete, set the modes of directories, sync. A
-step is taken only if its path is what the plan says it was; one whose path is already as
-it shall be is done. So twice is the same as once. What was swapped out stays in the
-reserved directory until all is done: after an error it goes back, which needs no space.
-
-There, step `i` uses four names: `i.part` is being built, `i.new` is whole (or, after the
-swap, what was swapped out), `i.old` and `i.del` were moved out of the way. `finish` reads
-from them where a restore was cut short.
+Everything new is built first, on the workbench. Then the steps are taken: make way, swap
+in, delete, set the modes of directories, sync. A step is taken only if its path is what
+the plan says it was; one whose path is already as it shall be is done. So twice is the
+same as once. What was swapped out stays on the workbench until all is done: after an error
+it goes back, which needs no space. At the end it is looked at once more, for whoever was
+writing to it: what the store does not have is given back to its place.
 """
 
 from __future__ import annotations
@@ -18,27 +15,20 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from ..errors import BacktrailError, StoreFailed
-from .beneath import (
-    DIRECTORY,
-    FILE,
-    Directories,
-    alike,
-    describe,
-    exchange,
-    move,
-    remove,
-    write_file,
-)
-from .ignore import RESERVED
+from ..errors import Damaged, NotFound, StoreFailed
+from .beneath import FILE, Directories, alike, describe, exchange, put_in, take_out
+from .deeds import ABSENT, NOT_EMPTY, Deed, Deeds, is_directory, same
 from .names import shown
 from .plan import Plan, Step
-from .trees import Entry, Get
+from .trees import Get
+from .workbench import Workbench, deleted, new, old, read_name
 
-_SYNC_THREADS = 8
+_CHANGED = "changed during the restore"
+
+Steps = dict[int, Step]
+"""Steps by their numbers in the plan."""
 
 
 class Restore:
@@ -46,12 +36,13 @@ class Restore:
 
     def __init__(self, root: int, id: str, get: Get) -> None:
         self._root = root
-        self._name = RESERVED + id.encode()
         self._get = get
         self._directories = Directories(root)
-        self._bench = -1
+        self._bench = Workbench(root, id)
         self._at = b""
-        self._begun: list[tuple[int, Step]] = []
+        self._went: Steps = {}
+        self._deeds = Deeds(self._directories, self._bench)
+        self._checked: set[bytes] = set()
 
     def apply(self, plan: Plan) -> Plan:
         """Do what the plan says; the plan as it went, with what turned into conflicts.
@@ -60,217 +51,220 @@ class Restore:
         that fails too, the error is a `HalfRestored`: the journal must stay.
         """
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
-        done: dict[int, Step] = {}
         try:
             try:
                 self._begin(plan)
-                self._build(steps)
-                self._take_all(plan, steps, done)
-                self._end(steps)
+                if lacking := self._built(steps):
+                    raise self._unavailable(steps[lacking[0]])
+                self._take_all(plan, steps)
+                self._sync(steps)
             except OSError as error:
-                if isinstance(error, BacktrailError):
-                    raise
-                self._take_back(plan, error)
-        finally:
-            self.close()
-        return replace(plan, steps=[done.get(i, step) for i, step in enumerate(plan.steps)])
-
-    def finish(self, plan: Plan) -> Plan:
-        """Finish a plan that was cut short: look after what lies around, then apply it."""
-        try:
-            self._begin(plan)
-            for index, step in enumerate(plan.steps):
-                self._at = step.path
-                self._settle(index, step)
+                self._take_back(plan, steps, error)
+            self._clear(plan)
         except OSError as error:
-            self.close()
-            if isinstance(error, BacktrailError):
+            if isinstance(error, StoreFailed):
                 raise
             raise self._failed(error, HalfRestored) from error
-        return self.apply(plan)
+        finally:
+            self._close()
+        return self._as_it_went(plan)
 
-    def close(self) -> None:
-        """Close every directory but the root."""
+    def finish(self, plan: Plan) -> Plan:
+        """Finish a plan that was cut short; any error is a `HalfRestored`.
+
+        Where a content cannot be had any more, the path stays as it is.
+        """
+        steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
+        try:
+            self._begin(plan)
+            for name in self._bench.names():
+                self._settle(plan, name)
+            todo = {i: step for i, step in steps.items() if not self._is_done(step)}
+            for index in self._built(todo):
+                self._note(index, steps.pop(index), "its content cannot be had any more")
+            self._take_all(plan, steps)
+            self._sync(steps)
+            self._clear(plan)
+        except OSError as error:
+            raise self._failed(error, HalfRestored) from error
+        finally:
+            self._close()
+        return self._as_it_went(plan)
+
+    def _close(self) -> None:
         self._directories.close()
-        if self._bench >= 0:
-            os.close(self._bench)
-            self._bench = -1
+        self._bench.close()
 
-    def _failed(self, error: OSError, kind: type[StoreFailed] = StoreFailed) -> StoreFailed:
+    def _failed(self, error: OSError, kind: type[StoreFailed]) -> StoreFailed:
         what = error.strerror or str(error)
-        return kind(f"cannot restore {shown(self._at) or 'the root'}: {what}", errno=error.errno)
+        half = "; the next use of the workspace finishes it" if kind is HalfRestored else ""
+        return kind(
+            f"cannot restore {shown(self._at) or 'the root'}: {what}{half}", errno=error.errno
+        )
+
+    def _unavailable(self, step: Step) -> StoreFailed:
+        self._at = step.path
+        return StoreFailed(f"the content of {shown(step.path)} cannot be had", errno=errno.EIO)
+
+    def _note(self, index: int, step: Step, reason: str) -> Step:
+        """The step turns into a conflict."""
+        self._went[index] = replace(step, action="conflict", reason=reason)
+        return self._went[index]
+
+    def _as_it_went(self, plan: Plan) -> Plan:
+        return replace(plan, steps=[self._went.get(i, step) for i, step in enumerate(plan.steps)])
 
     # --- before and after ----------------------------------------------------------------
 
     def _begin(self, plan: Plan) -> None:
-        """Open the reserved directory, and the directories that nobody may write in."""
-        if self._bench < 0:
-            try:
-                os.mkdir(self._name, 0o700, dir_fd=self._root)
-            except FileExistsError:
-                pass
-            self._bench = os.open(self._name, DIRECTORY, dir_fd=self._root)
+        """Open the workbench, and the directories that nobody may write in."""
+        self._bench.open()
         for path, mode in plan.opened:
-            self._at = path
-            try:
-                os.fchmod(self._directories.at(path), mode | 0o700)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
+            self._set_mode(path, mode | 0o700)
 
-    def _end(self, steps: dict[int, Step]) -> None:
-        """Sync every directory in which a name changed, and drop the reserved one."""
-        touched = {step.path.rpartition(b"/")[0] for step in steps.values()}
-        for path in touched:
+    def _built(self, steps: Steps) -> list[int]:
+        """Build all that comes, before any name changes; the steps that lack their content."""
+        built: list[int] = []
+        lacking: list[int] = []
+        for index, step in steps.items():
+            self._at = step.path
+            if step.after is None or step.action == "chmod":
+                continue
+            try:
+                content = self._get(step.after.value) if step.after.kind == "file" else b""
+            except (NotFound, Damaged):
+                lacking.append(index)
+                continue
+            self._bench.build(index, step.after, content)
+            built.append(index)
+        self._bench.finish(built)
+        return lacking
+
+    def _sync(self, steps: Steps) -> None:
+        """Sync every directory in which a name changed."""
+        for path in {step.path.rpartition(b"/")[0] for step in steps.values()}:
             self._at = path
             try:
                 os.fsync(self._directories.at(path))
-            except (FileNotFoundError, NotADirectoryError):
+            except ABSENT:
                 continue
-        self._drop_bench()
-        os.fsync(self._root)
 
-    def _drop_bench(self) -> None:
-        for name in os.listdir(self._bench):
-            if not self._remove(os.fsencode(name)):
-                # A directory that was swapped out empty, and filled since by who was in it.
-                kept = b"kept-%b-%b" % (self._name[len(RESERVED) :], os.fsencode(name))
-                move(self._bench, os.fsencode(name), self._root, kept)
-        os.rmdir(self._name, dir_fd=self._root)
+    def _clear(self, plan: Plan) -> None:
+        """Remove the workbench. From here on nothing can be taken back."""
+        for name in self._bench.names():
+            self._drop(plan, name)
+        self._bench.remove()
 
-    def _remove(self, name: bytes) -> bool:
-        """Remove something from the reserved directory; False if it is not empty."""
-        try:
-            remove(self._bench, name)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            return False
-        return True
+    def _drop(self, plan: Plan, name: bytes) -> None:
+        """Remove what the store has; anything else goes back, or beside its place."""
+        index, what = read_name(name)
+        step = plan.steps[index] if 0 <= index < len(plan.steps) else None
+        self._at = step.path if step is not None else name
+        known = what == b"part" or name in self._checked
+        known = known or (step is not None and self._bench.knows(name, step))
+        if known and self._bench.drop(name):
+            return
+        parent, home = self._root, b"kept"
+        if step is not None:
+            home = step.path.rpartition(b"/")[2]
+            try:
+                parent = self._directories.parent(step.path)[0]
+            except ABSENT:
+                pass
+        place = self._put_beside(name, parent, home)
+        if step is not None:
+            there = "" if place == home else f": what was there is now {shown(place)}"
+            self._note(index, step, _CHANGED + there)
 
-    # --- building ------------------------------------------------------------------------
-
-    def _build(self, steps: dict[int, Step]) -> None:
-        """Build everything new and sync it, before any name in the workspace changes."""
-        files: list[tuple[int, int]] = []
-        try:
-            for index, step in steps.items():
-                self._at = step.path
-                wanted = step.after
-                if wanted is None or step.action == "chmod":
-                    continue
-                self._remove(_part(index))
-                if wanted.kind == "link":
-                    os.symlink(wanted.value, _part(index), dir_fd=self._bench)
-                elif wanted.kind == "directory":
-                    os.mkdir(_part(index), 0o700, dir_fd=self._bench)
-                else:
-                    content = self._get(wanted.value)
-                    fd = write_file(self._bench, _part(index), content, wanted.mode)
-                    files.append((index, fd))
-                    if len(files) >= 64:
-                        _sync_all(files)
-            _sync_all(files)
-        finally:
-            for _, fd in files:
-                os.close(fd)
-        for index, step in steps.items():
-            if step.after is not None and step.action != "chmod":
-                self._remove(_new(index))
-                os.rename(_part(index), _new(index), src_dir_fd=self._bench, dst_dir_fd=self._bench)
-        os.fsync(self._bench)
+    def _put_beside(self, name: bytes, parent: int, home: bytes) -> bytes:
+        """Put something to its place or, if that is taken, beside it; the name it got."""
+        beside = home[:200] + b".kept-" + self._bench.id[-12:]
+        for place in (home, beside, *(b"%b-%d" % (beside, n) for n in range(2, 100))):
+            if put_in(self._bench.fd, name, parent, place):
+                return place
+        raise FileExistsError(errno.EEXIST, "files are in the way", shown(beside))
 
     # --- taking steps --------------------------------------------------------------------
 
-    def _take_all(self, plan: Plan, steps: dict[int, Step], done: dict[int, Step]) -> None:
+    def _take_all(self, plan: Plan, steps: Steps) -> None:
         for index, step in in_order(steps):
             self._at = step.path
-            self._begun.append((index, step))
-            done[index] = self._take(index, step)
+            self._went[index] = self._take(index, step)
+        self._look_again(steps)
         for _, step in sorted(steps.items(), key=lambda item: item[1].path, reverse=True):
-            self._at = step.path
-            if step.after is not None and step.after.kind == "directory":
+            if is_directory(step.after):
+                assert step.after is not None
                 self._set_mode(step.path, step.after.mode)
-        final = {step.path for step in steps.values()}
+        final = {step.path for step in steps.values() if is_directory(step.after)}
         for path, mode in plan.opened:
             if path not in final:
-                self._at = path
                 self._set_mode(path, mode)
 
     def _take(self, index: int, step: Step) -> Step:
         """Take one step; the step as it went."""
         try:
             parent, name = self._directories.parent(step.path)
-            there = describe(parent, name)
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             if step.after is None:
                 return step
-            return _conflict(step, "the directory it belongs in is not there")
-        if alike(there, step.after) or (_is_directory(there) and _is_directory(step.after)):
+            return self._note(index, step, "the directory it belongs in is not there")
+        there = describe(parent, name)
+        if same(there, step.after):
             return step
-        if not (alike(there, step.before) or (_is_directory(there) and _is_directory(step.before))):
-            return _conflict(step, "changed during the restore")
-        if step.action == "chmod":
-            return self._chmod(index, parent, name, step)
-        if step.after is None:
-            return self._delete(index, parent, name, step)
+        if not same(there, step.before):
+            return self._note(index, step, _CHANGED)
         self._directories.forget(step.path)
-        if step.before is None:
-            free = move(self._bench, _new(index), parent, name)
-            return step if free else _conflict(step, "appeared during the restore")
-        return self._swap(index, parent, name, step)
+        try:
+            if step.action == "chmod":
+                return self._chmod(index, parent, name, step)
+            if step.after is None:
+                return self._delete(index, parent, name, step)
+            if step.before is None:
+                if not self._put(index, parent, name, step):
+                    return self._note(index, step, "appeared during the restore")
+                return step
+            return self._swap(index, parent, name, step)
+        except FileNotFoundError:
+            return self._note(index, step, _CHANGED)
+
+    def _put(self, index: int, parent: int, name: bytes, step: Step) -> bool:
+        if not put_in(self._bench.fd, new(index), parent, name):
+            return False
+        self._deeds.add(Deed("put", index, step.path, new(index)))
+        return True
 
     def _swap(self, index: int, parent: int, name: bytes, step: Step) -> Step:
-        if exchange(self._bench, _new(index), parent, name):
-            out = _new(index)
-        else:
-            out = _old(index)
-            if not move(parent, name, self._bench, out):
-                raise FileExistsError(17, "a file is in the way", shown(out))
-            if not move(self._bench, _new(index), parent, name):
-                # Somebody put a new thing there: both stay.
-                return self._put_back(out, parent, name, step)
-        if self._came_out(out, step.before):
-            return step
-        if out == _new(index):
-            exchange(self._bench, out, parent, name)
-            return _conflict(step, "changed during the restore")
-        move(parent, name, self._bench, _new(index))
-        return self._put_back(out, parent, name, step)
-
-    def _came_out(self, name: bytes, expected: Entry | None) -> bool:
-        """Whether what is in the reserved directory is what the plan said, and empty if a
-        directory."""
-        found = describe(self._bench, name)
-        if not _is_directory(found) or not _is_directory(expected):
-            return alike(found, expected)
-        fd = os.open(name, DIRECTORY, dir_fd=self._bench)
-        try:
-            return not os.listdir(fd)
-        finally:
-            os.close(fd)
-
-    def _put_back(self, name: bytes, parent: int, home: bytes, step: Step) -> Step:
-        """Put something that is not ours to remove back, or beside its place."""
-        if move(self._bench, name, parent, home):
-            return _conflict(step, "changed during the restore")
-        beside = home[:200] + b".kept-" + self._name[len(RESERVED) :][-12:]
-        if not move(self._bench, name, parent, beside):
-            raise FileExistsError(17, "two files are in the way", shown(beside))
-        return _conflict(step, f"changed during the restore: what was there is now {shown(beside)}")
+        out = new(index)
+        if exchange(self._bench.fd, out, parent, name):
+            self._deeds.add(Deed("swapped", index, step.path, out))
+            return step if self._bench.holds(out, step.before) else self._give_back(index, step)
+        out = old(index)
+        take_out(parent, name, self._bench.fd, out)
+        self._deeds.add(Deed("took", index, step.path, out))
+        if not self._bench.holds(out, step.before):
+            return self._give_back(index, step)
+        if not self._put(index, parent, name, step):
+            return self._note(index, step, "appeared during the restore")
+        return step
 
     def _delete(self, index: int, parent: int, name: bytes, step: Step) -> Step:
-        self._directories.forget(step.path)
-        if step.before is not None and step.before.kind == "directory":
+        if is_directory(step.before):
+            mode = stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
             try:
                 os.rmdir(name, dir_fd=parent)
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.ENOTDIR:
+                    return self._note(index, step, _CHANGED)
+                if error.errno not in NOT_EMPTY:
+                    raise
                 return replace(step, action="skip", reason="not empty")
+            self._deeds.add(Deed("removed", index, step.path, mode=mode))
             return step
-        if not move(parent, name, self._bench, _del(index)):
-            raise FileExistsError(17, "a file is in the way", shown(_del(index)))
-        if alike(describe(self._bench, _del(index)), step.before):
+        take_out(parent, name, self._bench.fd, deleted(index))
+        self._deeds.add(Deed("took", index, step.path, deleted(index)))
+        if self._bench.holds(deleted(index), step.before):
             return step
-        return self._put_back(_del(index), parent, name, step)
+        return self._give_back(index, step)
 
     def _chmod(self, index: int, parent: int, name: bytes, step: Step) -> Step:
         assert step.after is not None
@@ -280,48 +274,65 @@ class Restore:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                return _conflict(step, "changed during the restore")
+                return self._note(index, step, _CHANGED)
             if status.st_nlink == 1:
+                mode = stat.S_IMODE(status.st_mode)
+                self._deeds.add(Deed("mode", index, step.path, mode=mode))
                 os.fchmod(fd, step.after.mode)
                 os.fsync(fd)
                 return step
         finally:
             os.close(fd)
         # Its other names may be outside the workspace, and the mode is theirs too.
-        content = self._get(step.after.value)
-        self._remove(_new(index))
-        file = write_file(self._bench, _new(index), content, step.after.mode)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        self._bench.build(index, step.after, self._get(step.after.value))
+        self._bench.finish([index])
         return self._swap(index, parent, name, step)
 
     def _set_mode(self, path: bytes, mode: int) -> None:
         """Directories get their modes last: a read-only one could not be filled."""
+        self._at = path
         try:
             fd = self._directories.at(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             return
-        if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+        now = stat.S_IMODE(os.fstat(fd).st_mode)
+        if now != mode:
+            self._deeds.add(Deed("mode", -1, path, mode=now))
             os.fchmod(fd, mode)
             os.fsync(fd)
 
-    # --- after an error ------------------------------------------------------------------
+    def _look_again(self, steps: Steps) -> None:
+        """Give back what somebody wrote to after it was swapped out, or still writes to.
 
-    def _take_back(self, plan: Plan, error: OSError) -> None:
-        """Undo the steps that were begun, and say which path failed."""
-        failed = self._failed(error)
+        In the place of a file there may be a directory by now, with things in it. Then the
+        file stays on the workbench, and goes beside it in the end.
+        """
+        for deed in self._deeds.taken_out():
+            step = steps[deed.index]
+            self._at = step.path
+            if self._bench.knows(deed.name, step):
+                self._checked.add(deed.name)
+            elif not is_directory(step.after):
+                self._give_back(deed.index, step)
+
+    # --- taking back ---------------------------------------------------------------------
+
+    def _give_back(self, index: int, step: Step) -> Step:
+        """Undo one step, because what came out is not ours to remove."""
+        self._deeds.undo_step(index, step)
+        return self._note(index, step, _CHANGED)
+
+    def _take_back(self, plan: Plan, steps: Steps, error: OSError) -> None:
+        """Undo all that was done, and say which path failed."""
+        failed = self._failed(error, StoreFailed)
         try:
-            for index, step in reversed(self._begun):
-                self._undo(index, step)
-            for _, step in self._begun:
-                if step.before is not None and step.before.kind == "directory":
-                    self._set_mode(step.path, step.before.mode)
-            for path, mode in plan.opened:
-                self._set_mode(path, mode)
-            if self._bench >= 0:
-                self._end(dict(self._begun))
+            self._checked.clear()
+            self._deeds.undo_all(steps)
+            if self._bench.fd >= 0:
+                self._sync(steps)
+                self._clear(plan)
+            else:
+                self._bench.remove()
         except OSError as second:
             raise HalfRestored(
                 f"{failed}; taking back what was done failed too ({second.strerror or second}): "
@@ -330,136 +341,52 @@ class Restore:
             ) from error
         raise failed from error
 
-    def _undo(self, index: int, step: Step) -> None:
-        """Take one step back: names move back, nothing is written."""
-        try:
-            parent, name = self._directories.parent(step.path)
-            there = describe(parent, name)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        self._directories.forget(step.path)
-        if step.action == "chmod" and describe(self._bench, _new(index)) is None:
-            if step.before is not None and step.before.kind == "file":
-                self._chmod(index, parent, name, inverse(step))
-        elif step.after is None:
-            if there is None and not move_if_there(self._bench, _del(index), parent, name):
-                os.mkdir(name, 0o700, dir_fd=parent)
-        elif not (alike(there, step.after) or (_is_directory(there) and _is_directory(step.after))):
-            if there is None:
-                move_if_there(self._bench, _old(index), parent, name)
-        elif step.before is None:
-            self._remove(_new(index))
-            move(parent, name, self._bench, _new(index))
-        elif _is_there(self._bench, _old(index)):
-            self._remove(_new(index))
-            move(parent, name, self._bench, _new(index))
-            move(self._bench, _old(index), parent, name)
-        elif self._came_out(_new(index), step.before):
-            exchange(self._bench, _new(index), parent, name)
-
     # --- after a crash -------------------------------------------------------------------
 
-    def _settle(self, index: int, step: Step) -> None:
-        """Deal with what a cut-short step left in the reserved directory.
+    def _settle(self, plan: Plan, name: bytes) -> None:
+        """Deal with what a restore that was cut short left on the workbench.
 
-        What is known, from the plan, goes: the store has it. Anything else was somebody's
-        work, caught by a swap before it could be looked at: it goes back.
+        What made way for nothing yet goes back. What somebody was saving, caught by a swap
+        before it could be looked at, changes places again with what is there now.
         """
-        self._remove(_part(index))
-        for name in (_old(index), _del(index), _new(index)):
-            found = describe(self._bench, name)
-            if found is None:
-                continue
+        index, what = read_name(name)
+        if what != b"part" and 0 <= index < len(plan.steps):
+            step = plan.steps[index]
+            self._at = step.path
             try:
                 parent, home = self._directories.parent(step.path)
                 there = describe(parent, home)
-                if name == _old(index) and there is None and move(self._bench, name, parent, home):
-                    continue
-            except (FileNotFoundError, NotADirectoryError):
-                parent, home, there = self._root, step.path.rpartition(b"/")[2], None
-            if self._is_known(name, found, step) or (
-                alike(there, step.after) and exchange(self._bench, name, parent, home)
-            ):
-                self._remove(name)
-            else:
-                self._put_back(name, parent, home, step)
+                if what == b"old" and there is None:
+                    if put_in(self._bench.fd, name, parent, home):
+                        return
+                elif alike(there, step.after) and not self._bench.knows(name, step):
+                    exchange(self._bench.fd, name, parent, home)
+            except ABSENT:
+                pass
+        self._drop(plan, name)
 
-    def _is_known(self, name: bytes, found: Entry, step: Step) -> bool:
-        if _is_directory(found):
-            return self._came_out(name, found)
-        return alike(found, step.before) or alike(found, step.after)
+    def _is_done(self, step: Step) -> bool:
+        self._at = step.path
+        try:
+            parent, name = self._directories.parent(step.path)
+        except ABSENT:
+            return step.after is None
+        return same(describe(parent, name), step.after)
 
 
 class HalfRestored(StoreFailed):
     """A restore failed half-way and could not be taken back; its journal finishes it."""
 
 
-def in_order(steps: dict[int, Step]) -> Iterable[tuple[int, Step]]:
+def in_order(steps: Steps) -> Iterable[tuple[int, Step]]:
     """Make way first (deepest first), then what comes (parents first), then deletions."""
     items = sorted(steps.items(), key=lambda item: item[1].path)
     replaced = tuple(
         step.path + b"/" for _, step in items
-        if _is_directory(step.before) and step.after is not None and not _is_directory(step.after)
+        if is_directory(step.before) and step.after is not None and not is_directory(step.after)
     )  # fmt: skip
     gone = [item for item in reversed(items) if item[1].after is None]
     way = [item for item in gone if item[1].path.startswith(replaced)] if replaced else []
     first = {index for index, _ in way}
     come = [item for item in items if item[1].after is not None]
     return [*way, *come, *(item for item in gone if item[0] not in first)]
-
-
-def inverse(step: Step) -> Step:
-    """The step that takes a step back."""
-    return replace(
-        step, before=step.after, after=step.before,
-        action="chmod" if step.action == "chmod" else "write",
-    )  # fmt: skip
-
-
-def move_if_there(source: int, name: bytes, target: int, new: bytes) -> bool:
-    """`move`, where there may be nothing to move."""
-    return _is_there(source, name) and move(source, name, target, new)
-
-
-def _conflict(step: Step, reason: str) -> Step:
-    return replace(step, action="conflict", reason=reason)
-
-
-def _is_directory(entry: Entry | None) -> bool:
-    return entry is not None and entry.kind == "directory"
-
-
-def _is_there(fd: int, name: bytes) -> bool:
-    try:
-        os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _part(index: int) -> bytes:
-    return b"%d.part" % index
-
-
-def _new(index: int) -> bytes:
-    return b"%d.new" % index
-
-
-def _old(index: int) -> bytes:
-    return b"%d.old" % index
-
-
-def _del(index: int) -> bytes:
-    return b"%d.del" % index
-
-
-def _sync_all(files: list[tuple[int, int]]) -> None:
-    """Sync and close files; together, because the disk then writes its journal once."""
-    if len(files) > 2:
-        with ThreadPoolExecutor(min(_SYNC_THREADS, len(files))) as pool:
-            list(pool.map(os.fsync, [fd for _, fd in files]))
-    else:
-        for _, fd in files:
-            os.fsync(fd)
-    while files:
-        os.close(files.pop()[1])

@@ -29,6 +29,7 @@ GRANULARITY = 20_000_000
 """Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
 
 _REPORT = 1000
+_AT_ONCE = 200
 
 Own = Callable[[os.stat_result], bool]
 """Whether something belongs to a store of ours, which is never captured."""
@@ -86,7 +87,7 @@ class Scanner:
         outside is ignored.
         """
         known = self.index.root
-        if known is None or self.index.device != os.fstat(root).st_dev:
+        if known is None or not known.digest or self.index.device != os.fstat(root).st_dev:
             return self._run(root, None)
         return self._run(root, by_name(paths))
 
@@ -189,8 +190,7 @@ class Scanner:
     def _visit(self, frame: Frame) -> None:
         """Bring what is known about a directory up to date, but for the directories in it."""
         known, status = frame.known, frame.status
-        if self.stop is not None and self.stop():
-            raise Stopped("the scan was stopped; the next one goes on from there")
+        self._pause()
         if status.st_dev != self.index.device:
             raise _Hidden(MOUNTED)
         if frame.only is not None:
@@ -207,9 +207,14 @@ class Scanner:
             self._look(frame)
         if frame.only is None and known.directories:
             frame.todo = iter([(name, None) for name in known.directories])
+
+    def _pause(self) -> None:
+        """Let others have a say: whoever wants to hear of us, or to stop us."""
         if self.progress is not None and self._seen >= self._reported + _REPORT:
             self._reported = self._seen
             self.progress(self._seen)
+        if self.stop is not None and self.stop():
+            raise Stopped("the scan was stopped; the next one goes on from there")
 
     def _look(self, frame: Frame) -> None:
         """Compare the known files with what is there. The innermost loop of every scan."""
@@ -334,8 +339,9 @@ class Scanner:
             else:
                 known.opaque.pop(name, None)
                 readings.append(Reading(name, now, old))
-        if readings:
-            self.capture.files(frame.fd, readings, known)
+        for at in range(0, len(readings), _AT_ONCE):
+            self._pause()
+            self.capture.files(frame.fd, readings[at : at + _AT_ONCE], known)
 
     def _lost(self, known: KnownDirectory, name: bytes, error: OSError) -> None:
         """A name could not be looked at. Only an error that says so means that it is gone."""

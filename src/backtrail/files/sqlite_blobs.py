@@ -8,6 +8,7 @@ of their own, under a number that stands in `pending` until the row is there. A 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -23,6 +24,8 @@ from ..stores.sqlite_schema import Schema
 from .blobs import Blobs, Keep, Reference, Swept, checked, damaged, gone, missing
 from .packing import Packed, pack, unpack
 from .sqlite_sweep import Sweep, erase
+
+logger = logging.getLogger("backtrail")
 
 _FIRST = """
 CREATE TABLE blobs(
@@ -63,6 +66,9 @@ WHERE b.digest = ? ORDER BY c.key
 """
 _EPOCH = "SELECT epoch FROM about"
 
+# One query for many digests is four times faster; not every build of apsw has it.
+_ARRAYS = "ENABLE_CARRAY" in apsw.compile_options
+
 
 class _Slice(NamedTuple):
     """What one transaction stores: new contents, and those that seemed to be there.
@@ -83,7 +89,7 @@ class SQLiteBlobs(Blobs):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.realpath(os.path.expanduser(path)))
-        self._database = Database(self.path, synced=True, idle=lambda: None, schema=SCHEMA)
+        self._database = Database(self.path, synced=True, idle=self._idle, schema=SCHEMA)
         self.id = cast(str, self._one("SELECT id FROM about"))
 
     def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
@@ -244,6 +250,15 @@ class SQLiteBlobs(Blobs):
     def close(self) -> None:
         self._database.close()
 
+    def _idle(self) -> None:
+        """In the background, after a sync: move the -wal into the database."""
+        try:
+            self._database.checkpoint()
+        except Exception:
+            if not self._database.closed:
+                # The thread serves other stores too and must go on.
+                logger.exception("the checkpoint of %s failed", self.path)
+
     # --- references ----------------------------------------------------------------------
 
     def drop_references(
@@ -292,9 +307,13 @@ def _gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, b
 # --- in a transaction --------------------------------------------------------------------
 
 
-def _present(connection: apsw.Connection, digests: Iterable[bytes]) -> set[bytes]:
-    query = "SELECT digest FROM blobs WHERE digest = ?"
-    rows = connection.executemany(query, ((digest,) for digest in digests))
+def _present(connection: apsw.Connection, digests: Collection[bytes]) -> set[bytes]:
+    if _ARRAYS and len(digests) > 10:
+        query = "SELECT b.digest FROM carray(?) a CROSS JOIN blobs b ON b.digest = a.value"
+        rows = connection.execute(query, (apsw.carray(tuple(digests)),))
+    else:
+        query = "SELECT digest FROM blobs WHERE digest = ?"
+        rows = connection.executemany(query, ((digest,) for digest in digests))
     return {cast(bytes, digest) for (digest,) in rows}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..errors import Conflict, Damaged, NotFound, StoreFailed
 from ..stores.base import Store
+from ..stores.files import failed
 from ..stores.locks import FileLock
 from .attribution import Attributed, attribute
 from .beneath import DIRECTORY
@@ -23,7 +24,7 @@ from .blobs import Blobs, Reference
 from .brackets import Bracket, Place, is_dead
 from .capture import Capture
 from .catalogue import Catalogue
-from .collect import free_floor
+from .collect import check_floor
 from .git import git_head
 from .index import Index
 from .journal import Journal, decoded, tell
@@ -96,35 +97,39 @@ class Workspace:
         return self.catalogue.place(here, self.root)
 
     @contextmanager
-    def locked(self, store: Store | None = None, *, rebind: bool = False) -> Iterator[int]:
-        """The root's descriptor, with nobody else at work in the workspace.
+    def locked(
+        self, store: Store | None = None, *, rebind: bool = False, make: bool = False
+    ) -> Iterator[int]:
+        """The root's descriptor, with nobody else at work in the workspace; -1 if it is gone.
 
         A restore that was cut short is finished first. `rebind` takes whatever directory
-        is there now for the workspace.
+        is there now for the workspace, `make` makes the root again.
         """
         with self._lock:
-            self._make_root()
-            fd = os.open(self.root, DIRECTORY)
+            fd = self._open_root(make or self.catalogue.journal(self.place.n) is not None)
             try:
-                self._check_identity(fd, rebind)
-                self._recover(fd, store)
+                if fd >= 0:
+                    self._check_identity(fd, rebind)
+                    self._recover(fd, store)
                 yield fd
             finally:
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
 
-    def _make_root(self) -> None:
-        """Make the root again if it is gone; it is empty then, and all is known as deleted."""
+    def _open_root(self, make: bool) -> int:
         try:
-            os.mkdir(self.root)
-        except FileExistsError:
-            return
+            if make and not os.path.isdir(self.root):
+                os.mkdir(self.root)
+                here = _identity_at(self.root)
+                assert here is not None
+                self._rebind(here)
+            return os.open(self.root, DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if make:
+                raise failed(error, f"make {self.path} again") from error
+            return -1
         except OSError as error:
-            raise StoreFailed(
-                f"cannot make {self.path} again: {error.strerror}", errno=error.errno
-            ) from error
-        here = _identity_at(self.root)
-        assert here is not None
-        self._rebind(here)
+            raise failed(error, f"open {self.path}") from error
 
     def _rebind(self, here: Identity) -> None:
         self.place = self.catalogue.rebind(self.place.n, here, self.root)
@@ -139,8 +144,8 @@ class Workspace:
         here = identity(fd)
         if here == self.place.identity:
             return
-        if not rebind and not self.catalogue.brackets(self.place.n):
-            known = self.catalogue.tree(self.place.n)
+        known = self.catalogue.tree(self.place.n)
+        if not rebind and known != EMPTY_DIGEST and not self.catalogue.brackets(self.place.n):
             self._forget_index()
             tree = self._captured(fd, None, store_blobs=False)
             if known is not None and tree != known:
@@ -174,6 +179,8 @@ class Workspace:
         self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
         *, store_blobs: bool = True,
     ) -> bytes:  # fmt: skip
+        if root < 0:
+            return self._gone(log)
         index = self._loaded()
         capture = Capture(self.blobs)
         scanner = Scanner(index, capture, Limits(own=self._own), self._progress)
@@ -183,7 +190,7 @@ class Workspace:
             relied = new is None or new in self._relied
             if capture.pending or not relied:
                 if capture.pending:
-                    free_floor(self._state)
+                    check_floor(self._state)
                 capture.finish([] if relied or new is None else [new])
                 if new is not None:
                     self._relied.add(new)
@@ -193,6 +200,13 @@ class Workspace:
             raise
         self._save_index(index)
         return tree
+
+    def _gone(self, log: Log | None) -> bytes:
+        """The tree of a root that is not there: nothing is."""
+        self._forget_index()
+        relied = [] if log is None else [Reference(*log, EMPTY_DIGEST)]
+        self.blobs.write([(EMPTY_DIGEST, EMPTY)], relied)
+        return EMPTY_DIGEST
 
     def _loaded(self) -> Index:
         """The index as it was last saved, by whomever."""
@@ -304,7 +318,7 @@ class Workspace:
         The present state is stored first; that is what undo goes back to. Where the plan
         changes nothing, nothing is appended.
         """
-        with self.locked(store) as root:
+        with self.locked(store, make=True) as root:
             now = self._scan(root, log)
             plan = plan_for(now)
             if not plan.acts:
@@ -339,6 +353,11 @@ class Workspace:
                     f"the content of {shown(path)} cannot be had: {error}; nothing was changed, "
                     "and `paths` can leave it out"
                 ) from error
+
+    def recover(self, store: Store | None = None) -> None:
+        """Finish a restore that was cut short, and tell its log, before anything is planned."""
+        with self.locked(store):
+            return
 
     def _recover(self, root: int, store: Store | None) -> None:
         """Finish a restore that was cut short."""

@@ -1,0 +1,297 @@
+"""What a session's log says about files: trees, brackets, and what others did."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from backtrail import Session
+from backtrail.events import Event, Json
+from backtrail.files.workspace import Workspace
+from tests.files.conftest import shell
+from tests.talking import calling, kinds, user
+
+
+def newest(session: Session) -> Event:
+    return next(session.events(reverse=True, limit=1))
+
+
+def files(event: Event) -> dict[str, Json]:
+    found = event.data.get("files")
+    assert isinstance(found, dict)
+    return found
+
+
+def changed(session: Session, event: Event) -> list[str]:
+    """The paths that an event says were changed by it."""
+    for turn in session.changes():
+        for call in turn.calls:
+            if call.seq == event.seq:
+                return [file.path for file in call.files]
+    return []
+
+
+def test_a_user_message_carries_the_tree(session: Session, project: Path) -> None:
+    """And the same tree as long as nothing changes."""
+    first = session.append(user("a"))
+    second = session.append(user("b"))
+    assert first.data["tree"] == second.data["tree"]
+    (project / "README").write_text("new\n")
+    third = session.append(user("c"))
+    assert third.data["tree"] != first.data["tree"]
+    assert kinds(session)[-2:] == ["files_changed", "user_message"]
+
+
+def test_nothing_changed_means_no_trees_and_no_write(session: Session, project: Path) -> None:
+    """A call that only reads has no `files`, and the store of contents is not touched."""
+    contents = session.store.contents
+    assert contents is not None
+    shell(session, "cat README", project)
+    before = {path: path.stat().st_mtime_ns for path in contents.iterdir()}
+    shell(session, "cat README", project)
+    after = {path: path.stat().st_mtime_ns for path in contents.iterdir()}
+    assert "files" not in newest(session).data
+    # Open brackets are noted in the catalogue; contents and index are as they were.
+    assert {p for p in before if before[p] != after[p]} <= {
+        path for path in after if path.name.startswith("catalogue")
+    }
+
+
+def test_a_shell_call_owns_what_it_did(session: Session, project: Path) -> None:
+    """By whatever means: edit, create, move, delete, link, mode."""
+    shell(session, "sed -i s/one/1/ README; mv src/main.py src/app.py; ln -s x l; mkdir e", project)
+    event = newest(session)
+    assert event.kind == "action"
+    assert event.data["result"] == "done"
+    assert changed(session, event) == ["README", "e", "l", "src/app.py"]
+
+
+def test_a_call_with_an_id_is_answered_in_the_spelling_of_the_call(session: Session) -> None:
+    """As a tool message for chat, as a block for Anthropic."""
+    session.append(calling("c1"))
+    with session.tool("bash", {}, id="c1") as call:
+        call.result = {"ok": True}
+    assert session.messages()[-1] == {
+        "role": "tool",
+        "tool_call_id": "c1",
+        "content": '{"ok":true}',
+    }
+    block = {"type": "tool_use", "id": "t1", "name": "bash", "input": {}}
+    session.append({"role": "assistant", "content": [block]})
+    with session.tool("bash", {}, id="t1") as call:
+        call.result = "fine"
+    answer = {"type": "tool_result", "tool_use_id": "t1", "content": "fine"}
+    assert session.messages()[-1] == {"role": "user", "content": [answer]}
+    assert session.pending() == []
+
+
+def test_a_failing_call_is_recorded_and_raises(session: Session, project: Path) -> None:
+    """With what it did to the files until then."""
+    with pytest.raises(ZeroDivisionError), session.tool("calc", {"x": 1}):
+        (project / "half").write_text("half")
+        raise ZeroDivisionError("no")
+    event = newest(session)
+    assert event.data["error"] is True
+    assert event.data["result"] == "ZeroDivisionError: no"
+    assert changed(session, event) == ["half"]
+
+
+def test_a_tool_that_declares_its_paths_owns_only_those(session: Session, project: Path) -> None:
+    """What else changed meanwhile was somebody else."""
+    with session.tool("edit", paths=["README"]):
+        (project / "README").write_text("edited\n")
+        (project / "other").write_text("a person\n")
+    event = newest(session)
+    assert changed(session, event) == ["README"]
+    session.append(user("next"))
+    others = [e for e in session.events() if e.kind == "files_changed"]
+    assert [changed(session, e) for e in others] == [["other"]]
+
+
+def test_a_declared_path_outside_is_refused(session: Session, tmp_path: Path) -> None:
+    """Before the tool runs."""
+    with pytest.raises(ValueError, match="outside"), session.tool("edit", paths=["../x"]):
+        raise AssertionError("not reached")
+
+
+def test_parallel_calls_of_one_session(session: Session, project: Path) -> None:
+    """Each change belongs to one of them, and both are taken back."""
+    start = newest(session)
+    with session.tool("bash") as slow:
+        with session.tool("edit", paths=["README"]):
+            (project / "README").write_text("fast\n")
+        (project / "README").write_text("slow\n")
+        (project / "new").write_text("slow\n")
+        slow.result = "done"
+    by = {
+        call.by: [f.path for f in call.files] for turn in session.changes() for call in turn.calls
+    }
+    assert by == {"edit": ["README"], "bash": ["README", "new"]}
+    done = session.rewind(start)
+    assert done.conflicts == []
+    assert (project / "README").read_text() == "one\ntwo\nthree\n"
+    assert not (project / "new").exists()
+
+
+def test_two_sessions_at_once_share_what_both_may_have_done(
+    session: Session, project: Path
+) -> None:
+    """A shared path is a conflict for either of them."""
+    with Session.create(session.store, "t", cwd=project) as other:
+        other.append(user("hello"))
+        with session.tool("bash"), other.tool("bash"):
+            (project / "both").write_text("?\n")
+        plan = other.rewind(before=2, dry_run=True)
+        assert [(f.path, f.reason) for f in plan.conflicts] == [
+            ("both", "another session changed it at the same time")
+        ]
+        assert session.rewind(before=2).conflicts != []
+        assert (project / "both").read_text() == "?\n"
+
+
+def test_another_session_in_between_is_somebody_else(session: Session, project: Path) -> None:
+    """Its changes are left alone, and what both changed in turn is a conflict."""
+    shell(session, "echo mine > a; echo mine > b", project)
+    with Session.create(session.store, "t", cwd=project) as other:
+        other.append(user("hello"))
+        shell(other, "echo theirs > b; echo theirs > c", project)
+        done = session.rewind(before=2)
+        assert [f.path for f in done.conflicts] == ["b"]
+        assert sorted(os.listdir(project)) == ["README", "b", "c", "src"]
+
+
+def test_what_a_person_saves_during_a_long_call_is_uncertain(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be told apart: the plan says so, and an undo gives it back."""
+    monkeypatch.setattr("backtrail.files.workspace.LONG_CALL", 0.0)
+    start = newest(session)
+    with session.tool("bash", {"command": "make"}):
+        (project / "README").write_text("saved by a person\n")
+    plan = session.rewind(start, dry_run=True)
+    assert [(f.path, "perhaps" in f.reason) for f in plan.files] == [("README", True)]
+    session.rewind(start)
+    session.undo()
+    assert (project / "README").read_text() == "saved by a person\n"
+
+
+def test_a_server_left_running_is_somebody_else(session: Session, project: Path) -> None:
+    """What it writes after the call ended is not the call's."""
+    start = newest(session)
+    go, done = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        go.wait()
+        (project / "log").write_text("started\nserved\n")
+        done.set()
+
+    with session.tool("bash", {"command": "server &"}):
+        (project / "log").write_text("started\n")
+        threading.Thread(target=serve).start()
+    go.set()
+    done.wait()
+    result = session.rewind(start)
+    assert [(f.path, f.reason) for f in result.conflicts] == [
+        ("log", "changed since by somebody else")
+    ]
+    assert (project / "log").read_text() == "started\nserved\n"
+
+
+def test_a_turn_around_any_code_owns_what_it_did(session: Session, project: Path) -> None:
+    """As long as it uses no brackets of its own."""
+    with session.turn("do it"):
+        (project / "made").write_text("by the turn\n")
+    event = newest(session)
+    assert (event.kind, event.data["name"]) == ("action", "turn")
+    session.undo()
+    assert not (project / "made").exists()
+    with session.turn("again"):
+        (project / "person").write_text("saved meanwhile\n")
+        shell(session, "echo x > tool", project)
+    session.undo()
+    assert sorted(os.listdir(project)) == ["README", "person", "src"]
+
+
+def test_a_call_that_a_crash_left_open_ends_with_the_next_event(
+    session: Session, project: Path
+) -> None:
+    """Its changes are the session's, and can be taken back."""
+    pid = os.fork()
+    if pid == 0:
+        with session.tool("bash", {"command": "make"}):
+            (project / "half").write_text("half\n")
+            os._exit(9)
+    os.waitpid(pid, 0)
+    session.append(user("what happened?"))
+    ended = [e for e in session.events() if e.kind == "action"]
+    assert [e.data["interrupted"] for e in ended] == [True]
+    assert changed(session, ended[0]) == ["half"]
+    session.rewind(before=2)
+    assert not (project / "half").exists()
+
+
+def test_a_scan_that_fails_is_said(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With too little free space nothing is captured, the conversation goes on, and a rewind
+    of files is refused."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 9))
+    (project / "README").write_text("not captured\n")
+    event = session.append(user("go on"))
+    assert "MB must stay free" in files(event)["missed"]
+    assert "MB must stay free" in session.problems[-1].detail
+    with pytest.raises(OSError, match="MB must stay free"):
+        session.rewind(before=2)
+    assert (project / "README").read_text() == "not captured\n"
+
+
+def test_files_can_be_left_alone(tmp_path: Path, project: Path) -> None:
+    """`files=False`, no `cwd`, and a store that leaves nothing behind capture nothing."""
+    for options in ({"files": False, "cwd": project}, {}, {"persist": False, "cwd": project}):
+        with Session.create("memory:", **options) as s:  # type: ignore[arg-type]
+            event = s.append(user("a"))
+            with s.tool("bash"):
+                pass
+            assert "tree" not in event.data
+            assert s.problems == []
+            with pytest.raises(RuntimeError, match=r"captured"):
+                s.diff()
+
+
+def test_a_home_is_refused_and_said(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversation goes on; "force" insists."""
+    monkeypatch.setenv("HOME", str(project))
+    with Session.create("memory:", cwd=project) as s:
+        assert "tree" not in s.append(user("a")).data
+        assert "too much to watch over" in s.problems[0].detail
+    with Session.create("memory:", cwd=project, files="force") as s:
+        assert "tree" in s.append(user("a")).data
+
+
+def test_scans_of_threads_and_sessions_do_not_disturb_each_other(
+    session: Session, project: Path
+) -> None:
+    """Brackets open and close in any order; at the end nothing is left open."""
+
+    def work(n: int) -> None:
+        for i in range(5):
+            with session.tool("edit", paths=[f"f{n}"]):
+                (project / f"f{n}").write_text(f"{i}\n")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    workspace: Workspace | None = session._workspace
+    assert workspace is not None
+    assert workspace.catalogue.brackets(workspace.place.n) == []
+    done = session.rewind(before=2)
+    assert done.conflicts == []
+    assert sorted(os.listdir(project)) == ["README", "src"]

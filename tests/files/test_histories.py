@@ -1,0 +1,165 @@
+"""Any history of edits, by tools, shells, people and other sessions, can be gone back in.
+
+In mode "exact" a rewind gives the very state of the point, and `undo` the very state before
+the rewind. In mode "mine" nothing that a person wrote outside a running call is lost.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backtrail import Event, NotFound, Session
+from backtrail.stores import open_store
+from tests.files.world import Edit, Seen, Writers, do, edits, look
+
+
+@dataclass(frozen=True)
+class Step:
+    """Who edits, and what. `parallel`: in calls of two sessions that overlap."""
+
+    who: Literal["edit", "shell", "person", "other", "parallel", "turn", "rewind", "undo"]
+    edits: list[Edit]
+
+
+def steps() -> st.SearchStrategy[list[Step]]:
+    who = st.sampled_from(
+        [
+            "edit",
+            "shell",
+            "shell",
+            "person",
+            "person",
+            "other",
+            "parallel",
+            "turn",
+            "rewind",
+            "undo",
+        ]
+    )
+    return st.lists(st.builds(Step, who, st.lists(edits(), min_size=1, max_size=3)), max_size=12)
+
+
+class Play:
+    """A history being made: the sessions, the points so far, and who wrote what."""
+
+    def __init__(self, place: Path, closing: ExitStack) -> None:
+        self.root = place / "project"
+        self.root.mkdir()
+        do(self.root, Edit("write", "a", "first\n"))
+        do(self.root, Edit("write", "d/x", "x\n"))
+        store = closing.enter_context(open_store(f"sqlite:///{place}/store.db"))
+        self.mine = closing.enter_context(Session.create(store, "mine", cwd=self.root))
+        self.other = closing.enter_context(Session.create(store, "other", cwd=self.root))
+        self.writers = Writers()
+        self.points: list[tuple[Event, Seen]] = []
+        self.say()
+        self.other.append({"role": "user", "content": "hello"})
+
+    def say(self) -> None:
+        """A user's message: a point to come back to."""
+        event = self.mine.append({"role": "user", "content": "go on"})
+        self.points.append((event, look(self.root)))
+
+    def take(self, step: Step) -> None:
+        before = look(self.root)
+        if step.who == "person":
+            self._edit(step)
+        elif step.who == "turn":
+            self.say()
+            return
+        elif step.who == "rewind":
+            self.mine.rewind(self.points[len(step.edits) % len(self.points)][0])
+        elif step.who == "undo":
+            with suppress(NotFound):
+                self.mine.undo()
+        elif step.who == "parallel":
+            with self.mine.tool("bash"), self.other.tool("bash"):
+                self._edit(step)
+        elif step.who == "other":
+            with self.other.tool("bash"):
+                self._edit(step)
+        elif step.who == "edit":
+            paths = [path for e in step.edits for path in (e.path, e.to) if path]
+            tops = {path.partition("/")[0] for path in paths}
+            with self.mine.tool("edit", paths=sorted(tops)):
+                self._edit(step)
+        else:
+            with self.mine.tool("bash"):
+                self._edit(step)
+        self.writers.note(before, look(self.root), step.who)
+
+    def _edit(self, step: Step) -> None:
+        for edit in step.edits:
+            do(self.root, edit)
+
+
+EXAMPLES = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+
+
+@EXAMPLES
+@given(history=steps(), choice=st.integers(0, 100))
+def test_exact_gives_the_state_of_the_point_and_undo_the_state_before(
+    history: list[Step], choice: int
+) -> None:
+    """Bytes, modes and types, whoever made the changes."""
+    with TemporaryDirectory() as place, ExitStack() as closing:
+        play = Play(Path(place), closing)
+        for step in history:
+            play.take(step)
+        before = look(play.root)
+        event, seen = play.points[choice % len(play.points)]
+        done = play.mine.rewind(event, mode="exact")
+        assert look(play.root) == seen
+        if not (done.files_changed or done.events_dropped):
+            return
+        play.mine.undo()
+        assert look(play.root) == before
+        play.mine.redo()
+        assert look(play.root) == seen
+
+
+@EXAMPLES
+@given(history=steps(), choice=st.integers(0, 100))
+def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int) -> None:
+    """And one undo gives back exactly what was there."""
+    with TemporaryDirectory() as place, ExitStack() as closing:
+        play = Play(Path(place), closing)
+        for step in history:
+            play.take(step)
+        before = look(play.root)
+        event, _ = play.points[choice % len(play.points)]
+        plan = play.mine.rewind(event, dry_run=True)
+        assert look(play.root) == before
+        done = play.mine.rewind(event)
+        after = look(play.root)
+        assert [(f.path, f.action) for f in done.files] == [(f.path, f.action) for f in plan.files]
+        for path, seen in before.items():
+            if play.writers.last.get(path) in ("person", "other") and seen[0] != "directory":
+                assert after.get(path) == seen
+        if done.files_changed:
+            play.mine.undo()
+            assert look(play.root) == before
+
+
+@settings(EXAMPLES, max_examples=60)
+@given(history=steps(), choice=st.integers(0, 100))
+def test_overwriting_is_one_undo_away(history: list[Step], choice: int) -> None:
+    """Whatever it took."""
+    with TemporaryDirectory() as place, ExitStack() as closing:
+        play = Play(Path(place), closing)
+        for step in history:
+            play.take(step)
+        before = look(play.root)
+        done = play.mine.rewind(play.points[choice % len(play.points)][0], on_conflict="overwrite")
+        if done.files_changed:
+            play.mine.undo()
+            assert look(play.root) == before

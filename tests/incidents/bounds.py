@@ -1,0 +1,217 @@
+"""Disks do not fill, and nobody waits: what is stored, and what is left out."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+from .driver import Token
+from .stage import Stage
+
+_MB = 1 << 20
+
+
+def _growth(stage: Stage, size: int) -> int:
+    return stage.driver.store_size() - size
+
+
+def huge_file_is_not_stored(stage: Stage) -> None:
+    """An untracked file of eleven gigabytes was copied with every snapshot."""
+    stage.start("a")
+    stage.checkpoint()
+    size = stage.driver.store_size()
+    content = random.Random(1).randbytes(24 * _MB)
+    stage.write("model.bin", content)
+    token = stage.checkpoint()
+    stage.expect(_growth(stage, size) < 2 * _MB, "a huge file was stored")
+    stage.expect("model.bin" in " ".join(stage.driver.warnings()), "it does not say so")
+    with stage.agent():
+        stage.write("a", "agent\n")
+    stage.restore(token)
+    stage.expect_file("model.bin", content)
+    stage.expect_file("a", "a\n")
+
+
+def file_that_grew_huge_is_left_alone(stage: Stage) -> None:
+    """A file that became too large to store was cut, or deleted, by a restore."""
+    stage.write("data.bin", "small\n")
+    stage.start("a")
+    token = stage.checkpoint()
+    with stage.agent():
+        os.truncate(stage.root / "data.bin", 24 * _MB)
+        stage.write("a", "agent\n")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    grown = (stage.root / "data.bin").stat().st_size
+    back = stage.read("data.bin") == b"small\n"
+    said = "data.bin" in " ".join(stage.driver.warnings())
+    stage.expect(back or (grown == 24 * _MB and said), "data.bin is neither old nor whole")
+
+
+def build_output_costs_nothing(stage: Stage) -> None:
+    """A gigabyte of build output made every step take minutes, and a copy each."""
+    stage.write("Cargo.toml", "[package]\n")
+    stage.start("src/main.rs")
+    stage.checkpoint()
+    size = stage.driver.store_size()
+    for number in range(3):
+        with stage.agent():
+            stage.write("target/debug/app", random.Random(number).randbytes(4 * _MB))
+        stage.checkpoint()
+    stage.expect(_growth(stage, size) < 2 * _MB, "build output was stored")
+
+
+def installed_packages_are_not_copied(stage: Stage) -> None:
+    """The first use walked through `node_modules`, and timed out."""
+    dice = random.Random(2)
+    for number in range(300):
+        stage.write(f"node_modules/p{number}/index.js", dice.randbytes(8000))
+    stage.write(".gitignore", "node_modules\n")
+    stage.start("package.json")
+    size = stage.driver.store_size()
+    stage.checkpoint()
+    stage.expect(_growth(stage, size) < _MB, "installed packages were stored")
+
+
+def packages_that_nobody_ignores_are_not_copied(stage: Stage) -> None:
+    """The same, in a project whose `.gitignore` does not know them."""
+    dice = random.Random(3)
+    for number in range(300):
+        stage.write(f"node_modules/p{number}/index.js", dice.randbytes(8000))
+    stage.start("package.json")
+    size = stage.driver.store_size()
+    stage.checkpoint()
+    stage.expect(_growth(stage, size) < _MB, "installed packages were stored")
+
+
+def checkpoint_without_changes_costs_nothing(stage: Stage) -> None:
+    """Most turns change nothing, and each cost as much as one that does."""
+    stage.start(*(f"{number}.txt" for number in range(200)))
+    stage.checkpoint()
+    stage.checkpoint()
+    size = stage.driver.store_size()
+    for _ in range(20):
+        stage.checkpoint()
+    stage.expect(_growth(stage, size) < 100_000, f"{_growth(stage, size)} bytes for nothing")
+
+
+def same_content_is_stored_once(stage: Stage) -> None:
+    """A file that was copied and moved about was stored again each time."""
+    content = random.Random(4).randbytes(_MB)
+    stage.write("0.bin", content)
+    stage.start()
+    stage.checkpoint()
+    size = stage.driver.store_size()
+    for number in range(1, 6):
+        with stage.agent():
+            stage.write(f"{number}.bin", content)
+        stage.checkpoint()
+    stage.expect(_growth(stage, size) < _MB, "one content was stored several times")
+
+
+def unchanged_project_does_not_wait(stage: Stage) -> None:
+    """Every request to the model waited a minute and a half for a snapshot."""
+    for number in range(2000):
+        stage.write(f"d{number % 40}/{number}.txt", f"{number}\n")
+    stage.start()
+    stage.checkpoint()
+    stage.checkpoint()
+    begun = time.monotonic()
+    stage.checkpoint()
+    took = time.monotonic() - begun
+    stage.expect(took < 2, f"a checkpoint of an unchanged project takes {took:.1f} s")
+
+
+def store_in_the_project_does_not_store_itself(stage: Stage) -> None:
+    """The store lay in the project, and each snapshot held all the earlier ones."""
+    stage.driver = stage.tool("project/.state")
+    stage.start("a")
+    token = stage.checkpoint()
+    stage.checkpoint()
+    size = stage.driver.store_size()
+    with stage.agent():
+        stage.write("a", "agent\n")
+    for _ in range(5):
+        stage.checkpoint()
+    stage.expect(_growth(stage, size) < 200_000, "the store stores itself")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    stage.checkpoint()
+
+
+def nearly_full_disk_stops_capture_and_says_so(stage: Stage) -> None:
+    """Snapshots went on until the disk was full, and then tried again for ever."""
+    stage.start("a")
+    stage.checkpoint()
+    size = stage.driver.store_size()
+    with stage.driver.low_disk():
+        stage.write("b", random.Random(5).randbytes(_MB))
+        stage.checkpoint()
+        stage.expect(_growth(stage, size) < _MB // 2, "it stored on a full disk")
+        said = " ".join(stage.driver.warnings())
+        stage.expect("free" in said, "it does not say that nothing is captured")
+    token = stage.checkpoint()
+    with stage.agent():
+        os.remove(stage.root / "b")
+    stage.restore(token)
+    stage.expect(stage.read("b") is not None, "captures nothing though there is space again")
+
+
+def store_stays_within_its_budget(stage: Stage) -> None:
+    """Snapshots of one project took 262 gigabytes; no limit, no clean-up."""
+    dice = random.Random(6)
+    with stage.driver.budget(4 * _MB):
+        stage.start()
+        for _ in range(12):
+            with stage.agent():
+                stage.write("data", dice.randbytes(_MB))
+            stage.checkpoint()
+    size = stage.driver.store_size()
+    stage.expect(size < 8 * _MB, f"{size >> 20} MB are stored where 4 are allowed")
+
+
+def _forgotten(stage: Stage) -> Token:
+    """A session with twelve megabytes is deleted, another one stays, and all stop."""
+    dice = random.Random(7)
+    stage.start("a")
+    other = stage.driver.another()
+    kept = other.checkpoint()
+    for _ in range(3):
+        with stage.agent():
+            stage.write("data", dice.randbytes(4 * _MB))
+        stage.checkpoint()
+    with stage.agent():
+        os.remove(stage.root / "data")
+    stage.checkpoint()
+    stage.driver.forget()
+    other.stop()
+    stage.driver = other
+    return kept
+
+
+def deleted_session_gives_its_space_back(stage: Stage) -> None:
+    """Sessions were deleted, and what they had stored stayed."""
+    kept = _forgotten(stage)
+    stage.driver.collect()
+    size = stage.driver.store_size()
+    stage.expect(size < 3 * _MB, f"{size >> 20} MB are left of a deleted session")
+    stage.driver.start(stage.root)
+    with stage.agent():
+        stage.write("a", "agent\n")
+    stage.restore(kept)
+    stage.expect_file("a", "a\n")
+
+
+def collecting_needs_no_second_copy(stage: Stage) -> None:
+    """To make space, twice the space was needed; so a full disk stayed full."""
+    _forgotten(stage)
+    before = peak = stage.driver.store_size()
+    work = threading.Thread(target=stage.driver.collect)
+    work.start()
+    while work.is_alive():
+        peak = max(peak, stage.driver.store_size())
+        time.sleep(0.001)
+    work.join()
+    stage.expect(peak < before * 1.75, f"{peak >> 20} MB to clean {before >> 20} MB")
