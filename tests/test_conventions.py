@@ -45,6 +45,7 @@ LAYERS = [
     ["session"],
     ["aio", "aio_files", "aio_threads"],
     ["testing"],
+    ["demo_files"],
     ["demo", "cli"],
 ]
 """Who may import whom: a layer sees those above it in this list, and itself."""

@@ -12,6 +12,15 @@ def test_the_demo_runs_and_loses_nothing() -> None:
         [sys.executable, "-W", "error", "-m", "backtrail.demo"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    for step in ("Two turns", "s.rewind(", "s.undo()", "s.fork(", "kill -9", "finds 0 problems"):
+    for step in (
+        "Two turns",
+        "s.rewind(",
+        "s.undo()",
+        "s.fork(",
+        "sed -i",
+        "s.diff(",
+        "kill -9",
+        "finds 0 problems",
+    ):
         assert step in done.stdout
     assert "\033" not in done.stdout

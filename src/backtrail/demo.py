@@ -1,7 +1,8 @@
 """A tour in one minute: `python -m backtrail.demo`. No network, no keys.
 
-A scripted agent talks; you see the log, a checkpoint, a rewind, an undo, a fork, and a
-writer that is killed in the middle of its work and goes on where it was.
+A scripted agent talks; you see the log, a checkpoint, a rewind, an undo, a fork. It works
+on files and breaks them, and they come back. A writer is killed in the middle of its work,
+and another goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from . import Session, open_store
+from .demo_files import show_files
 from .events import Event
 from .messages import text_of
 
@@ -39,6 +41,7 @@ def main() -> None:
     _go_back(session)
     _fork(session)
     session.close()
+    show_files(url, folder, _say)
     _crash(url)
     print("\nNothing was lost, and nothing but the temporary folder was touched.")
     if sys.stdout.isatty():
@@ -121,7 +124,7 @@ def _crash(url: str) -> None:
 
 def _say(what: str, code: str) -> None:
     bold, dim, plain = _codes()
-    print(f"\n{bold}{what}{plain}   {dim}{code}{plain}")
+    print(f"\n{bold}{what}{plain}   {dim}{code}{plain}".rstrip(" "))
 
 
 def _show(session: Session) -> None:

@@ -12,20 +12,12 @@ import pytest
 
 from .catalogue import SCENARIOS
 from .driver import Driver
+from .known import OPEN, SHADOW_GIT_CANNOT, SHADOW_GIT_FAILS
 from .ours import Ours
 from .shadow_git import ShadowGit
 from .stage import Scenario, perform
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="the incidents need git")
-
-OPEN = {
-    "store_stays_within_its_budget": "the budget can be computed, but nothing keeps to it yet",
-}
-"""What Backtrail gets wrong today, and why. Such a test fails when it does not fail."""
-
-SHADOW_GIT_FAILS: frozenset[str] = frozenset()
-SHADOW_GIT_CANNOT: frozenset[str] = frozenset()
-
 
 MEMORY = Path("/dev/shm")
 
