@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.incidents.catalogue import SCENARIOS
 from tests.incidents.driver import Driver
+from tests.incidents.known import OPEN
 from tests.incidents.ours import Ours
 from tests.incidents.shadow_git import ShadowGit
 from tests.incidents.stage import Outcome, Scenario, perform
@@ -41,7 +42,8 @@ def main() -> int:
         count = Counter(outcomes[place].verdict for outcomes in results.values())
         words = ", ".join(f"{count[verdict]} {verdict}" for verdict in ("pass", "fail", "cannot"))
         print(f"{driver.name}: {words}, of {len(chosen)}.")
-    return 0 if all(outcomes[0].verdict == "pass" for outcomes in results.values()) else 1
+    bad = {name for name, outcomes in results.items() if outcomes[0].verdict != "pass"}
+    return 1 if bad - OPEN.keys() else 0
 
 
 def _rows(chosen: list[Scenario], results: dict[str, list[Outcome]]) -> list[list[str]]:

@@ -41,6 +41,7 @@ LAYERS = [
     ["filepoints"],
     ["conversation"],
     ["watching"],
+    ["browsing"],
     ["rewinding"],
     ["session"],
     ["aio", "aio_files", "aio_threads"],

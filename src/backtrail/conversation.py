@@ -49,7 +49,8 @@ class SessionOptions(TypedDict, total=False):
     `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn.
     `system_prompt`: pinned, never dropped by a rewind. `messages`: a history to begin with.
     `key`: a foreign name. `files`: watch over `cwd`, with "force" also where that is a home
-    or a whole file system; `progress` is told how many files the first scan has seen.
+    or a whole file system, with "background" without waiting for the first scan; `progress`
+    is told how many files that one has seen.
     `lease`: hold the right to drive for each "turn", the whole "session", or never;
     `wait`: seconds to wait for it.
     `persist=False`: leave nothing behind.
@@ -65,7 +66,7 @@ class SessionOptions(TypedDict, total=False):
     agent_name: str | None
     metadata: Mapping[str, Json] | None
     tags: Sequence[str]
-    files: bool | Literal["force"]
+    files: bool | Literal["background", "force"]
     progress: Callable[[int], None] | None
     lease: Literal["turn", "session"] | None
     wait: float

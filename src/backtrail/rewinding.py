@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from . import telemetry
+from .browsing import Browsing
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Checkpoint, Event, Json, NewEvent, new_id
 from .filepoints import Point, own_changes, point_at
@@ -32,7 +33,6 @@ from .points import (
 )
 from .stores.base import checkpoint_of
 from .views import FileChange, Rewind
-from .watching import Watching
 
 if TYPE_CHECKING:
     from .files.workspace import Workspace
@@ -73,7 +73,7 @@ class _Wish:
             raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
 
 
-class Rewinding(Watching):
+class Rewinding(Browsing):
     """A conversation that can go back, and its files with it."""
 
     def checkpoint(
@@ -255,6 +255,7 @@ class Rewinding(Watching):
         if wish.scope == "conversation":
             return None
         workspace = self._watched()
+        self._partial(None)
         if workspace is None and (wish.scope == "files" or wish.paths is not None):
             raise Unsupported(self._unwatched or "files are not captured in this session")
         return workspace

@@ -19,25 +19,21 @@ import msgspec
 
 from .calls import answer_to, calls_in
 from .conversation import Conversation, SessionOptions, Turn
-from .errors import BacktrailError, DiskLow, InvalidData, NotFound, Unsupported
+from .errors import BacktrailError, DiskLow, InvalidData, Unsupported
 from .events import Event, Json, NewEvent, Problem
-from .filepoints import (
-    TurnChanges,
-    changes_by_turn,
-    last_tree,
-    point_at,
-)
+from .filepoints import last_tree
+from .files.baseline import PARTIAL
+from .files.baseline import WAIT as BASELINE_WAIT
 from .files.brackets import Bracket
-from .files.differences import Diff, diff
 from .files.names import inside
 from .files.roots import refuse_broad
 from .messages import message_event
-from .points import Target
-from .stores.base import Store, resolved
+from .stores.base import Store
 from .stores.null import NullStore
 from .views import user_message
 
 if TYPE_CHECKING:
+    from .files.baseline import Baseline
     from .files.depot import Depot
     from .files.workspace import Log, Workspace
 
@@ -50,6 +46,8 @@ class Call:
         self.input = input
         self.id = id
         self.result: object = None
+        self.before: bytes | None = None
+        self.paths: list[bytes] | None = None
         self.event: Event | None = None
 
 
@@ -66,6 +64,7 @@ class Watching(Conversation):
         self._unwatched: str | None = None
         self._workspace: Workspace | None = None
         self._depot: Depot | None = None
+        self._baseline: Baseline | None = None
         self._tree: bytes | None = None
         self._fresh = False
         self._open_calls = 0
@@ -113,6 +112,20 @@ class Watching(Conversation):
             depot.close()
             raise
         self._depot = depot
+        if self._files == "background" and self._workspace.is_new():
+            self._begin_baseline(self._workspace)
+
+    def _begin_baseline(self, workspace: Workspace) -> None:
+        from .files.baseline import Baseline
+
+        rebind, self._fresh = self._fresh, False
+        self._baseline = Baseline(
+            lambda stop: workspace.scan(self._log_name, self.store, rebind=rebind, stop=stop)
+        )
+
+    def _partial(self, wait: float | None) -> bool:
+        """Whether the first import still runs, after waiting for it."""
+        return self._baseline is not None and not self._baseline.wait(wait)
 
     def _tree_known(self) -> bytes | None:
         if self._tree is None:
@@ -162,6 +175,8 @@ class Watching(Conversation):
         workspace = self._watched()
         if workspace is None:
             return [], {}
+        if self._partial(0):
+            return [], {"files": {"missed": PARTIAL}}
         with self._watch:
             try:
                 owed = self._ended_orphans(workspace)
@@ -232,6 +247,10 @@ class Watching(Conversation):
         named = None if paths is None else [inside(workspace.root, path) for path in paths]
         if named is not None and b"" in named:
             named = None
+        if self._partial(0 if named is not None else BASELINE_WAIT):
+            call.before = workspace.grab(self._log_name, named) if named is not None else None
+            call.paths = named
+            return None
         with self._watch:
             try:
                 self._retire_turn(workspace)
@@ -259,10 +278,19 @@ class Watching(Conversation):
             workspace.catalogue.close_bracket(workspace.place.n, bracket)
 
     def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
-        files = self._files_of(bracket) if bracket is not None else None
-        if bracket is None and self._workspace is not None:
-            files = {"missed": "the state before the call could not be captured"}
+        files = self._files_of(bracket) if bracket is not None else self._grabbed(call)
         call.event = super()._append([self._told(call, files, error)])[0]
+
+    def _grabbed(self, call: Call) -> dict[str, Json] | None:
+        """What a call without a bracket did to the paths it declared."""
+        if self._workspace is None:
+            return None
+        if call.before is None or call.paths is None:
+            return {"missed": PARTIAL if self._baseline else "the call was not captured"}
+        after = self._workspace.grab(self._log_name, call.paths)
+        if after == call.before:
+            return None
+        return {"before": call.before.hex(), "after": after.hex(), "partial": True}
 
     def _files_of(self, bracket: Bracket) -> dict[str, Json] | None:
         """What a call that ends now did to the files, for its event."""
@@ -326,6 +354,8 @@ class Watching(Conversation):
 
     def _begin_turn(self) -> None:
         workspace = self._watched()
+        if self._partial(0):
+            return
         with self._watch:
             if workspace is not None and self._tree is not None and self._turn_bracket is None:
                 self._turn_bracket = workspace.open(self._log_name, "turn", self._tree)
@@ -346,82 +376,9 @@ class Watching(Conversation):
         if bracket is not None:
             workspace.catalogue.close_bracket(workspace.place.n, bracket)
 
-    # --- reading -------------------------------------------------------------------------
-
-    def diff(
-        self,
-        a: Target | None = None,
-        b: Target | None = None,
-        *,
-        paths: Collection[str | os.PathLike[str]] | None = None,
-    ) -> Diff:
-        """What differs in the files between two points; without `b`, between `a` and now.
-
-        Without `a`, from the beginning of the session.
-        """
-        workspace = self._needed()
-        named = None if paths is None else [inside(workspace.root, path) for path in paths]
-        before = point_at(self.store, self.id, 0 if a is None else a).tree
-        if b is None:
-            after: bytes | None = workspace.scan(self._log_name, self.store)
-        else:
-            after = point_at(self.store, self.id, b).tree
-        return diff(workspace.get, before if before is not None else after, after, named)
-
-    def changes(self) -> list[TurnChanges]:
-        """What happened to the files, turn by turn: by which call, or by others."""
-        return changes_by_turn(self.store, self.id, self._needed().get)
-
-    def not_captured(self) -> list[tuple[str, str, int]]:
-        """What the last scan did not keep: path, reason, size."""
-        return self._needed().not_captured()
-
-    def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
-        """Take `cwd`, or what is at the session's directory now, as its workspace from here on.
-
-        Returns how its files differ from those the session knew last.
-        """
-        with self._watch:
-            known = self._tree_known()
-            if cwd is not None:
-                self.update(cwd=resolved(cwd))
-                self._cwd = cwd
-            self._let_go()
-            self._fresh = True
-            self._unwatched = None
-            workspace = self._needed()
-            owed, _ = self._look()
-            self._append(owed)
-            return diff(workspace.get, known if known is not None else self._tree, self._tree)
-
-    def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
-        """The files of a point, or of now, in a new directory."""
-        from .files.materialize import materialize
-
-        workspace = self._needed()
-        if at is None:
-            tree: bytes | None = workspace.scan(self._log_name, self.store)
-        else:
-            tree = point_at(self.store, self.id, at).tree
-        if tree is None:
-            raise NotFound("the files at that point were not captured")
-        materialize(workspace.get, tree, into)
-
-    def _share_contents(self, session_id: str) -> None:
-        """A fork relies on every content that this session relies on."""
-        contents = self.store.contents
-        if self._depot is None and (contents is None or not contents.exists()):
-            return
-        from .files.depot import Depot
-
-        depot = Depot.of(self.store)
-        try:
-            depot.blobs.copy_references(*self._log_name, session_id)
-        finally:
-            depot.close()
-
     def _needed(self) -> Workspace:
         workspace = self._watched()
+        self._partial(None)
         if workspace is None:
             raise Unsupported(self._unwatched or "files are not captured in this session")
         return workspace
@@ -438,6 +395,9 @@ class Watching(Conversation):
         with self._watch:
             workspace, self._workspace = self._workspace, None
             depot, self._depot = self._depot, None
+            baseline, self._baseline = self._baseline, None
+        if baseline is not None:
+            baseline.stop()
         if workspace is not None:
             workspace.close()
         if depot is not None:

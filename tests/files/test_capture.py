@@ -37,6 +37,7 @@ class Watched(MemoryBlobs):
         self.under_way = self.most = 0
         self.delay = 0.0
         self.failing = False
+        self.later = False
         self.guard = threading.Lock()
 
     def write(
@@ -58,7 +59,7 @@ class Watched(MemoryBlobs):
         time.sleep(self.delay)
         with self.guard:
             self.under_way -= 1
-        if self.failing:
+        if self.failing and (sync is False or not self.later):
             raise StoreFailed("no space left")
         super().write(contents, references, epoch=epoch, relies=relies, sync=sync)
 
@@ -135,6 +136,7 @@ def test_a_store_that_fails_fails_the_scan(
     with pytest.raises(StoreFailed, match="no space"):
         attempt()
     assert site.index.doubtful
+    assert not site.reasons()
     assert not [t for t in threading.enumerate() if t.name.startswith("backtrail-import")]
     blobs.failing = False
     known = set(site.index.digests())
@@ -142,6 +144,19 @@ def test_a_store_that_fails_fails_the_scan(
     digest, capture = import_all(site, blobs)
     capture.finish()
     assert plainly(dict(flatten(blobs.get, digest))) == truth(site.root)
+
+
+def test_a_thread_that_fails_after_the_scan(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last slice is stored while nobody looks; `finish` tells."""
+    monkeypatch.setattr(module, "_SLICE", 1000)
+    (site / "a").write_bytes(os.urandom(1001))
+    blobs = Watched()
+    blobs.delay, blobs.failing, blobs.later = 0.1, True, True
+    _, capture = import_all(site, blobs)
+    assert not site.index.doubtful
+    with pytest.raises(StoreFailed, match="no space"):
+        capture.finish()
+    assert site.index.doubtful
 
 
 def test_believing_the_index_would_lose_contents(site: Site) -> None:
@@ -245,6 +260,8 @@ def test_a_file_that_never_holds_still_is_one_of_its_states(
     site: Site, meddling: Callable[[Callable[[int], object]], None]
 ) -> None:
     """And looked at again next time, however late that is."""
+    # No time is young enough to be racy by itself.
+    site.limits = Limits(granularity=-(10**12))
     (site / "a").write_text("x")
     meddling(lambda count: (site / "a").write_text("x" * (count + 1)))
     found = site.paths(site.scan())[b"a"]

@@ -266,8 +266,9 @@ def test_heavy_stays_opaque_until_it_is_not_ignored(site: Site) -> None:
     assert kinds(site)[b"build"] == "directory"
 
 
-def test_a_rule_taken_back_captures_again(site: Site) -> None:
-    """Even if the ignore file is edited in place, far above."""
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_rule_taken_back_captures_again(site: Site, replaced: bool) -> None:
+    """Whether the ignore file, far above, is edited in place or replaced."""
     (site / ".backtrailignore").write_text("*.tmp\nout/\n")
     fill(site, "a/b/x.tmp")
     fill(site, "a/out/y")
@@ -277,6 +278,8 @@ def test_a_rule_taken_back_captures_again(site: Site) -> None:
         b"a/b/x.tmp": ignore.LEFT_OUT_FILE,
         b"a/out": ignore.LEFT_OUT,
     }
+    if replaced:
+        (site / ".backtrailignore").unlink()
     (site / ".backtrailignore").write_text("nothing\n")
     assert site.scan() == site.fresh()
     assert kinds(site)[b"a/out/y"] == kinds(site)[b"a/b/x.tmp"] == "file"

@@ -104,7 +104,7 @@ def long_session_resumes_at_once(stage: Stage) -> None:
     stage.again()
     listed = stage.driver.sessions()
     took = time.monotonic() - begun
-    stage.expect(len(listed) == 1 and took < 1, f"it takes {took:.1f} s")
+    stage.expect(len(listed) == 1 and took < 3, f"it takes {took:.1f} s")
 
 
 # --- forks -------------------------------------------------------------------------------

@@ -249,25 +249,30 @@ class Capture:
         The references rely on what the index believes to be stored. If that was collected
         meanwhile, the index is doubtful, nothing refers to the tree, and `Conflict` says so.
         """
-        self.wait()
-        ready, self._new, self._bytes = self._new, {}, 0
-        referring = list(references)
         index = self._index
+        ready, self._new, self._bytes = self._new, {}, 0
         try:
-            try:
-                epoch = index.epoch if index is not None else None
-                self._blobs.write(ready.items(), referring, epoch=epoch)
-            except Conflict:
-                if index is None:
-                    raise
-                relies = set(index.digests()) - ready.keys()
-                self._blobs.write(ready.items(), referring, relies=relies)
+            self.wait()
+            self._write_last(ready, list(references))
         except BaseException:
             if index is not None:
                 index.doubtful = True
             raise
         self.written += len(ready)
         self._unsynced = False
+
+    def _write_last(self, ready: dict[bytes, bytes], references: list[Reference]) -> None:
+        index = self._index
+        if index is None:
+            self._blobs.write(ready.items(), references)
+            return
+        try:
+            self._blobs.write(ready.items(), references, epoch=index.epoch)
+        except Conflict:
+            # Something was removed since. To name all that the tree relies on takes long,
+            # and is needed now only.
+            relies = set(index.digests()) - ready.keys()
+            self._blobs.write(ready.items(), references, relies=relies)
 
 
 def _read(name: bytes, directory: int, limit: int) -> tuple[bytes, os.stat_result, os.stat_result]:

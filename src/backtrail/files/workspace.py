@@ -26,13 +26,14 @@ from .capture import Capture
 from .catalogue import Catalogue
 from .collect import check_floor
 from .git import git_head
+from .grabbing import grab
 from .index import Index
 from .journal import Journal, decoded, tell
 from .names import shown
 from .plan import Plan
 from .restore import HalfRestored, Restore
 from .roots import Identity, identity
-from .scan import Limits, Own, Scanner, not_captured
+from .scan import Limits, Own, Scanner, Stopped, not_captured
 from .trees import EMPTY, EMPTY_DIGEST, diff_trees
 
 LONG_CALL = 10.0
@@ -147,7 +148,7 @@ class Workspace:
         known = self.catalogue.tree(self.place.n)
         if not rebind and known != EMPTY_DIGEST and not self.catalogue.brackets(self.place.n):
             self._forget_index()
-            tree = self._captured(fd, None, store_blobs=False)
+            tree = self._captured(fd, None)
             if known is not None and tree != known:
                 raise Conflict(
                     f"{self.path} is another directory than the one watched over, and "
@@ -165,25 +166,50 @@ class Workspace:
 
     # --- scanning ------------------------------------------------------------------------
 
-    def scan(self, log: Log, store: Store | None = None, *, rebind: bool = False) -> bytes:
-        """The present tree, stored; `log` relies on it from now on."""
-        with self.locked(store, rebind=rebind) as root:
-            return self._scan(root, log)
+    def scan(
+        self, log: Log, store: Store | None = None, *, rebind: bool = False,
+        stop: Callable[[], bool] | None = None,
+    ) -> bytes:  # fmt: skip
+        """The present tree, stored; `log` relies on it from now on.
 
-    def _scan(self, root: int, log: Log, paths: Collection[bytes] | None = None) -> bytes:
-        tree = self._captured(root, log, paths)
+        `stop` is asked now and then; the scan ends with `Stopped` if it says so.
+        """
+        with self.locked(store, rebind=rebind) as root:
+            return self._scan(root, log, stop=stop)
+
+    def is_new(self) -> bool:
+        """Whether nothing was ever scanned here."""
+        return self.catalogue.tree(self.place.n) is None
+
+    def grab(self, log: Log, paths: list[bytes]) -> bytes:
+        """A tree of these paths alone, stored, without waiting for a scan under way."""
+        fd = self._open_root(False)
+        if fd < 0:
+            return self._gone(log)
+        try:
+            tree, contents = grab(fd, paths)
+        finally:
+            os.close(fd)
+        self.blobs.write(contents.items(), [Reference(*log, tree)])
+        return tree
+
+    def _scan(
+        self, root: int, log: Log, paths: Collection[bytes] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> bytes:  # fmt: skip
+        tree = self._captured(root, log, paths, stop)
         self.catalogue.record(self.place.n, tree)
         return tree
 
     def _captured(
         self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
-        *, store_blobs: bool = True,
+        stop: Callable[[], bool] | None = None,
     ) -> bytes:  # fmt: skip
         if root < 0:
             return self._gone(log)
         index = self._loaded()
         capture = Capture(self.blobs)
-        scanner = Scanner(index, capture, Limits(own=self._own), self._progress)
+        scanner = Scanner(index, capture, Limits(own=self._own), self._progress, stop)
         try:
             tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
             new = Reference(*log, tree) if log is not None else None
@@ -194,9 +220,12 @@ class Workspace:
                 capture.finish([] if relied or new is None else [new])
                 if new is not None:
                     self._relied.add(new)
-        except BaseException:
+        except BaseException as error:
             # The index may tell of contents that were not stored.
             self._index = None
+            if isinstance(error, Stopped):
+                capture.finish()
+                index.save(self._index_path)
             raise
         self._save_index(index)
         return tree

@@ -1,0 +1,90 @@
+"""Looking at a session's files: what differs, what changed when, where they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from .errors import NotFound
+from .filepoints import TurnChanges, changes_by_turn, point_at
+from .files.differences import Diff, diff
+from .files.names import inside
+from .points import Target
+from .stores.base import resolved
+from .watching import Watching
+
+
+class Browsing(Watching):
+    """A watched conversation whose files can be looked at, copied and bound anew."""
+
+    def diff(
+        self,
+        a: Target | None = None,
+        b: Target | None = None,
+        *,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Diff:
+        """What differs in the files between two points; without `b`, between `a` and now.
+
+        Without `a`, from the beginning of the session.
+        """
+        workspace = self._needed()
+        named = None if paths is None else [inside(workspace.root, path) for path in paths]
+        before = point_at(self.store, self.id, 0 if a is None else a).tree
+        if b is None:
+            after: bytes | None = workspace.scan(self._log_name, self.store)
+        else:
+            after = point_at(self.store, self.id, b).tree
+        return diff(workspace.get, before if before is not None else after, after, named)
+
+    def changes(self) -> list[TurnChanges]:
+        """What happened to the files, turn by turn: by which call, or by others."""
+        return changes_by_turn(self.store, self.id, self._needed().get)
+
+    def not_captured(self) -> list[tuple[str, str, int]]:
+        """What the last scan did not keep: path, reason, size."""
+        return self._needed().not_captured()
+
+    def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
+        """Take `cwd`, or what is at the session's directory now, as its workspace from here on.
+
+        Returns how its files differ from those the session knew last.
+        """
+        with self._watch:
+            known = self._tree_known()
+            if cwd is not None:
+                self.update(cwd=resolved(cwd))
+                self._cwd = cwd
+            self._let_go()
+            self._fresh = True
+            self._unwatched = None
+            workspace = self._needed()
+            owed, _ = self._look()
+            self._append(owed)
+            return diff(workspace.get, known if known is not None else self._tree, self._tree)
+
+    def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
+        """The files of a point, or of now, in a new directory."""
+        from .files.materialize import materialize
+
+        workspace = self._needed()
+        if at is None:
+            tree: bytes | None = workspace.scan(self._log_name, self.store)
+        else:
+            tree = point_at(self.store, self.id, at).tree
+        if tree is None:
+            raise NotFound("the files at that point were not captured")
+        materialize(workspace.get, tree, into)
+
+    def _share_contents(self, session_id: str) -> None:
+        """A fork relies on every content that this session relies on."""
+        contents = self.store.contents
+        if self._depot is None and (contents is None or not contents.exists()):
+            return
+        from .files.depot import Depot
+
+        depot = Depot.of(self.store)
+        try:
+            depot.blobs.copy_references(*self._log_name, session_id)
+        finally:
+            depot.close()
