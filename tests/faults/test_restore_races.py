@@ -247,9 +247,10 @@ def by_rename(fd: int, content: bytes, pause: float) -> None:
 
 def in_place(fd: int, content: bytes, pause: float) -> None:
     """Save into the file itself."""
-    file = os.open("f", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644, dir_fd=fd)
+    file = os.open("f", os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=fd)
     _spin(pause)
     os.write(file, content)
+    os.ftruncate(file, len(content))
     os.close(file)
 
 

@@ -68,7 +68,9 @@ class ShadowGit(Driver):
 
     def kill_checkpoint(self) -> None:
         """Kill `git add` while it has the index, which it takes first and gives back last."""
-        adding = subprocess.Popen(["git", "add", "-A", "."], cwd=self.root, env=self._env())
+        adding = subprocess.Popen(
+            ["git", "add", "-A", "."], cwd=self.root, env=self._env(), stderr=subprocess.DEVNULL
+        )
         lock = self.place / "index.lock"
         until = time.monotonic() + _WAIT
         while not lock.exists() and adding.poll() is None and time.monotonic() < until:
