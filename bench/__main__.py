@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import messages, report
-from .environments import CACHE, prepare
+from .environments import CACHE, peers, prepare
 from .parts import PARTS, Part, Sizes, make
 from .parts.base import QUICK
 from .running import Contender, Result, Runner
@@ -71,6 +71,9 @@ def arguments() -> argparse.Namespace:
 def measure(parts: list[Part], sizes: Sizes, rounds: int) -> tuple[report.Measured, list[str]]:
     contenders = [contender for part in parts for contender in part.contenders]
     needed = {name for c in contenders for name in (c.peer, c.starts) if name}
+    if any(c.driver.startswith("trees") for c in contenders):
+        # The files of all of them are the tree.
+        needed |= peers().keys()
     CACHE.mkdir(exist_ok=True)
     prepare(needed, say)
     with tempfile.TemporaryDirectory(prefix="data-", dir=CACHE) as folder:

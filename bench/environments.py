@@ -48,10 +48,10 @@ def _install(name: str, requirement: str) -> None:
     python = interpreter(name)
     if uv.exists():
         _run([uv, "venv", "--quiet", "--python", OWN, folder])
-        _run([uv, "pip", "install", "--quiet", "--python", python, requirement])
+        _run([uv, "pip", "install", "--quiet", "--python", python, *requirement.split()])
     else:
         _run([OWN, "-m", "venv", folder])
-        _run([python, "-m", "pip", "install", "--quiet", requirement])
+        _run([python, "-m", "pip", "install", "--quiet", *requirement.split()])
     _compile(python, [folder / "lib"])
 
 

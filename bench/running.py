@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from .environments import ROOT, Say, environment, interpreter
+from .environments import CACHE, ROOT, Say, environment, interpreter
 
 Kind = Literal["ours", "peer", "limit"]
 Job = dict[str, Any]
@@ -140,6 +140,7 @@ class Runner:
             "folder": str(folder),
             "messages": str(self.data / "messages.jsonl"),
             "projects": str(self.data / "projects"),
+            "corpus": str(CACHE / "envs"),
         }
         script = ROOT / "bench" / "drivers" / f"{contender.driver}.py"
         done = subprocess.run(

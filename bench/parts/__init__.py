@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .base import Part, Sizes
+from .files import file_part, trees_part
 from .reading import fork_part, list_part, load_part, tail_part
 from .starting import start_part
 from .writing import append_part, loop_part, threads_part
 
-PARTS = ("append", "threads", "load", "tail", "list", "fork", "start", "loop")
+PARTS = ("append", "threads", "load", "tail", "list", "fork", "start", "loop", "trees", "file")
 
 
 def make(name: str, sizes: Sizes) -> Part:
@@ -21,6 +22,8 @@ def make(name: str, sizes: Sizes) -> Part:
         fork_part,
         start_part,
         loop_part,
+        trees_part,
+        file_part,
     )
     return dict(zip(PARTS, makers, strict=True))[name](sizes)
 

@@ -25,6 +25,8 @@ class Sizes:
     loop_sessions: int = 200
     loop_appends: int = 20
     loop_idle: float = 2.0
+    tree: int = 20_000
+    tree_large: int = 50_000
     many: int = 50
     few: int = 5
     all_peers: bool = False
@@ -42,6 +44,8 @@ QUICK = Sizes(
     loop_sessions=20,
     loop_appends=5,
     loop_idle=0.2,
+    tree=1_000,
+    tree_large=2_000,
     many=5,
     few=2,
 )

@@ -65,7 +65,7 @@ class Browsing(Watching):
 
     def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
         """The files of a point, or of now, in a new directory."""
-        from .files.materialize import materialize
+        from .files.materializing import write_tree
 
         workspace = self._needed()
         if at is None:
@@ -74,7 +74,7 @@ class Browsing(Watching):
             tree = point_at(self.store, self.id, at).tree
         if tree is None:
             raise NotFound("the files at that point were not captured")
-        materialize(workspace.get, tree, into)
+        write_tree(workspace.get, tree, into)
 
     def _share_contents(self, session_id: str) -> None:
         """A fork relies on every content that this session relies on."""

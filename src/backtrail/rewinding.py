@@ -207,9 +207,10 @@ class Rewinding(Browsing):
     ) -> Rewind:  # fmt: skip
         """Move what the wish says; planned again if somebody appended in between."""
         self._check_open()
+        watched = self._watched()
+        if watched is not None:
+            watched.recover(self.store)
         workspace = self._for_files(wish)
-        if workspace is not None:
-            workspace.recover(self.store)
         if dry_run:
             way = find()
             plan = self._preview(workspace, way, wish)

@@ -15,8 +15,12 @@ logged and goes on listening. `opentelemetry()` turns signals into spans and met
     session.problem      count; session_id: events that a failing store did not take
     store.append         count; session_id, store, log
     store.error          count; session_id, store, log, operation
+    store.retention      count; sessions (their ids), retention, store
+    store.purge          events, blobs; sessions, what, store
+    files.collect        blobs, bytes, points, used; sessions, held, over_budget, dry_run, store
 
-All but `session.problem` have a `duration`. A failure has `error` and `message`.
+All but `session.problem` and `store.retention` have a `duration`. A failure has `error` and
+`message`.
 """
 
 from __future__ import annotations

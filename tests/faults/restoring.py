@@ -255,12 +255,14 @@ PERSON = {"w2.txt": b"repaired by hand\n", "gone.txt": b"mine now\n", "new.txt":
 class Scene:
     """A workspace and a session in it, before a rewind to its first event."""
 
-    def __init__(self, folder: Path, kind: str = "jsonl", broken: Broken = sound) -> None:
+    def __init__(
+        self, folder: Path, kind: str = "jsonl", broken: Broken = sound, disk: Path | None = None
+    ) -> None:
         self.kind = kind
         self.broken = broken
-        self.place = folder / "place"
+        self.place = (disk or folder) / "place"
         self.template = folder / "template"
-        self.outside = folder / "outside"
+        self.outside = (disk or folder) / "outside"
         self.work = self.place / "work"
         self.url = url_of(kind, self.place)
         if not self.template.exists():

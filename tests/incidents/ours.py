@@ -14,8 +14,7 @@ import apsw
 
 import backtrail
 from backtrail import Checkpoint, Conflict, Damaged, NotFound, Session, Unsupported
-from backtrail.files import collect as collecting
-from backtrail.files.collect import collect
+from backtrail.files import collect, garbage
 from backtrail.files.depot import Depot
 from backtrail.stores import open_store
 
@@ -172,9 +171,8 @@ class Ours(Driver):
                 depot.close()
 
     def collect(self) -> None:
-        with self._depot() as depot, open_store(self.url) as store:
-            known = {info.id for info in store.sessions()}
-            collect(depot.blobs, live=lambda reference: reference.log in known, grace=0)
+        with open_store(self.url) as store:
+            collect(store, grace=0)
 
     def forget(self) -> None:
         self.session.store.delete(self.id)
@@ -182,10 +180,10 @@ class Ours(Driver):
 
     def low_disk(self) -> AbstractContextManager[object]:
         usage = mock.Mock(total=100 << 30, used=100 << 30, free=1 << 20)
-        return mock.patch.object(collecting, "_usage", return_value=usage)
+        return mock.patch.object(garbage, "_usage", return_value=usage)
 
     def budget(self, size: int) -> AbstractContextManager[object]:
-        return mock.patch.object(collecting, "default_budget", return_value=size)
+        return mock.patch.object(garbage, "default_budget", return_value=size)
 
     def lose(self, content: bytes) -> None:
         from backtrail.files.trees import digest_of

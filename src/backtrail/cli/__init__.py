@@ -38,15 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _verify(url: str | None) -> int:
     """Tell each problem on a line; 6 where there is damage, 1 where the store fails."""
     from ..errors import BacktrailError
+    from ..files import verify
     from ..stores.opening import open_store
 
     try:
         with open_store(url) as store:
-            problems = store.verify()
+            problems = verify(store)
     except BacktrailError as error:
         print(f"backtrail: {error}", file=sys.stderr)
         return 1
     for problem in problems:
-        print(f"{problem.session_id}/{problem.log}: {problem.what}: {problem.detail}")
+        where = "/".join(filter(None, (problem.session_id, problem.log)))
+        print(f"{where}: {problem.what}: {problem.detail}")
     print(f"{len(problems)} problems", file=sys.stderr)
     return 6 if problems else 0

@@ -1,5 +1,9 @@
 """Files: what a workspace looks like, who changed it, and how it goes back.
 
+    collect       remove contents that nothing relies on, and keep to the budget
+    materialize   write the files of a checkpoint to a new directory
+    verify        read everything and tell what is damaged or missing
+
 names, trees, ignore     words: paths, directories as blobs, what is not captured
 blobs, sqlite_blobs      contents by their digest; what relies on them
 index, trail, scan, capture   from a directory to a tree digest, reading what changed
@@ -8,5 +12,36 @@ plan, conflicts          what a restore would do, path by path; pure
 beneath, restore, journal   doing it, so that a crash or a race loses nothing
 workspace, depot         one watched directory; where a store keeps all this
 differences, textdiff    what differs between two trees, for people
-collect                  garbage, budget, and the floor of free space
+garbage, cleaning        what nothing relies on, the budget, the floor of free space
+verifying, tombstones    what is damaged or missing, and what was erased on purpose
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cleaning import Collected as Collected
+    from .cleaning import collect as collect
+    from .materializing import materialize as materialize
+    from .verifying import verify as verify
+
+_HOME = {
+    "Collected": "cleaning",
+    "collect": "cleaning",
+    "materialize": "materializing",
+    "verify": "verifying",
+}
+
+__all__ = ["Collected", "collect", "materialize", "verify"]
+
+
+def __getattr__(name: str) -> object:
+    # Those who only read paths and plans need no database.
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

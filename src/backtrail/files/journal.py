@@ -30,6 +30,12 @@ class Journal:
     session_id: str
     events: list[NewEvent]
 
+    @property
+    def log(self) -> tuple[str, str]:
+        """Who relies on the trees: the store's name and the session's id."""
+        scope = f"#{self.scope}" if self.scope else ""
+        return f"{self.store}{scope}", self.session_id
+
     def encoded(self) -> bytes:
         """The journal as bytes."""
         return _encode(self)
@@ -52,7 +58,10 @@ def decoded(content: bytes) -> Journal:
 
 
 def tell(journal: Journal, after: bytes, store: Store | None) -> None:
-    """Append the events of a restore that is finished now, to the store it belongs to."""
+    """Append the events of a restore that is finished now, to the store it belongs to.
+
+    They are on the disk when this returns, so that the journal may go.
+    """
     events = journal.told(after)
     if store is not None and (store.url, store.scope) == (journal.store, journal.scope):
         _append(store, journal, events)
@@ -64,6 +73,7 @@ def tell(journal: Journal, after: bytes, store: Store | None) -> None:
 def _append(store: Store, journal: Journal, events: list[NewEvent]) -> None:
     try:
         store.append(journal.session_id, events)
+        store.flush()
     except NotFound:
         # The session was deleted meanwhile: there is no log to tell.
         return

@@ -24,6 +24,16 @@ class Identity(NamedTuple):
     inode: int
     born: int
 
+    def is_same(self, other: Identity) -> bool:
+        """Whether both are one directory.
+
+        A device may get another number when the machine starts, so it counts only where
+        the time of birth is not known.
+        """
+        if self.born and other.born:
+            return self[1:] == other[1:]
+        return self == other
+
 
 def identity(fd: int) -> Identity:
     """The identity of an open directory."""

@@ -24,7 +24,7 @@ from .blobs import Blobs, Reference
 from .brackets import Bracket, Place, is_dead
 from .capture import Capture
 from .catalogue import Catalogue
-from .collect import check_floor
+from .garbage import check_budget, check_floor
 from .git import git_head
 from .grabbing import grab
 from .index import Index
@@ -38,6 +38,10 @@ from .trees import EMPTY, EMPTY_DIGEST, diff_trees
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
+
+_TRIES = 5
+
+_SAVE_EVERY = 3.0
 
 Log = tuple[str, str]
 """A store's name and a session's id: who relies on a tree."""
@@ -77,6 +81,7 @@ class Workspace:
         self._lock = FileLock(state / f"lock-{self.place.n}", f"the workspace {self.path}")
         self._index: Index | None = None
         self._index_stamp: tuple[int, int] | None = None
+        self._saved = -_SAVE_EVERY
         self._relied: set[Reference] = set()
 
     @property
@@ -145,6 +150,9 @@ class Workspace:
         here = identity(fd)
         if here == self.place.identity:
             return
+        if here.is_same(self.place.identity):
+            self.place = self.catalogue.rebind(self.place.n, here, self.root)
+            return
         known = self.catalogue.tree(self.place.n)
         if not rebind and known != EMPTY_DIGEST and not self.catalogue.brackets(self.place.n):
             self._forget_index()
@@ -205,8 +213,21 @@ class Workspace:
         self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> bytes:  # fmt: skip
+        """The tree, all of it stored; scanned again where a collection took some of it."""
         if root < 0:
             return self._gone(log)
+        for _ in range(_TRIES - 1):
+            try:
+                return self._capture(root, log, paths, stop)
+            except Conflict:
+                # The index is loaded anew, and what the store lost is read again.
+                continue
+        return self._capture(root, log, paths, stop)
+
+    def _capture(
+        self, root: int, log: Log | None, paths: Collection[bytes] | None,
+        stop: Callable[[], bool] | None,
+    ) -> bytes:  # fmt: skip
         index = self._loaded()
         capture = Capture(self.blobs)
         scanner = Scanner(index, capture, Limits(own=self._own), self._progress, stop)
@@ -217,9 +238,11 @@ class Workspace:
             if capture.pending or not relied:
                 if capture.pending:
                     check_floor(self._state)
+                    check_budget(self.blobs.used(), self._state)
                 capture.finish([] if relied or new is None else [new])
                 if new is not None:
-                    self._relied.add(new)
+                    # One alone: references to earlier trees may be dropped by the budget.
+                    self._relied = {new}
         except BaseException as error:
             # The index may tell of contents that were not stored.
             self._index = None
@@ -254,10 +277,15 @@ class Workspace:
             self._relied.clear()
         return index
 
-    def _save_index(self, index: Index) -> None:
-        if index.changed:
+    def _save_index(self, index: Index, *, now: bool = False) -> None:
+        """Save what is known, at most every few seconds: it is only a cache.
+
+        Whoever loads an older one reads a few files again.
+        """
+        if index.changed and (now or time.monotonic() - self._saved > _SAVE_EVERY):
             index.save(self._index_path)
             self._index_stamp = _stamp(self._index_path)
+            self._saved = time.monotonic()
 
     def _forget_index(self) -> None:
         self._index = None
@@ -310,6 +338,8 @@ class Workspace:
             try:
                 tree = self._scan(root, log, bracket.paths)
                 done = self._attributed(bracket, tree)
+                if done is not None:
+                    self._rely(log, done)
             finally:
                 self.catalogue.close_bracket(self.place.n, bracket)
         return tree, done
@@ -319,6 +349,13 @@ class Workspace:
         spans = self.catalogue.transitions(self.place.n, bracket.opened)
         long = time.time() - bracket.since > LONG_CALL
         return attribute(self.get, bracket, tree, spans, open_now, long=long)
+
+    def _rely(self, log: Log, done: Attributed) -> None:
+        """Trees between a call's scans may have been found by other sessions, and go with them."""
+        own = {done.before, done.after}
+        parts = {tree for part in done.parts for tree in (part.before, part.after)} - own
+        if parts:
+            self.blobs.write([], [Reference(*log, tree) for tree in parts])
 
     def orphans(self, owner: str) -> list[Bracket]:
         """Calls of a session that a crash left open."""
@@ -365,6 +402,9 @@ class Workspace:
                 raise
             after = self._verified(root, log, done)
             append(journal, after)
+            if store is not None:
+                # Files and log agree after a power cut too.
+                store.flush()
             self.catalogue.drop_journal(self.place.n)
             return Restored(done, now, after)
 
@@ -385,8 +425,9 @@ class Workspace:
 
     def recover(self, store: Store | None = None) -> None:
         """Finish a restore that was cut short, and tell its log, before anything is planned."""
-        with self.locked(store):
-            return
+        if self.catalogue.journal(self.place.n) is not None:
+            with self.locked(store):
+                return
 
     def _recover(self, root: int, store: Store | None) -> None:
         """Finish a restore that was cut short."""
@@ -394,19 +435,29 @@ class Workspace:
         if found is None:
             return
         place, content = found
-        if place != self.place:
-            note = f"a restore of {shown(place.path)} was cut short, and another directory is there"
-            if note not in self.problems:
-                self.problems.append(note)
+        if place.path != self.place.path or not place.identity.is_same(self.place.identity):
+            self._complain(
+                f"a restore of {shown(place.path)} was cut short, and another directory is there"
+            )
             return
         journal = decoded(content)
-        log = (journal.store, journal.session_id)
         done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-        tell(journal, self._verified(root, log, done), store)
+        tell(journal, self._verified(root, journal.log, done), store)
         self.catalogue.drop_journal(self.place.n)
+        for step in done.conflicts:
+            if step not in journal.plan.steps:
+                self._complain(f"a restore was finished without {shown(step.path)}: {step.reason}")
+
+    def _complain(self, note: str) -> None:
+        if note not in self.problems:
+            self.problems.append(note)
 
     def close(self) -> None:
-        """Let go of the lock's file."""
+        """Save the index, and let go of the lock's file."""
+        if self._index is not None and self._index.changed:
+            with self._lock:
+                if _stamp(self._index_path) == self._index_stamp:
+                    self._save_index(self._index, now=True)
         self._lock.close()
 
 

@@ -10,6 +10,7 @@ scheme that another package registers in the entry-point group `backtrail.stores
     null.py        kept until close, then forgotten
     wrapper.py     a store around a store; buffered.py is one
     copying.py     from one store to another
+    retention.py   sessions that nobody touched for long go, if that is wished
     batches.py, records.py, searching.py, files.py, locks.py, syncing.py, forking.py,
     observing.py, options.py: what the implementations share
 """

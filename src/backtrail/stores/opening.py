@@ -11,6 +11,7 @@ from ..errors import InvalidData, Unsupported
 from ..events import check_text
 from .base import Durability, OnDamage, Store
 from .options import Options
+from .retention import period, sweep_daily
 
 Opener = Callable[[str, Options], Store]
 """What an entry point of `backtrail.stores` is: it takes what stands behind `scheme:`."""
@@ -38,9 +39,12 @@ def open_store(
     Without a URL: `BACKTRAIL_STORE` in the environment, else a SQLite database in the
     user's data folder. `blobs` is a folder for the contents of files, which several stores
     may share; by default each has its own. `on_damage` is called for each damaged place.
+
+    With a `retention` such as `30d` (or `12h`, `8w`), sessions not updated for that long
+    are removed when the store is opened, at most once a day. Off by default.
     """
     if retention is not None:
-        raise Unsupported("`retention` is not in this version: sessions stay until deleted")
+        period(retention)
     if durability not in ("written", "synced"):
         raise InvalidData(f"durability is 'written' or 'synced', not {durability!r}")
     if scope:
@@ -55,6 +59,12 @@ def open_store(
     store = _opener(scheme)(address, Options(scope, durability, on_damage))
     if blobs is not None:
         store.contents = Path(os.path.abspath(os.path.expanduser(blobs)))
+    if retention is not None:
+        try:
+            sweep_daily(store, retention)
+        except BaseException:
+            store.close()
+            raise
     return store
 
 

@@ -102,8 +102,8 @@ class SQLiteStore(Store):
         self.scope = scope
         self.url = f"sqlite:///{path}"
         self.contents = path.with_name(path.name + "-files")
-        beside = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-lock", "-leases"))
-        self.places = (path, *beside)
+        ends = ("-wal", "-shm", "-lock", "-leases", "-retention")
+        self.places = (path, *(path.with_name(path.name + end) for end in ends))
         self._path = path
         self._on_damage = on_damage
         self._appends = self._seen = 0

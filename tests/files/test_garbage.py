@@ -17,9 +17,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.errors import StoreFailed
+from backtrail.errors import DiskLow, InvalidData, NotFound, StoreFailed
 from backtrail.files.blobs import Blobs, MemoryBlobs, Reference
-from backtrail.files.collect import Point, budget, check_floor, collect, default_budget, free_floor
+from backtrail.files.garbage import (
+    BUDGET,
+    Point,
+    budget,
+    check_budget,
+    check_floor,
+    default_budget,
+    drop,
+    free_floor,
+    mark_and_sweep,
+)
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.trees import Entry, Tree, digest_of, encode_tree
 
@@ -79,51 +89,57 @@ def test_what_is_reached_stays(blobs: Blobs) -> None:
     a, b, c = (sample(blobs, name) for name in (b"a", b"b", b"c"))
     loose = blobs.put(b"loose")
     refer(blobs, a.root)
-    done = collect(blobs, [b.root], grace=0)
+    done = mark_and_sweep(blobs, [b.root], grace=0)
     assert set(blobs.digests()) == a.parts | b.parts
     assert done.blobs == len(c.parts - a.parts) + 1
     assert done.bytes > 0
-    assert (done.problems, done.dropped, done.held, done.dry_run) == ((), (), False, False)
+    assert (done.problems, done.held) == ({}, False)
     assert loose not in set(blobs.digests())
-    assert collect(blobs, [b.root], grace=0).blobs == 0
+    assert mark_and_sweep(blobs, [b.root], grace=0).blobs == 0
 
 
-def test_references_of_dead_logs_go_first(blobs: Blobs) -> None:
-    """What only a log relied on that is not there any more goes."""
+def test_what_dropped_references_held_goes(blobs: Blobs) -> None:
+    """What only they relied on goes; one root may have another reference."""
     a, b = sample(blobs, b"a"), sample(blobs, b"b")
     dead = [refer(blobs, a.root, "dead"), refer(blobs, b.root, "dead")]
     alive = refer(blobs, b.root, "alive")
-    done = collect(blobs, live=lambda reference: reference.log != "dead", grace=0)
-    assert list(done.dropped) == dead
+    drop(blobs, dead)
+    mark_and_sweep(blobs, grace=0)
     assert list(blobs.references()) == [alive]
     assert set(blobs.digests()) == b.parts
 
 
 def test_dry_run_tells_the_same_and_changes_nothing(blobs: Blobs) -> None:
-    """A dry run counts what dead logs would let go of, too."""
+    """A dry run counts what references to be dropped would let go of, too."""
     a, b, c = (sample(blobs, name) for name in (b"a", b"b", b"c"))
-    for root, log in ((a.root, "dead"), (b.root, "dead"), (b.root, "alive"), (c.root, "dead")):
-        refer(blobs, root, log)
+    pairs = ((a.root, "dead"), (b.root, "dead"), (b.root, "alive"), (c.root, "dead"))
+    dead = [ref for ref in [refer(blobs, *pair) for pair in pairs] if ref.log == "dead"]
     before = set(blobs.digests()), list(blobs.references()), blobs.epoch()
-
-    def live(reference: Reference) -> bool:
-        return reference.log != "dead"
-
-    told = collect(blobs, [c.root], live=live, grace=0, dry_run=True)
+    told = mark_and_sweep(blobs, [c.root], without=dead, grace=0, dry_run=True)
     assert (set(blobs.digests()), list(blobs.references()), blobs.epoch()) == before
-    done = collect(blobs, [c.root], live=live, grace=0)
-    assert (told.blobs, told.bytes, told.dropped) == (done.blobs, done.bytes, done.dropped)
+    drop(blobs, dead)
+    done = mark_and_sweep(blobs, [c.root], grace=0)
+    assert (told.blobs, told.bytes) == (done.blobs, done.bytes)
     assert set(blobs.digests()) == b.parts | c.parts
+
+
+def test_only_some_may_go(blobs: Blobs) -> None:
+    """Of what nothing relies on, and single contents can be kept."""
+    a, b = sample(blobs, b"a"), sample(blobs, b"b")
+    refer(blobs, a.root)
+    loose, kept = blobs.put(b"loose"), blobs.put(b"kept")
+    mark_and_sweep(blobs, [], [kept], only={loose, kept, *a.parts}, grace=0)
+    assert set(blobs.digests()) == a.parts | b.parts | {kept}
 
 
 def test_grace_spares_the_young(blobs: Blobs) -> None:
     """What was written within the grace stays; by default that is long enough to refer."""
     sample(blobs, b"a")
-    assert collect(blobs).blobs == 0
-    assert collect(blobs, grace=60).blobs == 0
+    assert mark_and_sweep(blobs).blobs == 0
+    assert mark_and_sweep(blobs, grace=60).blobs == 0
     time.sleep(0.05)
     blobs.put(b"young")
-    assert collect(blobs, grace=0.03).blobs == 5
+    assert mark_and_sweep(blobs, grace=0.03).blobs == 5
     assert len(list(blobs.digests())) == 1
 
 
@@ -133,7 +149,7 @@ def test_a_file_that_looks_like_a_tree(blobs: Blobs) -> None:
     as_file = Entry("file", 0o644, 9, a.inner)
     outer = tree(blobs, {b"copy": as_file, b"inner": Entry("directory", 0o755, 0, a.inner)})
     other = tree(blobs, {b"a copy": as_file})
-    collect(blobs, [other, outer], grace=0)
+    mark_and_sweep(blobs, [other, outer], grace=0)
     inner = {a.inner, digest_of(b"own a"), digest_of(b"shared")}
     assert set(blobs.digests()) == {outer, other} | inner
 
@@ -148,8 +164,8 @@ def test_a_missing_tree_costs_nothing_else(blobs: Blobs) -> None:
     for each in (a, b):
         refer(blobs, each.root)
     blobs.remove([a.inner])
-    done = collect(blobs, grace=0)
-    assert [digest for digest, _ in done.problems] == [a.inner]
+    done = mark_and_sweep(blobs, grace=0)
+    assert list(done.problems) == [a.inner]
     assert not done.held
     assert set(blobs.digests()) == (a.parts - {a.inner, digest_of(b"own a")}) | b.parts
 
@@ -159,8 +175,9 @@ def test_a_missing_root_is_told(blobs: Blobs) -> None:
     b = sample(blobs, b"b")
     refer(blobs, digest_of(b"never stored"))
     refer(blobs, b.root)
-    done = collect(blobs, grace=0)
-    assert [digest for digest, _ in done.problems] == [digest_of(b"never stored")]
+    done = mark_and_sweep(blobs, grace=0)
+    assert list(done.problems) == [digest_of(b"never stored")]
+    assert isinstance(done.problems[digest_of(b"never stored")], NotFound)
     assert set(blobs.digests()) == b.parts
 
 
@@ -176,12 +193,12 @@ def test_a_damaged_tree_holds_the_sweep(tmp_path: Path) -> None:
         query = "UPDATE blobs SET content = zeroblob(length(content)) WHERE digest = ?"
         connection.execute(query, (a.inner,))
         connection.close()
-        done = collect(blobs, grace=0)
+        done = mark_and_sweep(blobs, grace=0)
         assert done.held
-        assert [digest for digest, _ in done.problems] == [a.inner]
+        assert list(done.problems) == [a.inner]
         assert (done.blobs, set(blobs.digests())) == (0, before)
         blobs.drop_references("store", a.root.hex())
-        done = collect(blobs, grace=0)
+        done = mark_and_sweep(blobs, grace=0)
         assert not done.held
         assert set(blobs.digests()) == b.parts
 
@@ -190,7 +207,7 @@ def test_a_root_that_is_no_tree_holds_the_sweep(blobs: Blobs) -> None:
     """A reference to something else is told like damage."""
     refer(blobs, blobs.put(b"not a tree"))
     blobs.put(b"loose")
-    done = collect(blobs, grace=0)
+    done = mark_and_sweep(blobs, grace=0)
     assert done.held
     assert len(done.problems) == 1
     assert len(list(blobs.digests())) == 2
@@ -207,12 +224,23 @@ def point(n: int, days: float, label: str | None = None) -> Point:
     return Point(root, NOW - days * DAY, label, Reference("s", f"log {n}", root))
 
 
-def holds(root: bytes) -> list[bytes]:
+def contents(root: bytes) -> list[bytes]:
     return [b"blob %d" % (int(root) + more) for more in (0, 1)]
 
 
+def holds(root: bytes, walked: set[bytes]) -> list[bytes]:
+    if root in walked:
+        return []
+    walked.add(root)
+    return [root, *contents(root)]
+
+
+def weigh(digest: bytes) -> int:
+    return 10 if digest.startswith(b"blob") else 0
+
+
 def dropped(points: list[Point], limit: int) -> list[str]:
-    found = budget(points, limit, holds, lambda digest: 10, now=NOW)
+    found = budget(points, limit, holds, weigh, now=NOW)
     return [reference.log for reference in found]
 
 
@@ -251,12 +279,12 @@ def test_budget_fits_or_has_nothing_left_to_drop(
     """What stays fits, or is protected; and no more is dropped than is needed."""
     rows.sort(key=lambda row: -row[1])
     points = [point(n, days, "label" if label else None) for n, days, label in rows]
-    gone = set(budget(points, limit, holds, lambda digest: 10, now=NOW))
+    gone = set(budget(points, limit, holds, weigh, now=NOW))
     protected = {p.reference for p in points if p.label or p.at >= NOW - 7 * DAY}
     assert not gone & protected
 
     def weight(stay: set[Reference]) -> int:
-        return 10 * len({blob for reference in stay for blob in holds(reference.root)})
+        return 10 * len({blob for reference in stay for blob in contents(reference.root)})
 
     stay = {p.reference for p in points} - gone
     assert weight(stay) <= max(limit, weight(protected))
@@ -284,6 +312,26 @@ def test_default_budget_is_a_share_of_the_disk(tmp_path: Path) -> None:
     for total, wanted in ((1 << 40, 10 << 30), (100 << 30, 5 << 30)):
         with disk(total, total):
             assert default_budget(tmp_path) == wanted
+
+
+def test_the_budget_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the environment, in bytes or larger units."""
+    for text, wanted in (("1000", 1000), ("2kB", 2048), (" 20 GB", 20 << 30), ("1t", 1 << 40)):
+        monkeypatch.setenv(BUDGET, text)
+        assert default_budget(tmp_path) == wanted
+    for text in ("", "much", "-1", "1.5GB"):
+        monkeypatch.setenv(BUDGET, text)
+        with pytest.raises(InvalidData, match=BUDGET):
+            default_budget(tmp_path)
+
+
+def test_over_budget_says_what_helps(tmp_path: Path) -> None:
+    """Until then nothing is captured."""
+    check_budget(10 << 20, tmp_path, 10 << 20)
+    with pytest.raises(DiskLow, match=r"11 MB.*10 MB.*collect"):
+        check_budget(11 << 20, tmp_path, 10 << 20)
+    with disk(1 << 40, 1 << 40), pytest.raises(DiskLow):
+        check_budget((10 << 30) + 1, tmp_path)
 
 
 def test_floor_stops_before_the_disk_is_full(tmp_path: Path) -> None:
@@ -315,5 +363,5 @@ def test_many_states_collected_at_random(blobs: Blobs) -> None:
         for state in stay:
             parts = [(digest, content[digest]) for digest in sorted(state.parts)]
             blobs.write(parts, [Reference("store", os.urandom(3).hex(), state.root)])
-        collect(blobs, grace=0)
+        mark_and_sweep(blobs, grace=0)
         assert set(blobs.digests()) == set().union(*(state.parts for state in stay))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
-from ..errors import AlreadyExists, Damaged, NotFound, StoreFailed
-from ..events import new_id
+from ..errors import AlreadyExists, Damaged, InvalidData, NotFound, StoreFailed
+from ..events import Checkpoint, new_id
+from ..stores.base import Store
 from ..stores.files import failed, sync_directory
 from .beneath import DIRECTORY
+from .depot import Depot
 from .ignore import RESERVED
 from .names import shown
 from .plan import Plan, Step, plan_exact, settled
@@ -16,7 +19,35 @@ from .restore import Restore
 from .trees import EMPTY, EMPTY_DIGEST, Get
 
 
-def materialize(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step]:
+def materialize(
+    store: Store, tree: str | bytes | Checkpoint, into: str | os.PathLike[str]
+) -> list[Step]:
+    """Write the files of a checkpoint, or a tree by its digest, to a new or empty directory.
+
+    It appears whole or not at all. What was not captured is returned, with the reasons.
+    """
+    root = _digest(tree)
+    depot = Depot.of(store)
+    try:
+        return write_tree(depot.blobs.get, root, into)
+    finally:
+        depot.close()
+
+
+def _digest(tree: str | bytes | Checkpoint) -> bytes:
+    given = tree.tree if isinstance(tree, Checkpoint) else tree
+    if given is None:
+        raise NotFound("the files at that checkpoint were not captured")
+    try:
+        digest = bytes.fromhex(given) if isinstance(given, str) else bytes(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidData(f"{given!r} is not the digest of a tree") from error
+    if len(digest) != 32:
+        raise InvalidData(f"{given!r} is not the digest of a tree: it has 32 bytes")
+    return digest
+
+
+def write_tree(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step]:
     """Write a tree to a directory that is new or empty; what was not captured is returned.
 
     It appears whole or not at all: it is built beside its place, and renamed.
@@ -34,9 +65,12 @@ def materialize(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Ste
         fd = os.open(building, DIRECTORY)
         try:
             done = Restore(fd, id, get).apply(plan)
+            os.rename(building, target)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
         finally:
             os.close(fd)
-        os.rename(building, target)
         sync_directory(target.parent)
     except OSError as error:
         if isinstance(error, (AlreadyExists, StoreFailed)):

@@ -1,4 +1,4 @@
-"""Collecting garbage: what no log and no workspace relies on goes.
+"""Garbage: what no log and no workspace relies on; how much may be kept.
 
 Marking begins at the references and at the present tree of each workspace, and follows
 trees. A tree that is missing or damaged is told, and marking goes on: what else is marked
@@ -11,14 +11,16 @@ The budget and the floor keep blobs from filling the disk. They decide, others a
 from __future__ import annotations
 
 import errno
+import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import Damaged, DiskLow, NotFound
+from ..errors import Damaged, DiskLow, InvalidData, NotFound
 from ..stores.files import failed
 from .blobs import Blobs, Reference
 from .trees import Get, decode_tree
@@ -29,59 +31,62 @@ GRACE = 3600.0
 RECENT = 7 * 24 * 3600.0
 """Seconds for which the budget leaves automatic points alone."""
 
+BUDGET = "BACKTRAIL_BUDGET"
+"""Names the variable that sets the budget: bytes, or such as `20GB`."""
+
 _GB = 1 << 30
+_SIZE = re.compile(r"([0-9]+) ?([KMGT]?)B?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """What a collection did, or would do in a dry run.
+class Garbage:
+    """What was swept, or would be: blobs, and their bytes before compression.
 
-    `blobs` and `bytes` (as they were before compression) are gone, `dropped` are the
-    references of logs that are not there any more. `problems` are trees that could not be
-    read, and why; if one of them is damaged, the sweep was `held` back.
+    `problems` are trees that could not be read; if one of them is damaged, the sweep was
+    `held` back.
     """
 
-    problems: tuple[tuple[bytes, str], ...]
-    dropped: tuple[Reference, ...]
+    problems: dict[bytes, Exception]
     held: bool
-    dry_run: bool
     blobs: int
     bytes: int
 
 
-def collect(
+def mark_and_sweep(
     blobs: Blobs,
     roots: Iterable[bytes] = (),
+    contents: Iterable[bytes] = (),
     *,
-    live: Callable[[Reference], bool] = lambda reference: True,
+    without: Collection[Reference] = (),
+    only: Container[bytes] | None = None,
     grace: float = GRACE,
     dry_run: bool = False,
-) -> Collected:
+) -> Garbage:
     """Remove what nothing relies on and nobody wrote in the last `grace` seconds.
 
-    References that are not `live` are dropped first. `roots` are trees to keep besides
-    those referred to. A tree that becomes a root only after this began is safe if it is
-    referred to, or if all of it was written within the grace.
+    A tree that becomes a root only after this began is safe if it is referred to, or if
+    all of it was written within the grace.
+
+    Args:
+        roots: trees to keep besides those referred to.
+        contents: single blobs to keep.
+        without: in a dry run, references that would be dropped before.
+        only: nothing else is removed.
     """
     before = time.time() - grace
-    dead: dict[Reference, None] = {}
-    alive: set[bytes] = set()
-    for reference in blobs.references():
-        if live(reference):
-            alive.add(reference.root)
-        else:
-            dead[reference] = None
-    if not dry_run:
-        _drop(blobs, dead)
-    marks = _Marks(roots, {reference.root for reference in dead} - alive if dry_run else ())
+    ignored: set[bytes] = set()
+    if dry_run and without:
+        stay = {reference.root for reference in blobs.references() if reference not in without}
+        ignored = {reference.root for reference in without} - stay
+    marks = _Marks(roots, contents, ignored, only)
     swept = blobs.sweep(marks.keep, before, dry_run=dry_run)
-    problems = tuple((digest, str(error)) for digest, error in marks.problems.items())
-    return Collected(problems, tuple(dead), marks.held, dry_run, *swept)
+    return Garbage(marks.problems, marks.held, *swept)
 
 
-def _drop(blobs: Blobs, dead: Iterable[Reference]) -> None:
+def drop(blobs: Blobs, references: Iterable[Reference]) -> None:
+    """Nobody relies on these any more."""
     logs: dict[tuple[str, str], list[bytes]] = {}
-    for store, log, root in dead:
+    for store, log, root in references:
         logs.setdefault((store, log), []).append(root)
     for (store, log), roots in logs.items():
         blobs.drop_references(store, log, roots)
@@ -90,10 +95,17 @@ def _drop(blobs: Blobs, dead: Iterable[Reference]) -> None:
 class _Marks:
     """All that was reached so far; everything, once it cannot be told what that is."""
 
-    def __init__(self, roots: Iterable[bytes], ignored: Collection[bytes]) -> None:
+    def __init__(
+        self,
+        roots: Iterable[bytes],
+        contents: Iterable[bytes],
+        ignored: Collection[bytes],
+        only: Container[bytes] | None,
+    ) -> None:
         self._first = set(roots)
+        self._reached = set(contents)
         self._ignored = ignored
-        self._reached: set[bytes] = set()
+        self._only = only
         self._trees: set[bytes] = set()
         self.problems: dict[bytes, Exception] = {}
         self.held = False
@@ -109,6 +121,8 @@ class _Marks:
         self.held = self.held or isinstance(error, Damaged)
 
     def __contains__(self, digest: object) -> bool:
+        if self._only is not None and digest not in self._only:
+            return True
         return self.held or digest in self._reached
 
 
@@ -156,14 +170,35 @@ class Point(NamedTuple):
 
 
 def default_budget(path: str | Path) -> int:
-    """The bytes that blobs may take: 10 GB, or 5 % of the disk if that is less."""
-    return min(10 * _GB, _usage(path).total // 20)
+    """The bytes that blobs may take: 10 GB, or 5 % of the disk if that is less.
+
+    The environment's `BACKTRAIL_BUDGET` has the last word.
+    """
+    given = os.environ.get(BUDGET)
+    if given is None:
+        return min(10 * _GB, _usage(path).total // 20)
+    match = _SIZE.fullmatch(given.strip())
+    if match is None:
+        raise InvalidData(f"{BUDGET} is a number of bytes, or such as 20GB, not {given!r}")
+    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
+
+
+def check_budget(used: int, path: str | Path, limit: int | None = None) -> None:
+    """Raise `DiskLow` if blobs take more than they may."""
+    most = default_budget(path) if limit is None else limit
+    if used > most:
+        raise DiskLow(
+            f"contents of files take {used >> 20} MB in {path}, and may take {most >> 20} MB: "
+            "files are not captured until `backtrail.files.collect` has made room, sessions "
+            f"are deleted and collected, or {BUDGET} allows more",
+            errno=errno.EDQUOT,
+        )
 
 
 def budget(
     points: Sequence[Point],
-    limit: int,
-    holds: Callable[[bytes], Iterable[bytes]],
+    limit: float,
+    holds: Callable[[bytes, set[bytes]], Iterable[bytes]],
     weigh: Callable[[bytes], int],
     *,
     now: float,
@@ -172,38 +207,40 @@ def budget(
     """Which references to drop so that the rest fits into `limit` bytes, oldest first.
 
     Labelled points stay, and those of the last week, even if they alone do not fit. Of the
-    others the newest stay, as many as there is room for. A point that holds nothing of its
-    own stays as well: to drop it would free nothing.
+    others the newest stay, as many as there is room for. A point whose tree is held for
+    another one's sake stays as well: to drop it would free nothing.
 
     Args:
         points: all there are, oldest first.
-        holds: the blobs of a root. weigh: the bytes that one takes.
+        holds: the blobs of a root, itself among them, as `reach` gives them.
+        weigh: the bytes that one takes.
     """
     held: set[bytes] = set()
-    total = 0
-
-    def added(point: Point) -> tuple[set[bytes], int]:
-        new = set(holds(point.root)) - held
-        return new, sum(map(weigh, new))
-
+    walked: set[bytes] = set()
     kept: set[Reference] = set()
+    total = 0
     free: list[Point] = []
     for point in points:
         if point.label is None and point.at < now - recent:
             free.append(point)
             continue
-        new, weight = added(point)
+        new = set(holds(point.root, walked)) - held
         held |= new
-        total += weight
+        total += sum(map(weigh, new))
         kept.add(point.reference)
     full = False
     for point in reversed(free):
-        new, weight = added(point)
-        full = full or (weight > 0 and total + weight > limit)
-        if not full or weight == 0:
+        if point.root not in held:
+            if full:
+                continue
+            new = set(holds(point.root, walked)) - held
+            weight = sum(map(weigh, new))
+            if weight and total + weight > limit:
+                full = True
+                continue
             held |= new
             total += weight
-            kept.add(point.reference)
+        kept.add(point.reference)
     return list(dict.fromkeys(p.reference for p in free if p.reference not in kept))
 
 
@@ -213,7 +250,7 @@ def free_floor(path: str | Path) -> int:
 
 
 def check_floor(path: str | Path, floor: int | None = None) -> int:
-    """The free bytes of the disk; `StoreFailed` if they are fewer than the floor."""
+    """The free bytes of the disk; `DiskLow` if they are fewer than the floor."""
     least = free_floor(path) if floor is None else floor
     free = _usage(path).free
     if free < least:

@@ -1,0 +1,84 @@
+"""Snapshots of files, and going back."""
+
+from __future__ import annotations
+
+from ..goals import Goal
+from ..running import Contender, Kind
+from .base import Column, Part, Sizes
+
+GIT, RESTIC, COPY = "git add -A + write-tree", "restic backup", "a plain copy, a plain look"
+
+
+def trees_part(sizes: Sizes) -> Part:
+    def run(name: str, kind: Kind, driver: str, n: int) -> Contender:
+        return Contender(f"{name}, {n:,} files", kind, driver, {"task": "trees", "n": n})
+
+    small, large = sizes.tree, sizes.tree_large
+    contenders = []
+    for n in (small, large):
+        contenders += [
+            run("Session", "ours", "trees_ours", n),
+            run(GIT, "peer", "trees_git", n),
+            run(COPY, "limit", "trees_limits", n),
+        ]
+    contenders.append(run(RESTIC, "peer", "trees_restic", small))
+
+    def named(name: str, n: int = small) -> str:
+        return f"{name}, {n:,} files"
+
+    ours, git = named("Session"), (named(GIT),)
+    return Part(
+        name="trees",
+        title="Snapshots of a tree, and going back",
+        contenders=tuple(contenders),
+        columns=(
+            Column("first", "first ms", 0),
+            Column("again", "nothing changed ms", 1),
+            Column("changed", "10 changed ms", 1),
+            Column("back", "back ms", 1),
+            Column("stored", "stored MB", 1, span=False),
+            Column("growth", "growth KB", 0, span=False),
+            Column("memory", "memory added MB", 0, span=False),
+        ),
+        goals=(
+            Goal("first snapshot", ours, "first", git, at_most=0.3),
+            Goal("first snapshot", ours, "first", (named(RESTIC),), at_most=0.6),
+            Goal("first, memory in MB", named("Session", large), "memory", at_most=300),
+            Goal("nothing changed", ours, "again", git, at_most=1.0),
+            Goal("10 files changed", ours, "changed", git, at_most=1.0),
+            Goal("rewind of 10 files", ours, "back", git, at_most=1.2),
+            Goal("stored", ours, "stored", git, at_most=0.7),
+            Goal("growth for 10 files", ours, "growth", git, at_most=1.0),
+            Goal("nothing changed, large", named("Session", large), "again",
+                 (named(GIT, large),), at_most=1.0),
+            Goal("first snapshot, large", named("Session", large), "first",
+                 (named(GIT, large),), at_most=0.3),
+        ),
+        note=(
+            "Files of published packages. Ours is durable: contents are synced before a message "
+            "is acknowledged, restored files before a rewind returns. Git syncs neither. Going "
+            "back is `rewind`, and `git reset --hard`. Memory is that of the whole process."
+        ),
+    )  # fmt: skip
+
+
+def file_part(sizes: Sizes) -> Part:
+    times = sizes.many * 4
+    job = {"task": "one_file", "times": times}
+    edit, limit = "10 KB before an edit", "10 KB appended + fdatasync"
+    index = f"index of {sizes.tree_large:,} files, load + save"
+    return Part(
+        name="file",
+        title="One file before an edit; the index",
+        contenders=(
+            Contender(edit, "ours", "trees_ours", job),
+            Contender(index, "ours", "trees_ours", {"task": "index", "n": sizes.tree_large}),
+            Contender(limit, "limit", "trees_limits", job),
+        ),
+        columns=(Column("ms", "ms"),),
+        goals=(
+            Goal("one known file", edit, "ms", (limit,), at_most=2.0),
+            Goal("index in ms", index, "ms", at_most=50),
+        ),
+        note="A bracket is opened: the file is read, hashed, compressed, stored and synced.",
+    )

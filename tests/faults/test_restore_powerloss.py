@@ -1,0 +1,174 @@
+"""Power loss around a rewind: after it returned, files and log are where it brought them.
+
+In the middle of it, both are finished by the next use, or as they were. The disks are those
+of `test_powerloss.py`. Each test has a control that forgets to sync.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.faults.calls import REAL, Function, Strike
+from tests.faults.kill import Violation
+from tests.faults.restoring import FIRST, SESSION, RestoreCalls, Scene
+from tests.faults.test_powerloss import Disk
+from tests.faults.variants import Broken, sound
+
+from backtrail import Session
+from backtrail.files.catalogue import Catalogue
+from backtrail.stores.sqlite_connections import Database
+
+pytestmark = [
+    pytest.mark.torture,
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+    pytest.mark.timeout(7200),
+]
+
+ROUNDS = int(os.environ.get("BACKTRAIL_POWER_ROUNDS", "100"))
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    """A disk of its own."""
+    kind: str = request.param
+    if os.geteuid() != 0:
+        pytest.skip("mounting a disk image needs root")
+    if shutil.which(f"mkfs.{kind}") is None:
+        pytest.skip(f"mkfs.{kind} is not installed")
+    try:
+        made = Disk(tmp_path, kind)
+    except OSError as error:
+        pytest.skip(f"cannot mount a disk image: {error}")
+    yield made
+    if made.mounted:
+        made.unmount()
+    made.image.unlink()
+
+
+def cutting(disk: Disk) -> Strike:
+    """Cut the power at a call, and end."""
+
+    def strike(name: str, real: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for call, function in REAL.items():
+            setattr(os, call, function)
+        disk.cut()
+        os.kill(os.getpid(), 9)
+
+    return strike
+
+
+@dataclass
+class Cuts:
+    """Power cuts in one scene, and what they came to."""
+
+    scene: Scene
+    disk: Disk
+    states: Counter[str] = field(default_factory=Counter)
+
+    def fresh(self) -> None:
+        """The scene, all of it on the disk."""
+        self.scene.fresh()
+        subprocess.run(["sync", "-f", str(self.disk.place)], check=True)
+
+    def calls(self) -> list[str]:
+        self.fresh()
+        made: list[str] = json.loads(self.scene.rewind().told)["calls"]
+        return made
+
+    def restart(self) -> None:
+        """The power comes back."""
+        self.disk.unmount()
+        self.disk.mount()
+
+    def cut_at(self, point: int) -> None:
+        """Cut in the middle of a rewind."""
+        self.fresh()
+        if not self.scene.rewind(RestoreCalls(cutting(self.disk), point)).killed:
+            raise Violation(f"the power was not cut at {point}")
+        self.restart()
+        self.states[self.scene.check(f"power cut at {point}")] += 1
+
+    def cut_after(self) -> None:
+        """Cut right after a rewind returned; nothing of it may be missing."""
+        self.fresh()
+
+        def body() -> None:
+            session = Session.open(self.scene.url, SESSION, cwd=self.scene.work)
+            session.rewind(to=FIRST)
+            self.disk.cut()
+            os.kill(os.getpid(), 9)
+
+        if not self.scene.forked(body).killed:
+            raise Violation("the power was not cut")
+        self.restart()
+        state = self.scene.check_files("power cut after a rewind")
+        if state != "after" or self.scene.check("after it") != "after":
+            raise Violation(f"the rewind returned, and the files are {state}")
+        self.states["returned"] += 1
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_power_cut_after_a_rewind(tmp_path: Path, disk: Disk, kind: str) -> None:
+    """What a rewind did is on the disk when it returns, in the files and in the log."""
+    cuts = Cuts(Scene(tmp_path / "scene", kind, disk=disk.place), disk)
+    for _ in range(max(2, ROUNDS // 10)):
+        cuts.cut_after()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_power_cut_during_a_rewind(tmp_path: Path, disk: Disk, kind: str) -> None:
+    """Cut at any call: all before, or all after, once the workspace is used again."""
+    cuts = Cuts(Scene(tmp_path / "scene", kind, disk=disk.place), disk)
+    points = random.Random(5).sample(range(1, len(cuts.calls()) + 1), ROUNDS)
+    for point in points:
+        cuts.cut_at(point)
+    print(disk.kind, kind, len(points), dict(cuts.states))
+    assert cuts.states["before"] > 0 and cuts.states["after"] > 0
+
+
+# --- broken on purpose -------------------------------------------------------------------
+
+
+@contextmanager
+def not_syncing_files() -> Iterator[None]:
+    """A restore that leaves it to the system when its files reach the disk."""
+    with patch.object(os, "fsync", lambda fd: None):
+        yield
+
+
+@contextmanager
+def not_syncing_journals() -> Iterator[None]:
+    """The journal is written, and not synced."""
+    real = Catalogue.write_journal
+
+    def write(self: Catalogue, *args: Any) -> None:
+        with patch.object(Database, "flush", lambda self: None):
+            real(self, *args)
+
+    with patch.object(Catalogue, "write_journal", write):
+        yield
+
+
+@pytest.mark.parametrize("broken", [not_syncing_files, not_syncing_journals])
+def test_power_cuts_find_missing_syncs(tmp_path: Path, disk: Disk, broken: Broken) -> None:
+    """The control: a restore that does not sync is found out."""
+    cuts = Cuts(Scene(tmp_path / "scene", disk=disk.place), disk)
+    points = len(cuts.calls())
+    cuts.scene.broken = broken
+    with pytest.raises(Violation), ExitStack() as stack:
+        stack.callback(setattr, cuts.scene, "broken", sound)
+        cuts.cut_after()
+        for point in range(points // 2, points, 7):
+            cuts.cut_at(point)
