@@ -4,7 +4,7 @@ Behind it stand `sqlite_schema` (tables, opening, errors), `sqlite_connections` 
 the writer, syncing, process forks), `sqlite_logs` (events), `sqlite_records` (sessions and
 what is folded from their logs) and `sqlite_search` (the full-text index).
 
-An append writes one row and its index entry. Counts and search words follow later.
+An append writes one row. Counts and search words follow later.
 """
 
 from __future__ import annotations

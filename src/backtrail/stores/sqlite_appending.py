@@ -23,6 +23,7 @@ from ..events import (
     encode_data,
     make_event,
     mint,
+    numbered,
 )
 from .batches import Draft, settle
 from .combining import Combiner, Job
@@ -71,30 +72,28 @@ class Appender:
         except (KeyError, TypeError):
             return None
         data: dict[str, Json] = new.data  # type: ignore[assignment]
-        body = encode_data(data)
+        kind, body = new.kind, encode_data(data)
         id, ts = mint()
         database = self._database
+        lock = database.lock
         try:
-            database.enter(WAIT)
+            if not lock.try_acquire():
+                database.enter(WAIT)
         except OSError as error:
             if isinstance(error, BacktrailError):
                 raise
             raise failed(error, f"lock the database {database.path}") from error
         try:
             head = database.heads.get(log)
-            if head is None:
+            writer, sync = database.connection, database.sync
+            if head is None or writer is None or sync is None or sync.failure is not None:
                 return None
-            writer = database.writer()
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
-            sync = database.sync
-            if sync is None:
-                return None
-            if sync.failure is not None:
-                raise sync.failure
             seq = head + 1
+            id = numbered(id, seq)
             try:
-                self._execute(_ONE, (log << 32 | seq, id, ts, new.kind, body, log))
+                self._execute(_ONE, (log << 32 | seq, id, ts, kind, body, log))
             except apsw.ConstraintError:
                 database.heads.pop(log, None)
                 return None
@@ -103,11 +102,11 @@ class Appender:
                 return None
             database.heads[log] = seq
             database.writing.ticket = sync.note()
-            return make_event(seq, id, ts, new.kind, data, None)
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
-            database.lock.release()
+            lock.release()
+        return make_event(seq, id, ts, kind, data, None)
 
     def append_together(self, session_id: str, new: NewEvent) -> Event:
         """One event to a main log, synced, together with those of other threads."""
@@ -136,9 +135,10 @@ class Appender:
                     job.error = error
                     continue
                 seq = heads[place.n] = heads[place.n] + 1
+                event = replace(event, seq=seq, id=numbered(event.id, seq))
                 key = place.n << 32 | seq
                 execute(_INSERT, (key, event.id, event.ts, event.kind, None, body))
-                done.append((job, replace(event, seq=seq)))
+                done.append((job, event))
             if len(heads) == 1:
                 database.writing.moves(*next(iter(heads.items())))
         database.acknowledge()

@@ -6,7 +6,9 @@ that records it, so a database is always of one known version.
 An event's key is `log << 32 | seq`: the rows of a log lie together and in order, and a
 log's number is never used again. `dirty` names the main logs that have events the session
 record does not count yet, `unindexed` those with events the search does not know yet. Of
-the kinds only checkpoints are indexed: common kinds would cost every append.
+the kinds only checkpoints are indexed: common kinds would cost every append. So would the
+ids: those that end in their own `seq`, as nearly all do that the store makes itself, are
+found by it and are not indexed.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ CREATE TABLE events(
   key INTEGER PRIMARY KEY,
   id TEXT NOT NULL, ts TEXT NOT NULL, kind TEXT NOT NULL, follows INTEGER, data TEXT NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX events_id ON events(key >> 32, id);
+CREATE UNIQUE INDEX events_id ON events(key >> 32, id)
+  WHERE substr(id, 29) IS NOT format('%08x', key & 4294967295);
 CREATE INDEX checkpoints ON events(kind) WHERE kind = 'checkpoint';
 CREATE INDEX checkpoints_id ON events(id) WHERE kind = 'checkpoint';
 
