@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -122,27 +122,30 @@ class Event:
 _new_kind, _new_data, _new_id, _new_follows, _new_ts = (
     NewEvent.__dict__[name].__set__ for name in ("kind", "data", "id", "follows", "ts")
 )
-_new = object.__new__
-_set_seq = Event.__dict__["seq"].__set__
-_set_id = Event.__dict__["id"].__set__
-_set_ts = Event.__dict__["ts"].__set__
-_set_kind = Event.__dict__["kind"].__set__
-_set_data = Event.__dict__["data"].__set__
-_set_follows = Event.__dict__["follows"].__set__
+
+
+class _Loose:
+    """`Event` while it is built: not frozen, of the same layout, so the class can be exchanged.
+
+    Again twice as fast.
+    """
+
+    __slots__ = tuple(Event.__slots__)
 
 
 def make_event(
     seq: int, id: str, ts: str, kind: str, data: dict[str, Json], follows: int | None
 ) -> Event:
     """`Event(…)`, faster."""
-    event = _new(Event)
-    _set_seq(event, seq)
-    _set_id(event, id)
-    _set_ts(event, ts)
-    _set_kind(event, kind)
-    _set_data(event, data)
-    _set_follows(event, follows)
-    return event
+    event: Any = _Loose()
+    event.seq = seq
+    event.id = id
+    event.ts = ts
+    event.kind = kind
+    event.data = data
+    event.follows = follows
+    event.__class__ = Event
+    return cast(Event, event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +358,22 @@ def mint() -> tuple[str, str]:
 
 
 _instant = (0, "", "")
+
+
+def numbered(id: str, seq: int) -> str:
+    """A minted id that ends in the event's number, so that a store needs no index to find it."""
+    return f"{id[:28]}{seq:08x}"
+
+
+def number_in(id: str) -> int | None:
+    """The `seq` that an id ends in, if it may be a numbered one."""
+    tail = id[28:]
+    if len(tail) != 8 or not _HEX.issuperset(tail):
+        return None
+    return int(tail, 16)
+
+
+_HEX = frozenset("0123456789abcdef")
 
 
 # --- time --------------------------------------------------------------------------------

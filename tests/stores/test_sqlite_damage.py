@@ -93,6 +93,18 @@ def test_missing_row_is_a_gap(tmp_path: Path) -> None:
         assert [(p.what, p.seqs) for p in store.verify()] == [("gap", (2,))]
 
 
+def damage_leaf(place: Path, number: int) -> None:
+    """Overwrite a page of events, counted from the first or, below 0, from the last."""
+    with raw(place) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf'"
+        pages = connection.execute(f"{query} ORDER BY path").fetchall()
+        size: Any = connection.execute("PRAGMA page_size").get
+    page: Any = pages[number][0]
+    with open(place / "x.db", "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
 def test_damaged_page_costs_what_is_on_it(tmp_path: Path) -> None:
     """Rows on other pages are read, and other sessions are whole."""
     with opened(tmp_path) as store:
@@ -100,15 +112,7 @@ def test_damaged_page_costs_what_is_on_it(tmp_path: Path) -> None:
             store.create(SessionInfo(id=id))
             store.append(id, [said(f"{n} {'x' * 1500}") for n in range(100)])
         store.purge("s", [])
-        with raw(tmp_path) as connection:
-            query = (
-                "SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' "
-                "ORDER BY path LIMIT 1 OFFSET 3"
-            )
-            page = connection.execute(query).get
-    with open(tmp_path / "x.db", "r+b") as file:
-        file.seek((page - 1) * 8192)
-        file.write(b"\xff" * 8192)
+    damage_leaf(tmp_path, 3)
     problems: list[Problem] = []
     with opened(tmp_path, on_damage=problems.append) as store:
         read = [event.seq for event in store.read("s")]
@@ -118,3 +122,22 @@ def test_damaged_page_costs_what_is_on_it(tmp_path: Path) -> None:
         assert len(list(store.read("t"))) == 100
         assert {p.what for p in store.verify()} >= {"database", "unreadable"}
         assert sorted(info.id for info in store.sessions()) == ["s", "t"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("pages", [(-1,), (-1, 3)])
+def test_damaged_last_page(tmp_path: Path, pages: tuple[int, ...], reverse: bool) -> None:
+    """What was on it cannot be counted any more; all other rows are read, and it is told."""
+    with opened(tmp_path) as store:
+        store.create(SessionInfo(id="s"))
+        for n in range(100):
+            store.append("s", [said(f"{n} {'x' * 1500}")])
+        store.purge("s", [])
+    for page in pages:
+        damage_leaf(tmp_path, page)
+    problems: list[Problem] = []
+    with opened(tmp_path, on_damage=problems.append) as store:
+        read = sorted(event.seq for event in store.read("s", reverse=reverse))
+        lost = sorted({seq for problem in problems for seq in problem.seqs})
+        assert sorted(read + lost) == list(range(1, lost[-1] + 1))
+        assert 95 <= lost[-1] <= 100 and len(read) >= 90

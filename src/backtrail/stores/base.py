@@ -42,6 +42,7 @@ from ..events import (
 )
 from ..history import walk
 from ..messages import text_of
+from .files import real_path
 from .searching import Query
 
 Durability = Literal["written", "synced"]
@@ -383,7 +384,8 @@ def note_name(cwd: str) -> str:
 def resolved(cwd: str | os.PathLike[str]) -> str:
     """A directory's one name: absolute, links followed."""
     try:
-        return os.path.realpath(os.path.expanduser(os.fspath(cwd)))
+        path = os.path.expanduser(os.fspath(cwd))
+        return real_path(path) if type(path) is str else os.path.realpath(path)
     except (TypeError, ValueError) as error:
         raise InvalidData(f"{cwd!r} is not the path of a directory") from error
 

@@ -14,29 +14,45 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Literal, NamedTuple
+from typing import Literal
 from weakref import WeakSet
 
 from ..errors import BacktrailError, Closed, StoreFailed
-from ..events import MAIN_LOG, Event, NewEvent, check_log, check_session_id, make_event
+from ..events import (
+    MAIN_LOG,
+    Event,
+    Json,
+    NewEvent,
+    check_log,
+    check_session_id,
+    encode_data,
+    make_event,
+    mint,
+)
 from . import forking
 from .base import Store
-from .batches import Draft, Prepared, drafts
+from .batches import Draft, Prepared, drafts, is_usual
 from .wrapper import Wrapper
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
 """What happens to an error that nobody waits for."""
 
 
-_tuple = tuple.__new__
+_What = list[Draft] | tuple[Event, bytes]
+_Call = tuple[tuple[str, str], _What]
+"""One append, waiting to be written: session and log, and what goes there."""
 
 
-class _Call(NamedTuple):
-    """One append, waiting to be written."""
+def _drafts(what: _What) -> list[Draft]:
+    if isinstance(what, list):
+        return what
+    event, body = what
+    return [Draft(event.id, False, event.ts, event.kind, None, event.data, body)]
 
-    session_id: str
-    log: str
-    batch: list[Draft]
+
+def _mergeable(what: _What) -> bool:
+    """Whether a batch holds no ids that may be known."""
+    return not isinstance(what, list) or not any(draft.given for draft in what)
 
 
 class Buffered(Wrapper):
@@ -78,6 +94,7 @@ class Buffered(Wrapper):
         self._writing = threading.RLock()
         self._room = threading.Condition(threading.Lock())
         self._wake = threading.Event()
+        self._awake = False
         self._full = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -105,23 +122,34 @@ class Buffered(Wrapper):
             return self.inner.append(session_id, events, log=log, expected=expected)
         if self._closed:
             raise Closed("this buffered store is closed")
-        batch = drafts(events)
+        what: _What
+        place = session_id, log
         named = type(session_id) is str and type(log) is str
-        if not named or (session_id, log) not in self._checked:
+        if len(events) == 1 and is_usual(events[0]):
+            # What nearly every append is: the steps of the other branch in one piece.
+            new = events[0]
+            data: dict[str, Json] = new.data  # type: ignore[assignment]
+            body = encode_data(data)
+            event = make_event(0, *mint(), new.kind, data, None)
+            what, result = (event, body), [event]
+        else:
+            what = batch = drafts(events)
+            result = [make_event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
+        if not named or place not in self._checked:
             self._checked.add((check_session_id(session_id), check_log(log)))
         if self._error is not None:
             self._raise()
-        if batch:
-            queue = self._queue
-            if len(queue) >= self._most:
+        if result:
+            if len(self._queue) >= self._most:
                 self._make_room()
-            queue.append(_tuple(_Call, (session_id, log, batch)))
+            self._queue.append((place, what))
             self.counters["queued"] += 1
-            if not self._wake.is_set():
+            if not self._awake:
                 self._start()
-        return [make_event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
+        return result
 
     def _start(self) -> None:
+        self._awake = True
         with self._room:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
@@ -149,6 +177,8 @@ class Buffered(Wrapper):
             self._full.wait(self._interval)
             self._full.clear()
             self._wake.clear()
+            # After `clear`: who came in between is written now, who comes later wakes us again.
+            self._awake = False
             try:
                 self._write()
             except BacktrailError as error:
@@ -184,25 +214,22 @@ class Buffered(Wrapper):
         group: list[_Call] = []
         for call in list(self._queue):
             if group and (
-                (call.session_id, call.log) != (group[0].session_id, group[0].log)
-                or any(draft.given for draft in call.batch)
-                or any(draft.given for draft in group[-1].batch)
+                call[0] != group[0][0] or not _mergeable(call[1]) or not _mergeable(group[-1][1])
             ):
                 break
             group.append(call)
         return group
 
     def _write_group(self, calls: list[_Call]) -> None:
-        first = calls[0]
-        events = [Prepared(draft) for call in calls for draft in call.batch]
+        session_id, log = calls[0][0]
+        events = [Prepared(draft) for _, what in calls for draft in _drafts(what)]
         try:
-            self._inner.append(first.session_id, events, log=first.log)
+            self._inner.append(session_id, events, log=log)
         except StoreFailed:
             # May work later. What was made up once keeps its id, so a second try is safe.
             self.counters["failed"] += 1
-            for at, call in enumerate(calls):
-                given = [draft._replace(given=True) for draft in call.batch]
-                self._queue[at] = call._replace(batch=given)
+            for at, (place, what) in enumerate(calls):
+                self._queue[at] = place, [draft._replace(given=True) for draft in _drafts(what)]
             raise
         except BacktrailError as error:
             if len(calls) > 1:

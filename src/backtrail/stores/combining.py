@@ -118,7 +118,8 @@ class Combiner(Generic[Value, Result]):
             with self._gate:
                 first = self._queue[0] if self._queue else None
                 self._leading = first is not None
-            for job in jobs:
-                job.wake()
+            # The next one first: it waits for the disk while the others make new jobs.
             if first is not None:
                 first.wake()
+            for job in jobs:
+                job.wake()

@@ -250,7 +250,9 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
     """Make a session's folder, with a copy of `source` up to `seq` for a fork."""
     if path.is_symlink():
         raise Unsafe(f"{path} is a link, not a session: remove it, or take another id")
-    make_directory(path)
+    if not path.exists():
+        # Its name is synced by the caller, once all is there.
+        os.mkdir(path, 0o700)
     clear(path)
     replace_file(path / "metadata.json", encode_record(record))
     temporary = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..events import Event
-from .lines import Backward, Forward, OnLineDamage, decode_header, decode_line, lines_in
+from .lines import (
+    Backward,
+    Forward,
+    Line,
+    OnLineDamage,
+    decode_header,
+    decode_line,
+    likely_seq,
+    lines_in,
+)
 
 FIRST = 64 * 1024
 """Bytes of a page when little is asked for."""
@@ -109,6 +118,7 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
     bound = top = span.until
     everything = top is None and span.kinds is None
     passed = Passed()
+    plain = True
     while left is None or left > 0:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -120,12 +130,23 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
                 if top is not None:
                     end = batch_end(fd, locate(fd, end, top), top)
                 end = last_newline(fd, end)
-            start, data, high = page_before(fd, end, size)
+            texts = plain_page(fd, end, size) if plain else []
+            if not texts:
+                start, data, high = page_before(fd, end, size)
         finally:
             os.close(fd)
-        if not data:
+        plain = True
+        if texts:
+            lines = _newest_first(texts, end, sorter)
+        elif data:
+            lines = iter(sorter.take(list(lines_in(data, start, decode_line, damage)), high))
+        else:
             return
-        for line in sorter.take(list(lines_in(data, start, decode_line, damage)), high):
+        for line in lines:
+            if line is None:
+                # Damaged. The page is read again the careful way; what was passed stays so.
+                plain = False
+                break
             event, seq = line.event, line.seq
             if seq <= span.after:
                 return
@@ -138,8 +159,18 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
                     left -= 1
                     if left == 0:
                         return
-        end = start
-        size = min(size * 4, MOST)
+        if plain:
+            end = end - len(texts) - sum(map(len, texts)) if texts else start
+            size = min(size * 4, MOST)
+
+
+def _newest_first(texts: list[bytes], end: int, sorter: Backward) -> Iterator[Line | None]:
+    """The lines of a plain page that count, decoded one by one; None where one is damaged."""
+    for text in reversed(texts):
+        end -= len(text) + 1
+        line = decode_line(text, end)
+        if line is None or sorter.counts(line):
+            yield line
 
 
 def whole_lines(fd: int, at: int, size: int) -> bytes:
@@ -159,6 +190,8 @@ def whole_lines(fd: int, at: int, size: int) -> bytes:
 
 def last_newline(fd: int, end: int) -> int:
     """The offset behind the last newline before `end`."""
+    if end > 0 and os.pread(fd, 1, end - 1) == b"\n":
+        return end
     while end > 0:
         start = max(0, end - FIRST)
         cut = os.pread(fd, end - start, start).rfind(b"\n")
@@ -166,6 +199,33 @@ def last_newline(fd: int, end: int) -> int:
             return start + cut + 1
         end = start
     return 0
+
+
+def plain_page(fd: int, end: int, size: int) -> list[bytes]:
+    """The lines before `end`, about `size` bytes, if each bears the number behind the one before.
+
+    Then none of them is a stray copy, and there is no need to look at all to know the last.
+    As in `page_before`, those in front are only looked at.
+    """
+    start = max(0, end - size)
+    data = os.pread(fd, end - start, start)
+    texts = data.split(b"\n")
+    if texts.pop() or not texts:
+        return []
+    front = 0
+    if start:
+        before, least = len(texts[0]), min(len(data) // 4, _FRONT)
+        del texts[0]
+        while front < len(texts) and (not front or before < least):
+            before += len(texts[front]) + 1
+            front += 1
+    number = likely_seq(texts[0]) if texts else None
+    if number is None:
+        return []
+    for seq, text in enumerate(texts, number):
+        if not text.startswith(f'{{"seq":{seq},'.encode()):
+            return []
+    return texts[front:]
 
 
 def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:

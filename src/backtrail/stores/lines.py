@@ -266,18 +266,20 @@ class Backward:
             else:
                 high = line.seq
                 rising.append(line)
-        counted: list[Line] = []
-        for line in reversed(rising):
+        return [line for line in reversed(rising) if self.counts(line)]
+
+    def counts(self, line: Line) -> bool:
+        """Whether the next line, going back, is not of a torn batch."""
+        if line.size > 1:
             if line.place < line.size and line.last not in self._whole:
                 # At the very end it may still be on its way.
                 if self._begun:
                     self._tell(line, "torn batch")
-                continue
-            self._begun = True
+                return False
             if line.place > 1:
                 self._whole.add(line.last)
-            counted.append(line)
-        return counted
+        self._begun = True
+        return True
 
     def _tell(self, line: Line, what: str) -> None:
         if self._damage is not None:

@@ -76,11 +76,17 @@ def default_url() -> str:
     return f"sqlite:///{folder / 'backtrail.db'}"
 
 
+_openers: dict[str, Opener] = {}
+
+
 def _opener(scheme: str) -> Opener:
+    if scheme in _openers:
+        return _openers[scheme]
     own = _OWN.get(scheme)
     if own is not None:
         module, _, name = own.partition(":")
         opener: Opener = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        _openers[scheme] = opener
         return opener
     from importlib.metadata import entry_points
 

@@ -4,7 +4,7 @@ Behind it stand `sqlite_schema` (tables, opening, errors), `sqlite_connections` 
 the writer, syncing, process forks), `sqlite_logs` (events), `sqlite_records` (sessions and
 what is folded from their logs) and `sqlite_search` (the full-text index).
 
-An append writes one row and its index entry. Counts and search words follow later.
+An append writes one row. Counts and search words follow later.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from .sqlite_records import (
     info_of,
     inherit_fold,
     insert_record,
+    latest_record,
     reader_of,
     records,
     refresh,
@@ -166,11 +167,15 @@ class SQLiteStore(Store):
         return records(self._database, where, list(conditions.values()), keep, filters.get("limit"))
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
+        path = resolved(cwd)
+        newest = latest_record(self._database, self.scope, path)
+        if newest is not None:
+            return newest
         late, lost = refresh(self._database, self.scope)
         if late:
             return super().latest(cwd)
         where = "s.scope = ? AND s.cwd = ? AND s.relation IS NOT 'subagent'"
-        found = records(self._database, where, (self.scope, resolved(cwd)), _not_in(lost), 1)
+        found = records(self._database, where, (self.scope, path), _not_in(lost), 1)
         if not found:
             raise NotFound(f"no previous session found in {os.fspath(cwd)}")
         return found[0]

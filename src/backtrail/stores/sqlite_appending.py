@@ -8,7 +8,7 @@ it was deleted or counted meanwhile. If so, and for everything else, the long wa
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
 
 import apsw
 
@@ -23,6 +23,7 @@ from ..events import (
     encode_data,
     make_event,
     mint,
+    numbered,
 )
 from .batches import Draft, settle
 from .combining import Combiner, Job
@@ -37,6 +38,19 @@ _ONE = (
     "INSERT INTO events SELECT ?1, ?2, ?3, ?4, NULL, CAST(?5 AS TEXT) "
     "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?6)"
 )
+_MOST_ROWS = 128
+
+
+@functools.cache
+def _many(rows: int) -> str:
+    """`_ONE` for several rows, in order."""
+    return (
+        "INSERT INTO events SELECT column1, column2, column3, column4, NULL, "
+        f"CAST(column5 AS TEXT) FROM (VALUES {', '.join(['(?, ?, ?, ?, ?)'] * rows)}) "
+        "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?)"
+    )
+
+
 _INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT))"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _REMEMBERED = 4096
@@ -71,30 +85,27 @@ class Appender:
         except (KeyError, TypeError):
             return None
         data: dict[str, Json] = new.data  # type: ignore[assignment]
-        body = encode_data(data)
+        kind, body = new.kind, encode_data(data)
         id, ts = mint()
         database = self._database
+        lock = database.lock
         try:
-            database.enter(WAIT)
+            locked = lock.try_acquire()
         except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
             raise failed(error, f"lock the database {database.path}") from error
+        if not locked:
+            self._lock()
         try:
             head = database.heads.get(log)
-            if head is None:
+            writer, sync = database.connection, database.sync
+            if head is None or writer is None or sync is None or sync.failure is not None:
                 return None
-            writer = database.writer()
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
-            sync = database.sync
-            if sync is None:
-                return None
-            if sync.failure is not None:
-                raise sync.failure
             seq = head + 1
+            id = numbered(id, seq)
             try:
-                self._execute(_ONE, (log << 32 | seq, id, ts, new.kind, body, log))
+                self._execute(_ONE, (log << 32 | seq, id, ts, kind, body, log))
             except apsw.ConstraintError:
                 database.heads.pop(log, None)
                 return None
@@ -103,11 +114,20 @@ class Appender:
                 return None
             database.heads[log] = seq
             database.writing.ticket = sync.note()
-            return make_event(seq, id, ts, new.kind, data, None)
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
-            database.lock.release()
+            lock.release()
+        return make_event(seq, id, ts, kind, data, None)
+
+    def _lock(self) -> None:
+        database = self._database
+        try:
+            database.enter(WAIT)
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise failed(error, f"lock the database {database.path}") from error
 
     def append_together(self, session_id: str, new: NewEvent) -> Event:
         """One event to a main log, synced, together with those of other threads."""
@@ -119,6 +139,55 @@ class Appender:
 
     def _append_all(self, jobs: list[Job[_Waiting, Event]]) -> None:
         """One transaction and one sync for everybody who waits."""
+        if not self._append_same(jobs):
+            self._append_each(jobs)
+
+    def _append_same(self, jobs: list[Job[_Waiting, Event]]) -> bool:
+        """All by one statement, like `append_usual`; False if something is not as remembered.
+
+        Each statement hands the interpreter to another thread, and waits to get it back.
+        """
+        sessions = {job.value[0] for job in jobs}
+        place = self._places.get((sessions.pop(), MAIN_LOG))
+        if sessions or place is None or len(jobs) > _MOST_ROWS:
+            return False
+        database, log = self._database, place.n
+        self._lock()
+        try:
+            head = database.heads.get(log)
+            writer, sync = database.connection, database.sync
+            if head is None or writer is None or sync is None or sync.failure is not None:
+                return False
+            if writer is not self._of:
+                self._of, self._execute = writer, writer.cursor().execute
+            values: list[object] = []
+            events: list[Event] = []
+            for seq, job in enumerate(jobs, head + 1):
+                _, new, body = job.value
+                id = numbered(new.id, seq)
+                values += (log << 32 | seq, id, new.ts, new.kind, body)
+                events.append(make_event(seq, id, new.ts, new.kind, new.data, None))
+            values.append(log)
+            try:
+                self._execute(_many(len(jobs)), values)
+            except apsw.ConstraintError:
+                database.heads.pop(log, None)
+                return False
+            if not writer.changes():
+                database.heads.pop(log, None)
+                return False
+            database.heads[log] = head + len(jobs)
+            ticket = database.writing.ticket = sync.note()
+        except apsw.Error as error:
+            raise failure(error, database.path) from error
+        finally:
+            database.lock.release()
+        sync.wait(ticket)
+        for job, event in zip(jobs, events, strict=True):
+            job.result = event
+        return True
+
+    def _append_each(self, jobs: list[Job[_Waiting, Event]]) -> None:
         database = self._database
         heads: dict[int, int] = {}
         done: list[tuple[Job[_Waiting, Event], Event]] = []
@@ -136,9 +205,11 @@ class Appender:
                     job.error = error
                     continue
                 seq = heads[place.n] = heads[place.n] + 1
+                id = numbered(event.id, seq)
+                event = make_event(seq, id, event.ts, event.kind, event.data, None)
                 key = place.n << 32 | seq
                 execute(_INSERT, (key, event.id, event.ts, event.kind, None, body))
-                done.append((job, replace(event, seq=seq)))
+                done.append((job, event))
             if len(heads) == 1:
                 database.writing.moves(*next(iter(heads.items())))
         database.acknowledge()

@@ -72,7 +72,8 @@ class Database:
         self._moved = 0
         self._holds = self._pausing = False
         self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
-        self._writer: apsw.Connection | None = None
+        # The one that writes, once it is open; only for who holds the lock.
+        self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
         # The heads of logs that are marked dirty, as of the last commit of ours. Anybody
         # else's commit gives the file another version and makes them worthless.
@@ -138,7 +139,7 @@ class Database:
     def writer(self) -> apsw.Connection:
         """The connection that writes; only for who holds the lock."""
         self.check_open()
-        if self._writer is None:
+        if self.connection is None:
             connection = connect(self.path)
             prepare_writer(connection)
             # A read makes the -wal file, and pins it for as long as the connection lives.
@@ -150,8 +151,8 @@ class Database:
                 connection.close()
                 raise files.failed(error, f"open {name}") from error
             self.sync = SyncFile(name, fd, self._idle)
-            self._writer = connection
-        return self._writer
+            self.connection = connection
+        return self.connection
 
     def acknowledge(self) -> None:
         """Wait, if the store's durability says so, until what was committed is on the disk."""
@@ -212,7 +213,7 @@ class Database:
             raise files.failed(error, f"close the database {self.path}") from error
 
     def _let_go(self, readers: list[apsw.Connection]) -> None:
-        writer, sync = self._writer, self.sync
+        writer, sync = self.connection, self.sync
         with ExitStack() as closing:
             closing.callback(self.lock.close)
             if sync is not None:
@@ -224,7 +225,7 @@ class Database:
             if writer is not None and sync is not None:
                 # Whoever writes now finishes first.
                 with self.lock:
-                    self._writer = self.sync = None
+                    self.connection = self.sync = None
                     _empty_wal(writer, sync.fd)
 
     # --- forks of the process --------------------------------------------------------
@@ -269,9 +270,9 @@ class Database:
         self._used = self._moved = 0
         self.heads.clear()
         old, self._readers = self._readers, []
-        if self._writer is not None:
-            old.append(self._writer)
-        self._writer = None
+        if self.connection is not None:
+            old.append(self.connection)
+        self.connection = None
         sync, self.sync = self.sync, None
         if sync is not None:
             os.close(sync.fd)

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import Event, Problem, make_event
+from ..events import Event, Problem, make_event, number_in
 from .sqlite_connections import Database, Execute
 
 MAX_SEQ = (1 << 32) - 1
@@ -22,6 +22,9 @@ MAX_SEQ = (1 << 32) - 1
 _PAGE_BYTES = 1 << 20
 _FIRST_PAGE = 64
 _LAST_PAGE = 4096
+
+# More rows than one page of the file, or one page of pages, can hold.
+_LOST = 4096
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -105,11 +108,22 @@ def head_of(execute: Execute, n: int) -> int | None:
 COLUMNS = "key, id, ts, kind, follows, CAST(data AS BLOB)"
 """The columns of an event. As bytes the body needs no detour over text, nor be valid."""
 
-_BY_ID = f"SELECT {COLUMNS} FROM events WHERE key >> 32 = ? AND id = ? AND key <= ?"
+_BY_NUMBER = f"SELECT {COLUMNS} FROM events WHERE key = ? AND id = ?"
+_BY_ID = (
+    f"SELECT {COLUMNS} FROM events INDEXED BY events_id "
+    "WHERE key >> 32 = ? AND id = ? AND key <= ? "
+    "AND substr(id, 29) IS NOT format('%08x', key & 4294967295)"
+)
 
 
 def event_by_id(execute: Execute, log: Log, id: str) -> Event | None:
-    """The event with this id."""
+    """The event with this id: at the number the id ends in, or else in the index."""
+    seq = number_in(id)
+    at = None if seq is None else log.span_of(seq)
+    if at is not None and seq is not None:
+        row = execute(_BY_NUMBER, (at.log << 32 | seq, id)).get
+        if row is not None:
+            return event_of(row)
     for span in log.spans:
         row = execute(_BY_ID, (span.log, id, span.log << 32 | span.high)).get
         if row is not None:
@@ -254,14 +268,22 @@ class Page:
         return events
 
     def _top(self, connection: apsw.Connection, high: int) -> int:
-        """The last key there is; from the index of ids if the table cannot tell."""
-        low = self._bounds[0]
+        """The last key there is; if its page cannot be read, the first that was on it."""
         try:
             query = "SELECT max(key) FROM events WHERE key > ? AND key <= ?"
             return connection.execute(query, self._bounds).get or 0
         except apsw.CorruptError:
-            query = "SELECT max(key) FROM events INDEXED BY events_id WHERE key >> 32 = ?"
-            return min(high, connection.execute(query, (low >> 32,)).get or 0)
+            key = top = self._bounds[0]
+        lost = 0
+        while key < high and key - top <= _LOST:
+            key += 1
+            try:
+                if connection.execute("SELECT key FROM events WHERE key = ?", (key,)).get is None:
+                    break
+                top = key
+            except apsw.CorruptError:
+                lost = lost if lost > top else key
+        return max(top, lost)
 
 
 def problem(session_id: str, log: str, seq: int, why: str) -> Problem:

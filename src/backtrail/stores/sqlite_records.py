@@ -320,6 +320,23 @@ def reader_of(database: Database, scope: str, key: int) -> str | None:
 
 # --- listing -----------------------------------------------------------------------------
 
+# One statement, its index named: on a fresh connection preparing it is most of its cost.
+_LATEST = (
+    f"SELECT {COLUMNS}, EXISTS(SELECT 1 FROM dirty) FROM sessions s INDEXED BY sessions_cwd "
+    "WHERE s.scope = ? AND s.cwd = ? AND s.relation IS NOT 'subagent' "
+    "ORDER BY s.updated_at DESC, s.n DESC LIMIT 1"
+)
+
+
+def latest_record(database: Database, scope: str, cwd: str) -> SessionInfo | None:
+    """The newest record of a directory; None if there is none, or if it takes a closer look."""
+    with database.reading() as connection:
+        try:
+            row = connection.execute(_LATEST, (scope, cwd)).get
+            return None if row is None or row[20] else info_of(row[:20])
+        except (Damaged, UnicodeError):
+            return None
+
 
 def records(
     database: Database,

@@ -6,7 +6,9 @@ that records it, so a database is always of one known version.
 An event's key is `log << 32 | seq`: the rows of a log lie together and in order, and a
 log's number is never used again. `dirty` names the main logs that have events the session
 record does not count yet, `unindexed` those with events the search does not know yet. Of
-the kinds only checkpoints are indexed: common kinds would cost every append.
+the kinds only checkpoints are indexed: common kinds would cost every append. So would the
+ids: those that end in their own `seq`, as nearly all do that the store makes itself, are
+found by it and are not indexed.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ CREATE TABLE events(
   key INTEGER PRIMARY KEY,
   id TEXT NOT NULL, ts TEXT NOT NULL, kind TEXT NOT NULL, follows INTEGER, data TEXT NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX events_id ON events(key >> 32, id);
+CREATE UNIQUE INDEX events_id ON events(key >> 32, id)
+  WHERE substr(id, 29) IS NOT format('%08x', key & 4294967295);
 CREATE INDEX checkpoints ON events(kind) WHERE kind = 'checkpoint';
 CREATE INDEX checkpoints_id ON events(id) WHERE kind = 'checkpoint';
 
@@ -102,7 +105,7 @@ EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 4096")
 
 def lock_for(path: Path) -> FileLock:
     """The lock that every writer of the database takes."""
-    return FileLock(path.with_name(path.name + "-lock"), f"the database {path}")
+    return FileLock(Path(f"{path}-lock"), f"the database {path}")
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -112,7 +115,7 @@ def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
     """Open the database, made or migrated if need be, and return its first connection."""
     try:
         _find_folder(path)
-        connection = connect(path) if path.exists() else None
+        connection = connect(path) if os.path.exists(path) else None
         if connection is None or _version(connection, path, schema) < len(schema.migrations):
             with lock:
                 connection = connection or _make(path)
@@ -129,16 +132,19 @@ def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
 
 def _find_folder(path: Path) -> None:
     """Make the folder if it is missing, names synced, and refuse a network file system."""
+    parent = os.path.dirname(path)
+    if os.path.exists(parent):
+        files.refuse_network(parent)
+        return
     folder = path.parent
     made: list[Path] = []
     while not folder.exists():
         made.append(folder)
         folder = folder.parent
-    if made:
-        files.make_directory(path.parent)
-        for directory in made:
-            files.sync_directory(directory.parent)
-    files.refuse_network(path.parent)
+    files.make_directory(path.parent)
+    for directory in made:
+        files.sync_directory(directory.parent)
+    files.refuse_network(parent)
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -252,4 +258,4 @@ def located(address: str) -> Path:
             f"`sqlite:{address}` names no file: use sqlite:///PATH, with four slashes for an "
             "absolute path, or memory: for a store without a file"
         )
-    return Path(os.path.realpath(os.path.expanduser(name)))
+    return Path(files.real_path(os.path.expanduser(name)))
