@@ -113,6 +113,55 @@ def _in_order(messages: list[dict[str, Json]]) -> int:
 _PLAIN_ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 
+class Tidy:
+    """Whether a plain chat needs no repair, told while it is read page by page backwards.
+
+    Looking at a hundred thousand messages again, later, takes three times as long.
+    """
+
+    def __init__(self) -> None:
+        self._holds = True
+        self._answered: list[Json] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether, with nothing in front of what was seen, every call has its result."""
+        return self._holds and not self._answered
+
+    def before(self, messages: list[dict[str, Json]]) -> None:
+        """Look at messages, in order, that stand in front of all that were seen."""
+        if not self._holds:
+            return
+        answered = self._answered
+        for message in reversed(messages):
+            role = message.get("role")
+            if role == "tool":
+                answered.append(message.get("tool_call_id"))
+                continue
+            calls = message.get("tool_calls")
+            if calls or answered:
+                if not _answer_all(answered, calls):
+                    break
+                answered.clear()
+            if role not in _PLAIN_ROLES or type(message.get("content")) is list:
+                break
+        else:
+            return
+        self._holds = False
+
+
+def _answer_all(answered: list[Json], calls: Json) -> bool:
+    """Whether these are the ids of all calls, each once."""
+    if type(calls) is not list or len(calls) != len(answered):
+        return False
+    ids = [call.get("id") if type(call) is dict else None for call in calls]
+    if not all(type(id) is str for id in ids):
+        return False
+    if len(ids) == 1:
+        return bool(ids == answered)
+    return len(set(ids)) == len(ids) and all(id in answered for id in ids)
+
+
 def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """The conversation with a result right behind every call, as providers demand.
 

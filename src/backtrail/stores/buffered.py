@@ -12,13 +12,14 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Literal, NamedTuple
 from weakref import WeakSet
 
 from ..errors import BacktrailError, Closed, StoreFailed
 from ..events import MAIN_LOG, Event, NewEvent, check_log, check_session_id, make_event
+from ..messages import Page
 from . import forking
 from .base import Store
 from .batches import Draft, Prepared, drafts
@@ -120,6 +121,11 @@ class Buffered(Wrapper):
             if not self._wake.is_set():
                 self._start()
         return [make_event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
+
+    def pages(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Page]:
+        return self.inner.pages(session_id, until=until, log=log)
 
     def _start(self) -> None:
         with self._room:

@@ -63,6 +63,17 @@ class Passed:
         self._ranges.append(self._last)
         return True
 
+    def take_run(self, first: int, last: int) -> bool:
+        """Note numbers that lie right below those noted last; False, and no note, if not."""
+        if last == self._last[0] - 1:
+            self._last[0] = first
+        elif len(self._ranges) == 1:
+            self._last = [first, last]
+            self._ranges.append(self._last)
+        else:
+            return False
+        return True
+
 
 # --- reading -----------------------------------------------------------------------------
 
@@ -104,42 +115,65 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
 def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
     """Events newest first, reading only as far back as is asked for."""
     left = span.limit
+    if left is not None and left <= 0:
+        return
     sorter = Backward(damage)
-    end, inode, size = -1, 0, FIRST
-    bound = top = span.until
-    everything = top is None and span.kinds is None
+    everything = span.until is None and span.kinds is None
     passed = Passed()
-    while left is None or left > 0:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            status = os.fstat(fd)
-            if status.st_ino != inode:
-                inode = status.st_ino
-                end = status.st_size
-                top = bound
-                if top is not None:
-                    end = batch_end(fd, locate(fd, end, top), top)
-                end = last_newline(fd, end)
-            start, data, high = page_before(fd, end, size)
-        finally:
-            os.close(fd)
-        if not data:
-            return
+    back = Back(path, span.until)
+    for start, data, high in back:
+        top = back.top
         for line in sorter.take(list(lines_in(data, start, decode_line, damage)), high):
             event, seq = line.event, line.seq
             if seq <= span.after:
                 return
             if (top is not None and seq > top) or not passed.take(seq):
                 continue
-            bound = seq - 1
+            back.bound = seq - 1
             if event is not None and (everything or span.wants(event)):
                 yield event
                 if left is not None:
                     left -= 1
                     if left == 0:
                         return
-        end = start
-        size = min(size * 4, MOST)
+
+
+class Back:
+    """Pages of whole lines, back to front: offset, bytes, the highest number in front.
+
+    `bound` is the highest number still wanted; who reads lowers it. `top` is what it was
+    when the file was opened first, or replaced by a purge: above it are lines to pass over.
+    """
+
+    def __init__(
+        self, path: Path, bound: int | None, most: int | None = None, front: int = _FRONT
+    ) -> None:
+        self.bound = self.top = bound
+        self._path = path
+        self._most = MOST if most is None else min(most, MOST)
+        self._front = front
+
+    def __iter__(self) -> Iterator[tuple[int, bytes, int]]:
+        end, inode, size = -1, 0, FIRST
+        while True:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                status = os.fstat(fd)
+                if status.st_ino != inode:
+                    inode = status.st_ino
+                    end = status.st_size
+                    self.top = self.bound
+                    if self.top is not None:
+                        end = batch_end(fd, locate(fd, end, self.top), self.top)
+                    end = last_newline(fd, end)
+                start, data, high = page_before(fd, end, size, self._front)
+            finally:
+                os.close(fd)
+            if not data:
+                return
+            yield start, data, high
+            end = start
+            size = min(size * 4, self._most)
 
 
 def whole_lines(fd: int, at: int, size: int) -> bytes:
@@ -168,7 +202,7 @@ def last_newline(fd: int, end: int) -> int:
     return 0
 
 
-def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:
+def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int, bytes, int]:
     """A page of whole lines that ends at `end`: offset, bytes, the highest number in front."""
     start = end
     while start > 0:
@@ -182,10 +216,10 @@ def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:
             second = data.find(b"\n", first) + 1
             if second in (0, len(data)):
                 break
-            front = decode_header(data[first : second - 1], 0)
-            if front is not None:
-                high = max(high, front.seq)
-            if high and second >= min(len(data) // 4, _FRONT):
+            line = decode_header(data[first : second - 1], 0)
+            if line is not None:
+                high = max(high, line.seq)
+            if high and second >= min(len(data) // 4, front):
                 return start + second, data[second:], high
             first = second
         size = min(size * 2, 64 * MOST)
