@@ -106,7 +106,8 @@ def spoken(pages: Iterable[Page], *, repair: bool = False) -> list[dict[str, Jso
         messages, purged = _shown(pages, _message, tidy.before if repair else _pass)
     if purged:
         messages = list(compress(messages, _not_orphans(messages)))
-    return repaired(messages) if repair and (purged or not tidy.holds) else messages
+        return repaired(messages) if repair else messages
+    return tidy.repair(messages) if repair else messages
 
 
 def conversation(pages: Iterable[Page]) -> list[tuple[dict[str, Json], Format]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..messages import Page, page_of
 from .jsonl_reading import Back, Passed
-from .lines import Backward, OnLineDamage, decode_line, lines_in, sound_page
+from .lines import Backward, Line, OnLineDamage, Spoken, decode_line, lines_in, sound_page
 
 _CACHED = 128 * 1024
 """Bytes of a page that stays in the processor's cache while it is looked at again."""
@@ -22,20 +22,20 @@ def pages_backward(path: Path, until: int | None, damage: OnLineDamage | None) -
     sorter = Backward(damage)
     passed = Passed()
     back = Back(path, until, _CACHED, front=1)
-    for start, data, high in back:
-        page = _whole(data, high, back.top, sorter, passed)
+    for start, data, skip, high in back:
+        page = _whole(sound_page(data, skip), high, back.top, sorter, passed)
         if page is None:
-            page = _line_by_line(start, data, high, back.top, sorter, passed, damage)
+            lines = list(lines_in(data[skip:], start + skip, decode_line, damage))
+            page = _by_line(sorter.take(lines, high), back.top, passed)
         if page.seqs:
             back.bound = page.seqs[0] - 1
             yield page
 
 
 def _whole(
-    data: bytes, high: int, top: int | None, sorter: Backward, passed: Passed
+    lines: list[Spoken] | None, high: int, top: int | None, sorter: Backward, passed: Passed
 ) -> Page | None:
     """The page, if every line of it counts and is the next after those passed."""
-    lines = sound_page(data)
     if not lines:
         return None
     seqs = [line.seq for line in lines]
@@ -57,19 +57,10 @@ def _whole(
     )
 
 
-def _line_by_line(
-    start: int,
-    data: bytes,
-    high: int,
-    top: int | None,
-    sorter: Backward,
-    passed: Passed,
-    damage: OnLineDamage | None,
-) -> Page:
-    lines = list(lines_in(data, start, decode_line, damage))
+def _by_line(newest_first: list[Line], top: int | None, passed: Passed) -> Page:
     events = [
         line.event
-        for line in sorter.take(lines, high)
+        for line in newest_first
         if line.event is not None and (top is None or line.seq <= top) and passed.take(line.seq)
     ]
     events.reverse()

@@ -121,9 +121,10 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
     everything = span.until is None and span.kinds is None
     passed = Passed()
     back = Back(path, span.until)
-    for start, data, high in back:
+    for start, data, skip, high in back:
         top = back.top
-        for line in sorter.take(list(lines_in(data, start, decode_line, damage)), high):
+        lines = lines_in(data[skip:], start + skip, decode_line, damage)
+        for line in sorter.take(list(lines), high):
             event, seq = line.event, line.seq
             if seq <= span.after:
                 return
@@ -139,7 +140,7 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
 
 
 class Back:
-    """Pages of whole lines, back to front: offset, bytes, the highest number in front.
+    """Pages of lines, back to front, as `page_before` gives them.
 
     `bound` is the highest number still wanted; who reads lowers it. `top` is what it was
     when the file was opened first, or replaced by a purge: above it are lines to pass over.
@@ -153,7 +154,7 @@ class Back:
         self._most = MOST if most is None else min(most, MOST)
         self._front = front
 
-    def __iter__(self) -> Iterator[tuple[int, bytes, int]]:
+    def __iter__(self) -> Iterator[tuple[int, bytes, int, int]]:
         end, inode, size = -1, 0, FIRST
         while True:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -166,13 +167,13 @@ class Back:
                     if self.top is not None:
                         end = batch_end(fd, locate(fd, end, self.top), self.top)
                     end = last_newline(fd, end)
-                start, data, high = page_before(fd, end, size, self._front)
+                page = page_before(fd, end, size, self._front)
             finally:
                 os.close(fd)
-            if not data:
+            if not page[1]:
                 return
-            yield start, data, high
-            end = start
+            yield page
+            end = page[0] + page[2]
             size = min(size * 4, self._most)
 
 
@@ -202,14 +203,17 @@ def last_newline(fd: int, end: int) -> int:
     return 0
 
 
-def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int, bytes, int]:
-    """A page of whole lines that ends at `end`: offset, bytes, the highest number in front."""
+def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int, bytes, int, int]:
+    """A page that ends at `end`: its offset, its bytes, and how many of these to skip.
+
+    From there on they are whole lines; last comes the highest number in front of them.
+    """
     start = end
     while start > 0:
         start = max(0, start - size)
         data = os.pread(fd, end - start, start)
         if start == 0:
-            return 0, data, 0
+            return 0, data, 0, 0
         # The good lines in front are only looked at; they belong to the page before.
         first, high = data.find(b"\n") + 1, 0
         while first:
@@ -220,10 +224,10 @@ def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int,
             if line is not None:
                 high = max(high, line.seq)
             if high and second >= min(len(data) // 4, front):
-                return start + second, data[second:], high
+                return start, data, second, high
             first = second
         size = min(size * 2, 64 * MOST)
-    return 0, b"", 0
+    return 0, b"", 0, 0
 
 
 def locate(fd: int, size: int, seq: int) -> int:

@@ -210,13 +210,13 @@ def _describe(text: bytes) -> str:
     return "torn line" if text.startswith(b'{"seq":') else "garbage"
 
 
-def sound_page(data: bytes) -> list[Spoken] | None:
-    """Whole lines decoded at once, for views; None if any of them is not what was written."""
+def sound_page(data: bytes, start: int) -> list[Spoken] | None:
+    """Whole lines from `start` on, decoded at once; None if any is not what was written."""
     sums: list[int] = []
     ends: list[bytes] = []
     add_sum, add_end, find = sums.append, ends.append, data.find
     view = memoryview(data)
-    start = 0
+    lines_at = start
     while (end := find(b"\n", start)) >= 0:
         add_sum(crc32(view[start : end - _SUFFIX]))
         add_end(data[end - _SUFFIX : end])
@@ -225,7 +225,7 @@ def sound_page(data: bytes) -> list[Spoken] | None:
     if b"".join(ends) != (_CRC * len(sums) % tuple(sums)).encode():
         return None
     try:
-        lines = _decode_lines(data)
+        lines = _decode_lines(view[lines_at:])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
     return lines if len(lines) == len(sums) else None

@@ -7,14 +7,14 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain
-from typing import Any, NamedTuple, TypeVar, cast
+from itertools import chain, starmap
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import apsw
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import MESSAGE_KINDS, Event, Json, Problem, make_event
+from ..events import Event, Json, Problem, make_event
 from ..messages import Page, Said, said_in
 from .sqlite_connections import Database, Execute
 
@@ -26,7 +26,6 @@ _FIRST_PAGE = 64
 _LAST_PAGE = 4096
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-_MESSAGES = frozenset(MESSAGE_KINDS)
 
 T = TypeVar("T")
 
@@ -38,7 +37,18 @@ class _Known(Said, frozen=True, gc=False, forbid_unknown_fields=True):
     cost_usd: Json = None
 
 
-_decode_known = msgspec.json.Decoder(_Known).decode
+_decode_known: Callable[[bytes], Said] = msgspec.json.Decoder(_Known).decode
+
+
+def _decode_other(body: bytes) -> Said:
+    return said_in(_decode(body))
+
+
+_Decoders = tuple[Callable[[bytes], T], Callable[[bytes], T]]
+"""How a body is decoded: in the usual case, and if that fails."""
+
+_Row = tuple[int, str, str, str, int | None, T]
+"""The columns of an event, its body decoded."""
 
 
 class Span(NamedTuple):
@@ -136,9 +146,15 @@ def event_of(row: Any) -> Event:
     """The event in a row; `Damaged` if its body cannot be read."""
     key, id, ts, kind, follows, body = row
     try:
-        return make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows)
+        return _event(key, id, ts, kind, follows, _decode(body))
     except (msgspec.MsgspecError, ValueError) as error:
         raise Damaged(f"event {key & MAX_SEQ} (`{id}`) cannot be read: {error}") from error
+
+
+def _event(
+    key: int, id: str, ts: str, kind: str, follows: int | None, data: dict[str, Json]
+) -> Event:
+    return make_event(key & MAX_SEQ, id, ts, kind, data, follows)
 
 
 # --- pages -------------------------------------------------------------------------------
@@ -158,8 +174,8 @@ def read_log(
     """The events of `spans`, in pages; between them nothing is held."""
     bounds = (after, MAX_SEQ if until is None else until)
     wanted = None if kinds is None else tuple(kinds)
-    pages = _pages(database, spans, damage, _events, bounds, limit, reverse, wanted)
-    return chain.from_iterable(pages)
+    pages = _pages(database, spans, damage, (_decode, _decode), bounds, limit, reverse, wanted)
+    return starmap(_event, chain.from_iterable(pages))
 
 
 def read_pages(
@@ -167,31 +183,32 @@ def read_pages(
 ) -> Iterator[Page]:
     """The events up to `until` as views see them: newest page first, each in order."""
     bounds = (0, MAX_SEQ if until is None else until)
-    for rows in _pages(database, spans, damage, _spoken, bounds, None, True, None):
+    decode: _Decoders[Said] = (_decode_known, _decode_other)
+    for rows in _pages(database, spans, damage, decode, bounds, None, True, None):
         if rows:
             rows.reverse()
-            seqs, kinds, follows, said = zip(*rows, strict=True)
-            yield Page(seqs, kinds, follows, said)
+            keys, _, _, kinds, follows, said = zip(*rows, strict=True)
+            yield Page([key & MAX_SEQ for key in keys], kinds, follows, said)
 
 
 def _pages(
     database: Database,
     spans: Iterable[Span],
     damage: Damage,
-    decode: Callable[[list[Any], Damage], list[T]],
+    decode: _Decoders[T],
     bounds: tuple[int, int],
     limit: int | None,
     reverse: bool,
     kinds: tuple[str, ...] | None,
-) -> Iterator[list[T]]:
+) -> Iterator[list[_Row[T]]]:
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
     for log, low, high in reversed(tuple(spans)) if reverse else spans:
         low, high = max(low, bounds[0]), min(high, bounds[1])
         more = True
         while more and low < high and left > 0:
-            part = _Part(log, low, high, min(rows, left), reverse, kinds)
-            found = decode(part.read(database), part.note)
+            part = _Part(decode, log, low, high, min(rows, left), reverse, kinds)
+            found = part.read(database)
             for seq, why in part.damaged:
                 damage(seq, why)
             yield found
@@ -204,55 +221,14 @@ def _pages(
                 low = part.last
 
 
-def _events(rows: list[Any], damage: Damage) -> list[Event]:
-    events: list[Event] = []
-    add = events.append
-    for key, id, ts, kind, follows, body in rows:
-        try:
-            add(make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
-        except (msgspec.MsgspecError, ValueError) as error:
-            damage(key & MAX_SEQ, str(error))
-    return events
-
-
-_Spoken = tuple[int, str, int | None, Said]
-
-
-def _spoken(rows: list[Any], damage: Damage) -> list[_Spoken]:
-    """The same for views; what cannot be read is the same."""
-    try:
-        return [
-            (key & MAX_SEQ, kind, follows, _decode_known(body))
-            for key, _, _, kind, follows, body in rows
-        ]
-    except (msgspec.MsgspecError, ValueError):
-        return list(_spoken_one_by_one(rows, damage))
-
-
-def _spoken_one_by_one(rows: list[Any], damage: Damage) -> Iterator[_Spoken]:
-    for key, _, _, kind, follows, body in rows:
-        try:
-            yield key & MAX_SEQ, kind, follows, _said(kind, body)
-        except (msgspec.MsgspecError, ValueError) as error:
-            damage(key & MAX_SEQ, str(error))
-
-
-def _said(kind: str, body: bytes) -> Said:
-    if kind in _MESSAGES:
-        try:
-            return _decode_known(body)
-        except msgspec.ValidationError:
-            pass
-    return said_in(_decode(body))
-
-
-class _Part:
+class _Part(Generic[T]):
     """Some rows of one span, read at once."""
 
-    __slots__ = ("_bounds", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
+    __slots__ = ("_bounds", "_decode", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
 
     def __init__(
         self,
+        decode: _Decoders[T],
         log: int,
         low: int,
         high: int,
@@ -260,6 +236,7 @@ class _Part:
         reverse: bool,
         kinds: tuple[str, ...] | None,
     ) -> None:
+        self._decode = decode
         self._bounds = (log << 32 | low, log << 32 | high)
         self._rows = rows
         self._reverse = reverse
@@ -268,17 +245,13 @@ class _Part:
         self.last = 0
         self.more = False
 
-    def read(self, database: Database) -> list[Any]:
+    def read(self, database: Database) -> list[_Row[T]]:
         """The rows; `more` and `last` say where to go on, `damaged` what was passed over."""
         with database.reading() as connection:
             try:
                 return self._at_once(connection)
             except (apsw.CorruptError, UnicodeDecodeError):
                 return self._one_by_one(connection)
-
-    def note(self, seq: int, why: str) -> None:
-        """Note a row that was read and is not what was written."""
-        self.damaged.append((seq, why))
 
     def _query(self) -> str:
         kinds, index = "", ""
@@ -293,16 +266,20 @@ class _Part:
             f"ORDER BY key{order} LIMIT ?"
         )
 
-    def _at_once(self, connection: apsw.Connection) -> list[Any]:
-        rows: list[Any] = []
-        add = rows.append
-        size = 0
+    def _at_once(self, connection: apsw.Connection) -> list[_Row[T]]:
+        rows: list[_Row[T]] = []
+        add, decode = rows.append, self._decode[0]
+        size = count = key = 0
         cursor = connection.cursor()
         try:
             cursor.execute(self._query(), (*self._bounds, *(self._kinds or ()), self._rows))
-            for row in cast("Iterator[Any]", cursor):
-                add(row)
-                size += len(row[5])
+            for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
+                count += 1
+                try:
+                    add((key, id, ts, kind, follows, decode(body)))
+                except (msgspec.MsgspecError, ValueError):
+                    rows += self._decoded_again(key, id, ts, kind, follows, body)
+                size += len(body)
                 if size > _PAGE_BYTES:
                     # Large messages must not pile up; the rest comes with the next page.
                     self.more = True
@@ -310,26 +287,33 @@ class _Part:
         finally:
             cursor.close()
         # Forwards, only an empty page is the end: events may have come while this one was read.
-        count = len(rows)
         self.more = self.more or count == self._rows or (count > 0 and not self._reverse)
-        self.last = rows[-1][0] & MAX_SEQ if rows else 0
+        self.last = key & MAX_SEQ
         return rows
 
-    def _one_by_one(self, connection: apsw.Connection) -> list[Any]:
+    def _decoded_again(self, *row: Any) -> list[_Row[T]]:
+        try:
+            return [(*row[:5], self._decode[1](row[5]))]
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.damaged.append((row[0] & MAX_SEQ, str(error)))
+            return []
+
+    def _one_by_one(self, connection: apsw.Connection) -> list[_Row[T]]:
         """The same, one row at a time, because a page of the file cannot be read."""
+        self.damaged.clear()
         low, high = self._bounds
         keys = range(low + 1, min(high, self._top(connection, high)) + 1)
         query = f"SELECT {COLUMNS} FROM events WHERE key = ?"
-        rows: list[Any] = []
+        rows: list[_Row[T]] = []
         for key in reversed(keys) if self._reverse else keys:
             self.last = key & MAX_SEQ
             try:
                 row: Any = connection.execute(query, (key,)).get
             except (apsw.CorruptError, UnicodeDecodeError) as error:
-                self.note(self.last, str(error))
+                self.damaged.append((self.last, str(error)))
                 continue
             if row is not None and (self._kinds is None or row[3] in self._kinds):
-                rows.append(row)
+                rows += self._decoded_again(*row)
                 if len(rows) == self._rows:
                     self.more = True
                     break
