@@ -102,8 +102,7 @@ def spoken(pages: Iterable[Page], *, repair: bool = False) -> list[dict[str, Jso
     counts, and stands in front.
     """
     tidy = Tidy()
-    with _no_collecting():
-        messages, purged = _shown(pages, _message, tidy.before if repair else _pass)
+    messages, purged = _shown(pages, _message, tidy.before if repair else _pass)
     if purged:
         messages = list(compress(messages, _not_orphans(messages)))
         return repaired(messages) if repair else messages
@@ -112,23 +111,27 @@ def spoken(pages: Iterable[Page], *, repair: bool = False) -> list[dict[str, Jso
 
 def conversation(pages: Iterable[Page]) -> list[tuple[dict[str, Json], Format]]:
     """The same as stored, each message with its format."""
-    with _no_collecting():
-        entries, purged = _shown(pages, _entry, _pass)
+    entries, purged = _shown(pages, _entry, _pass)
     messages = [message for message, _ in entries]
     return list(compress(entries, _not_orphans(messages))) if purged else entries
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
-    # JSON holds no cycles. Looking for some, again and again while a hundred thousand
-    # messages come in, takes as long as decoding them.
-    collecting = gc.isenabled()
+def _ageing() -> Iterator[Callable[[], object]]:
+    """Pause the search for garbage; what is given lets what is there grow old meanwhile.
+
+    JSON holds no cycles. Looking for some, again and again while a hundred thousand messages
+    come in, takes as long as decoding them. Left for later, the new ones are looked at as
+    soon as the pause ends, when they have left the processor's cache.
+    """
+    if not gc.isenabled():
+        yield lambda: None
+        return
     gc.disable()
     try:
-        yield
+        yield lambda: gc.collect(1)
     finally:
-        if collecting:
-            gc.enable()
+        gc.enable()
 
 
 _message: Callable[[Said], dict[str, Json]] = attrgetter("message")
@@ -154,14 +157,17 @@ def _shown(
     newest_first: list[list[T]] = []
     prompt: Said | None = None
     purged = False
-    for page in pages:
-        said = page.said
-        if not (_USUAL.issuperset(page.kinds) and {type(one.message) for one in said} == {dict}):
-            said, pinned, erased = _sifted(page)
-            prompt, purged = prompt or pinned, purged or erased
-        picked = list(map(pick, said))
-        look(picked)
-        newest_first.append(picked)
+    with _ageing() as age:
+        for page in pages:
+            said = page.said
+            usual = _USUAL.issuperset(page.kinds)
+            if not usual or {type(one.message) for one in said} != {dict}:
+                said, pinned, erased = _sifted(page)
+                prompt, purged = prompt or pinned, purged or erased
+            picked = list(map(pick, said))
+            look(picked)
+            newest_first.append(picked)
+            age()
     if prompt is not None:
         newest_first.append([pick(prompt)])
         look(newest_first[-1])

@@ -13,7 +13,7 @@ from ..messages import Page, page_of
 from .jsonl_reading import Back, Passed
 from .lines import Backward, Line, OnLineDamage, Spoken, decode_line, lines_in, sound_page
 
-_CACHED = 128 * 1024
+_CACHED = 256 * 1024
 """Bytes of a page that stays in the processor's cache while it is looked at again."""
 
 

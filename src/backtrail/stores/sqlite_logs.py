@@ -21,7 +21,7 @@ from .sqlite_connections import Database, Execute
 MAX_SEQ = (1 << 32) - 1
 """The highest `seq` a key has room for."""
 
-_PAGE_BYTES = 1 << 18
+_PAGE_BYTES = 1 << 20
 _FIRST_PAGE = 64
 _LAST_PAGE = 4096
 
