@@ -7,25 +7,26 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain, starmap
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import Event, Json, Problem, make_event
+from ..events import MESSAGE_KINDS, Event, Json, Problem, make_event
 from ..messages import Page, Said, said_in
 from .sqlite_connections import Database, Execute
 
 MAX_SEQ = (1 << 32) - 1
 """The highest `seq` a key has room for."""
 
-_PAGE_BYTES = 1 << 20
+_PAGE_BYTES = 1 << 18
 _FIRST_PAGE = 64
 _LAST_PAGE = 4096
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_MESSAGES = frozenset(MESSAGE_KINDS)
 
 T = TypeVar("T")
 
@@ -37,18 +38,7 @@ class _Known(Said, frozen=True, gc=False, forbid_unknown_fields=True):
     cost_usd: Json = None
 
 
-_decode_known: Callable[[bytes], Said] = msgspec.json.Decoder(_Known).decode
-
-
-def _decode_other(body: bytes) -> Said:
-    return said_in(_decode(body))
-
-
-_Decoders = tuple[Callable[[bytes], T], Callable[[bytes], T]]
-"""How a body is decoded: in the usual case, and if that fails."""
-
-_Row = tuple[int, str, str, str, int | None, T]
-"""The columns of an event, its body decoded."""
+_decode_known = msgspec.json.Decoder(_Known).decode
 
 
 class Span(NamedTuple):
@@ -146,15 +136,9 @@ def event_of(row: Any) -> Event:
     """The event in a row; `Damaged` if its body cannot be read."""
     key, id, ts, kind, follows, body = row
     try:
-        return _event(key, id, ts, kind, follows, _decode(body))
+        return make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Damaged(f"event {key & MAX_SEQ} (`{id}`) cannot be read: {error}") from error
-
-
-def _event(
-    key: int, id: str, ts: str, kind: str, follows: int | None, data: dict[str, Json]
-) -> Event:
-    return make_event(key & MAX_SEQ, id, ts, kind, data, follows)
 
 
 # --- pages -------------------------------------------------------------------------------
@@ -174,8 +158,8 @@ def read_log(
     """The events of `spans`, in pages; between them nothing is held."""
     bounds = (after, MAX_SEQ if until is None else until)
     wanted = None if kinds is None else tuple(kinds)
-    pages = _pages(database, spans, damage, (_decode, _decode), bounds, limit, reverse, wanted)
-    return starmap(_event, chain.from_iterable(pages))
+    pages = _pages(database, spans, damage, _events, bounds, limit, reverse, wanted)
+    return chain.from_iterable(pages)
 
 
 def read_pages(
@@ -183,32 +167,28 @@ def read_pages(
 ) -> Iterator[Page]:
     """The events up to `until` as views see them: newest page first, each in order."""
     bounds = (0, MAX_SEQ if until is None else until)
-    decode: _Decoders[Said] = (_decode_known, _decode_other)
-    for rows in _pages(database, spans, damage, decode, bounds, None, True, None):
-        if rows:
-            rows.reverse()
-            keys, _, _, kinds, follows, said = zip(*rows, strict=True)
-            yield Page([key & MAX_SEQ for key in keys], kinds, follows, said)
+    pages = _pages(database, spans, damage, _in_columns, bounds, None, True, None)
+    return chain.from_iterable(pages)
 
 
 def _pages(
     database: Database,
     spans: Iterable[Span],
     damage: Damage,
-    decode: _Decoders[T],
+    decode: Callable[[list[Any], Damage], list[T]],
     bounds: tuple[int, int],
     limit: int | None,
     reverse: bool,
     kinds: tuple[str, ...] | None,
-) -> Iterator[list[_Row[T]]]:
+) -> Iterator[list[T]]:
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
     for log, low, high in reversed(tuple(spans)) if reverse else spans:
         low, high = max(low, bounds[0]), min(high, bounds[1])
         more = True
         while more and low < high and left > 0:
-            part = _Part(decode, log, low, high, min(rows, left), reverse, kinds)
-            found = part.read(database)
+            part = _Part(log, low, high, min(rows, left), reverse, kinds)
+            found = decode(part.read(database), part.note)
             for seq, why in part.damaged:
                 damage(seq, why)
             yield found
@@ -221,14 +201,60 @@ def _pages(
                 low = part.last
 
 
-class _Part(Generic[T]):
+def _events(rows: list[Any], damage: Damage) -> list[Event]:
+    events: list[Event] = []
+    add = events.append
+    for key, id, ts, kind, follows, body in rows:
+        try:
+            add(make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
+        except (msgspec.MsgspecError, ValueError) as error:
+            damage(key & MAX_SEQ, str(error))
+    return events
+
+
+def _in_columns(newest_first: list[Any], damage: Damage) -> list[Page]:
+    """Rows as one page, if there is anything in them; what cannot be read is as in `_events`."""
+    rows = newest_first[::-1]
+    if not rows:
+        return []
+    said: list[Said]
+    try:
+        said = list(map(_decode_known, [row[5] for row in rows]))
+    except (msgspec.MsgspecError, ValueError):
+        rows, said = _one_at_a_time(newest_first, damage)
+    seqs = [row[0] & MAX_SEQ for row in rows]
+    return [Page(seqs, [row[3] for row in rows], [row[4] for row in rows], said)]
+
+
+def _one_at_a_time(newest_first: list[Any], damage: Damage) -> tuple[list[Any], list[Said]]:
+    """The rows that can be read, oldest first, and what is said in each."""
+    good: list[Any] = []
+    said: list[Said] = []
+    for row in newest_first:
+        try:
+            said.append(_said(row[3], row[5]))
+            good.append(row)
+        except (msgspec.MsgspecError, ValueError) as error:
+            damage(row[0] & MAX_SEQ, str(error))
+    return good[::-1], said[::-1]
+
+
+def _said(kind: str, body: bytes) -> Said:
+    if kind in _MESSAGES:
+        try:
+            return _decode_known(body)
+        except msgspec.ValidationError:
+            pass
+    return said_in(_decode(body))
+
+
+class _Part:
     """Some rows of one span, read at once."""
 
-    __slots__ = ("_bounds", "_decode", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
+    __slots__ = ("_bounds", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
 
     def __init__(
         self,
-        decode: _Decoders[T],
         log: int,
         low: int,
         high: int,
@@ -236,7 +262,6 @@ class _Part(Generic[T]):
         reverse: bool,
         kinds: tuple[str, ...] | None,
     ) -> None:
-        self._decode = decode
         self._bounds = (log << 32 | low, log << 32 | high)
         self._rows = rows
         self._reverse = reverse
@@ -245,13 +270,17 @@ class _Part(Generic[T]):
         self.last = 0
         self.more = False
 
-    def read(self, database: Database) -> list[_Row[T]]:
+    def read(self, database: Database) -> list[Any]:
         """The rows; `more` and `last` say where to go on, `damaged` what was passed over."""
         with database.reading() as connection:
             try:
                 return self._at_once(connection)
             except (apsw.CorruptError, UnicodeDecodeError):
                 return self._one_by_one(connection)
+
+    def note(self, seq: int, why: str) -> None:
+        """Note a row that was read and is not what was written."""
+        self.damaged.append((seq, why))
 
     def _query(self) -> str:
         kinds, index = "", ""
@@ -266,20 +295,16 @@ class _Part(Generic[T]):
             f"ORDER BY key{order} LIMIT ?"
         )
 
-    def _at_once(self, connection: apsw.Connection) -> list[_Row[T]]:
-        rows: list[_Row[T]] = []
-        add, decode = rows.append, self._decode[0]
-        size = count = key = 0
+    def _at_once(self, connection: apsw.Connection) -> list[Any]:
+        rows: list[Any] = []
+        add = rows.append
+        size = 0
         cursor = connection.cursor()
         try:
             cursor.execute(self._query(), (*self._bounds, *(self._kinds or ()), self._rows))
-            for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
-                count += 1
-                try:
-                    add((key, id, ts, kind, follows, decode(body)))
-                except (msgspec.MsgspecError, ValueError):
-                    rows += self._decoded_again(key, id, ts, kind, follows, body)
-                size += len(body)
+            for row in cast("Iterator[Any]", cursor):
+                add(row)
+                size += len(row[5])
                 if size > _PAGE_BYTES:
                     # Large messages must not pile up; the rest comes with the next page.
                     self.more = True
@@ -287,33 +312,26 @@ class _Part(Generic[T]):
         finally:
             cursor.close()
         # Forwards, only an empty page is the end: events may have come while this one was read.
+        count = len(rows)
         self.more = self.more or count == self._rows or (count > 0 and not self._reverse)
-        self.last = key & MAX_SEQ
+        self.last = rows[-1][0] & MAX_SEQ if rows else 0
         return rows
 
-    def _decoded_again(self, *row: Any) -> list[_Row[T]]:
-        try:
-            return [(*row[:5], self._decode[1](row[5]))]
-        except (msgspec.MsgspecError, ValueError) as error:
-            self.damaged.append((row[0] & MAX_SEQ, str(error)))
-            return []
-
-    def _one_by_one(self, connection: apsw.Connection) -> list[_Row[T]]:
+    def _one_by_one(self, connection: apsw.Connection) -> list[Any]:
         """The same, one row at a time, because a page of the file cannot be read."""
-        self.damaged.clear()
         low, high = self._bounds
         keys = range(low + 1, min(high, self._top(connection, high)) + 1)
         query = f"SELECT {COLUMNS} FROM events WHERE key = ?"
-        rows: list[_Row[T]] = []
+        rows: list[Any] = []
         for key in reversed(keys) if self._reverse else keys:
             self.last = key & MAX_SEQ
             try:
                 row: Any = connection.execute(query, (key,)).get
             except (apsw.CorruptError, UnicodeDecodeError) as error:
-                self.damaged.append((self.last, str(error)))
+                self.note(self.last, str(error))
                 continue
             if row is not None and (self._kinds is None or row[3] in self._kinds):
-                rows += self._decoded_again(*row)
+                rows.append(row)
                 if len(rows) == self._rows:
                     self.more = True
                     break
