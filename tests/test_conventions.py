@@ -37,6 +37,7 @@ LAYERS = [
     ["formats"],
     ["stores"],
     ["files"],
+    ["purging"],
     ["views", "points", "sidelog", "subscribing"],
     ["filepoints"],
     ["conversation"],

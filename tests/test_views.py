@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from backtrail import Event, Rewind
 from backtrail.events import Json
+from backtrail.messages import paged
 from backtrail.views import FileChange, beyond, conversation, is_pinned, last_of, user_message
 
 from .talking import assistant, calling, result, user
@@ -27,7 +28,7 @@ def test_a_conversation_is_its_messages_oldest_first() -> None:
         message(2, "user_message", {"role": "user", "content": [{"type": "tool_result"}]}),
         event(1, "session_start", {}),
     ]
-    shown = conversation(log)
+    shown = conversation(paged(iter(log), 2))
     assert [said["role"] for said, _ in shown] == ["user", "assistant"]
     assert [format for _, format in shown] == ["anthropic", "openai"]
 
@@ -42,14 +43,14 @@ def test_the_newest_pinned_prompt_stands_in_front() -> None:
         message(2, "user_message", user("a")),
         message(1, "system_message", old, pinned=True),
     ]
-    assert [said for said, _ in conversation(log)] == [new, user("a"), other]
+    assert [said for said, _ in conversation(paged(iter(log), 2))] == [new, user("a"), other]
     assert is_pinned(log[0])
     assert not is_pinned(log[1])
 
 
 def test_an_unknown_format_is_told_from_the_message() -> None:
     """A stored format that nobody knows is not believed."""
-    shown = conversation([message(1, "user_message", user("a"), format="morse")])
+    shown = conversation(paged(iter([message(1, "user_message", user("a"), format="morse")])))
     assert shown[0][1] == "openai"
 
 
@@ -62,7 +63,7 @@ def test_results_whose_call_was_purged_are_left_out() -> None:
         event(2, "assistant_message", {"purged": True}),
         event(1, "tool_result", {"purged": True}),
     ]
-    shown = [said for said, _ in conversation(log)]
+    shown = [said for said, _ in conversation(paged(iter(log), 2))]
     assert shown == [assistant("[purged]"), calling("c2"), result("c2")]
 
 

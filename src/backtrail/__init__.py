@@ -3,6 +3,7 @@
     Session        one conversation: append, show, go back, fork, follow  (session.py)
     AsyncSession   the same for asyncio and trio                          (aio.py)
     open_store     where sessions live, from a URL                        (stores/)
+    purge          really erase a session, a path or a text               (purging.py)
     Event …        the records of the log                                 (events.py)
     errors         everything that can be raised, under BacktrailError    (errors.py)
     telemetry      what the library itself does                           (telemetry.py)
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from .events import Problem as Problem
     from .events import SessionInfo as SessionInfo
     from .history import Branch as Branch
+    from .purging import Purged as Purged
+    from .purging import purge as purge
     from .session import Session as Session
     from .stores.base import Lease as Lease
     from .stores.base import Store as Store
@@ -60,6 +63,7 @@ _HOME = {
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
     "Buffered": "stores.buffered",
     "Delta": "subscribing",
+    **dict.fromkeys(("Purged", "purge"), "purging"),
     "copy_sessions": "stores.copying",
     "open_store": "stores.opening",
     **dict.fromkeys(
@@ -94,6 +98,7 @@ __all__ = [
     "NewEvent",
     "NotFound",
     "Problem",
+    "Purged",
     "Rewind",
     "Session",
     "SessionBusy",
@@ -106,6 +111,7 @@ __all__ = [
     "Unsupported",
     "copy_sessions",
     "open_store",
+    "purge",
 ]
 
 __version__ = "0.1.0"

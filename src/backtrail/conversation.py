@@ -32,12 +32,12 @@ from .events import (
 )
 from .formats.messages import convert
 from .history import Branch, branches
-from .messages import as_message, message_event
+from .messages import Page, as_message, message_event, page_of
 from .sidelog import SideLog
 from .stores.base import Store, checkpoint_of
 from .stores.buffered import Buffered
 from .subscribing import Delta, Subscription
-from .views import State, beyond, conversation, last_of, user_message
+from .views import State, beyond, conversation, last_of, spoken, user_message
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
 """What a failing store does to an append: raise, be noted in `problems`, or be told."""
@@ -276,20 +276,19 @@ class Conversation:
         A tool call that never got a result is answered "interrupted", unless `repair` is
         off: providers refuse an open one.
         """
-        entries = conversation(self._walk())
-        if format is not None:
-            shown = convert(entries, format)
-        else:
-            shown = [message for message, _ in entries]
+        self._check_open()
+        if format is None:
+            return spoken(self._pages(), repair=repair)
+        shown = convert(conversation(self._pages()), format)
         return repaired(shown) if repair else shown
 
-    def _walk(self) -> Iterator[Event]:
-        """The history, newest first, with what is not stored yet in front."""
-        self._check_open()
-        for event in (*reversed(self._unsaved), *([self._prompt] if self._prompt else ())):
-            yield Event(0, event.id or "", event.ts or "", event.kind, dict(event.data))
+    def _pages(self) -> Iterator[Page]:
+        """The history in pages, newest first, with what is not stored yet in front."""
+        waiting = [*([self._prompt] if self._prompt else ()), *self._unsaved]
+        if waiting:
+            yield page_of([Event(0, "", "", new.kind, dict(new.data)) for new in waiting])
         if self._at != 0:
-            yield from self.store.walk(self.id, until=self._at)
+            yield from self.store.pages(self.id, until=self._at)
 
     def history(self) -> list[Event]:
         """The live path through the main log, oldest first."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .events import MESSAGE_KINDS, Event, Json
-from .messages import normal_usage
+from .messages import Page, normal_usage
 
 OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")
 """The kinds `operations` needs to see."""
@@ -47,11 +47,53 @@ def _walk(
     while True:
         for event in events:
             yield event
-            if event.follows is not None:
+            # Damage may make an event follow itself: there is no way back from it.
+            if event.follows is not None and event.follows < event.seq:
                 events = read_back(event.follows)
                 break
         else:
             return
+
+
+def walk_pages(
+    read_back: Callable[[int | None], Iterator[Page]], head: int | None
+) -> Iterator[Page]:
+    """`walk` in pages, newest first; each is in order.
+
+    `read_back(until)` gives such pages of the whole log. Where nothing was rewound they are
+    passed on as they are.
+    """
+    return _walk_pages(read_back, read_back(head))
+
+
+def _walk_pages(
+    read_back: Callable[[int | None], Iterator[Page]], pages: Iterator[Page]
+) -> Iterator[Page]:
+    while True:
+        for page in pages:
+            if page.follows.count(None) == len(page.follows):
+                yield page
+                continue
+            live, bound = _live(page)
+            yield live
+            if bound is not None:
+                pages = read_back(bound)
+                break
+        else:
+            return
+
+
+def _live(page: Page) -> tuple[Page, int | None]:
+    """The live part of a page whose last event is live, and where to jump from its first."""
+    live: list[int] = []
+    bound: int | None = None
+    for at in range(len(page.seqs) - 1, -1, -1):
+        seq, follows = page.seqs[at], page.follows[at]
+        if bound is None or seq <= bound:
+            live.append(at)
+            bound = follows if follows is None or follows < seq else None
+    live.reverse()
+    return page.only(live), bound
 
 
 def path(events: Iterable[Event], head: int | None = None) -> list[Event]:

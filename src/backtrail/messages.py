@@ -6,10 +6,14 @@ finds words and token counts in it, whatever the provider.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
 
 from .errors import InvalidData
-from .events import Format, Json, Message, NewEvent
+from .events import Event, Format, Json, Message, NewEvent
 
 _KIND_OF_ROLE = {
     "system": "system_message",
@@ -163,3 +167,57 @@ def prompt_event(prompt: str) -> NewEvent:
     """The event that pins a system prompt."""
     message = {"role": "system", "content": prompt}
     return NewEvent("system_message", {"message": message, "format": "openai", "pinned": True})
+
+
+# --- events as views see them ------------------------------------------------------------
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What views look at in the data of a message event."""
+
+    message: Json = None
+    format: Json = None
+    pinned: Json = None
+    purged: Json = None
+
+
+class Page(NamedTuple):
+    """Some events of a log in order, as columns, without what no view needs."""
+
+    seqs: Sequence[int]
+    kinds: Sequence[str]
+    follows: Sequence[int | None]
+    said: Sequence[Said]
+
+    def only(self, places: Sequence[int]) -> Page:
+        """The events at these places."""
+        seqs, kinds, follows, said = self
+        return Page(
+            [seqs[at] for at in places],
+            [kinds[at] for at in places],
+            [follows[at] for at in places],
+            [said[at] for at in places],
+        )
+
+
+def said_in(data: Mapping[str, Json]) -> Said:
+    """What is said in an event's data."""
+    get = data.get
+    return Said(get("message"), get("format"), get("pinned"), get("purged"))
+
+
+def page_of(events: Sequence[Event]) -> Page:
+    """Events, given in order, as a page."""
+    return Page(
+        [event.seq for event in events],
+        [event.kind for event in events],
+        [event.follows for event in events],
+        [said_in(event.data) for event in events],
+    )
+
+
+def paged(newest_first: Iterator[Event], size: int = 512) -> Iterator[Page]:
+    """Pages, newest first, of a history given newest first."""
+    while events := list(islice(newest_first, size)):
+        events.reverse()
+        yield page_of(events)

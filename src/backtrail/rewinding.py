@@ -291,7 +291,13 @@ class Rewinding(Browsing):
             # A rewind that moved files is told whatever else was appended meanwhile.
             self._append(journal.told(after), expected=self._head_now())
 
-        done = workspace.restore(self._log_name, plan_for, journal_for, append, self.store)
+        try:
+            done = workspace.restore(self._log_name, plan_for, journal_for, append, self.store)
+        except BaseException:
+            with self._watch:
+                # It may be finished later; the log tells how the files are then.
+                self._tree = None
+            raise
         with self._watch:
             self._tree = done.after
         return done.plan

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import get_args
+from itertools import chain, compress
+from operator import attrgetter
+from typing import TypeVar, get_args
 
 import msgspec
 
-from .calls import ToolCall, answers_in, calls_in, repair
+from .calls import Tidy, ToolCall, answers_in, calls_in
+from .calls import repair as repaired
 from .events import MESSAGE_KINDS, Event, Format, Json
-from .messages import format_of
+from .messages import Page, Said, format_of
+
+T = TypeVar("T")
 
 _SPEAKER = {"system_message": "system", "user_message": "user", "assistant_message": "assistant"}
 
@@ -92,59 +98,114 @@ def is_pinned(event: Event) -> bool:
     return event.kind == "system_message" and event.data.get("pinned") is True
 
 
-def conversation(newest_first: Iterable[Event]) -> list[tuple[dict[str, Json], Format]]:
-    """The messages of a history given newest first, each with its format, oldest first.
+def spoken(pages: Iterable[Page], *, repair: bool = False) -> list[dict[str, Json]]:
+    """The messages of a history, oldest first, as they are stored or repaired.
 
-    Of several pinned system prompts the newest counts, and stands in front.
+    Pages come newest first, each in order. Of several pinned system prompts the newest
+    counts, and stands in front.
     """
-    # JSON holds no cycles. Looking for some, again and again while a hundred thousand
-    # messages come in, takes as long as decoding them.
-    collecting = gc.isenabled()
+    tidy = Tidy()
+    messages, purged = _shown(pages, _message, tidy.before if repair else _pass)
+    if purged:
+        messages = list(compress(messages, _not_orphans(messages)))
+        return repaired(messages) if repair else messages
+    return tidy.repair(messages) if repair else messages
+
+
+def conversation(pages: Iterable[Page]) -> list[tuple[dict[str, Json], Format]]:
+    """The same as stored, each message with its format."""
+    entries, purged = _shown(pages, _entry, _pass)
+    messages = [message for message, _ in entries]
+    return list(compress(entries, _not_orphans(messages))) if purged else entries
+
+
+@contextmanager
+def _ageing() -> Iterator[Callable[[], object]]:
+    """Pause the search for garbage; what is given lets what is there grow old meanwhile.
+
+    JSON holds no cycles. Looking for some, again and again while a hundred thousand messages
+    come in, takes as long as decoding them. Left for later, the new ones are looked at as
+    soon as the pause ends, when they have left the processor's cache.
+    """
+    if not gc.isenabled():
+        yield lambda: None
+        return
     gc.disable()
     try:
-        return _conversation(newest_first)
+        yield lambda: gc.collect(1)
     finally:
-        if collecting:
-            gc.enable()
+        gc.enable()
 
 
-def _conversation(newest_first: Iterable[Event]) -> list[tuple[dict[str, Json], Format]]:
-    found: list[tuple[dict[str, Json], Format]] = []
-    prompt: tuple[dict[str, Json], Format] | None = None
+_message: Callable[[Said], dict[str, Json]] = attrgetter("message")
+
+
+def _entry(said: Said) -> tuple[dict[str, Json], Format]:
+    format = said.format
+    known = _FORMATS.get(format) if isinstance(format, str) else None
+    return said.message, known or format_of(said.message)
+
+
+def _pass(entries: object) -> None:
+    """Look at nothing."""
+
+
+def _shown(
+    pages: Iterable[Page], pick: Callable[[Said], T], look: Callable[[list[T]], None]
+) -> tuple[list[T], bool]:
+    """What `pick` makes of each message, oldest first, and whether any was purged.
+
+    `look` gets the results page by page, newest first.
+    """
+    newest_first: list[list[T]] = []
+    prompt: Said | None = None
     purged = False
-    for event in newest_first:
-        kind = event.kind
+    with _ageing() as age:
+        for page in pages:
+            said = page.said
+            usual = _USUAL.issuperset(page.kinds)
+            if not usual or {type(one.message) for one in said} != {dict}:
+                said, pinned, erased = _sifted(page)
+                prompt, purged = prompt or pinned, purged or erased
+            picked = list(map(pick, said))
+            look(picked)
+            newest_first.append(picked)
+            age()
+    if prompt is not None:
+        newest_first.append([pick(prompt)])
+        look(newest_first[-1])
+    return list(chain.from_iterable(reversed(newest_first))), purged
+
+
+def _sifted(page: Page) -> tuple[list[Said], Said | None, bool]:
+    """The messages of a page, the last pinned prompt in it, and whether any was purged."""
+    found: list[Said] = []
+    pinned: Said | None = None
+    purged = False
+    for kind, said in zip(page.kinds, page.said, strict=True):
         if kind not in _MESSAGES:
             continue
-        data = event.data
-        message = data.get("message")
-        if not isinstance(message, dict):
+        if not isinstance(said.message, dict):
             purged = True
             if kind in _SPEAKER:
-                content = "[purged]" if data.get("purged") else ""
-                found.append(({"role": _SPEAKER[kind], "content": content}, "openai"))
-            continue
-        entry = (message, _FORMATS.get(data.get("format")) or format_of(message))
-        if kind == "system_message" and is_pinned(event):
-            prompt = prompt or entry
+                content = "[purged]" if said.purged else ""
+                found.append(Said({"role": _SPEAKER[kind], "content": content}, "openai"))
+        elif kind == "system_message" and said.pinned is True:
+            pinned = said
         else:
-            found.append(entry)
-    if prompt is not None:
-        found.append(prompt)
-    found.reverse()
-    return _without_orphans(found) if purged else found
+            found.append(said)
+    return found, pinned, purged
 
 
 _MESSAGES = frozenset(MESSAGE_KINDS)
-_FORMATS: dict[Json, Format] = {name: name for name in get_args(Format)}
+_USUAL = _MESSAGES - {"system_message"}
+_FORMATS: dict[str, Format] = {name: name for name in get_args(Format)}
 
 
-def _without_orphans(
-    entries: list[tuple[dict[str, Json], Format]],
-) -> list[tuple[dict[str, Json], Format]]:
-    """Leave out results whose call was purged: no provider takes them."""
-    called = {call.id for message, _ in entries for call in calls_in(message)}
-    return [entry for entry in entries if answers_in(entry[0]) <= called]
+def _not_orphans(messages: list[dict[str, Json]]) -> Iterator[bool]:
+    """Whether each message stays: no provider takes a result whose call was purged."""
+    called = {call.id for message in messages for call in calls_in(message)}
+    return (answers_in(message) <= called for message in messages)
 
 
 def last_of(messages: list[dict[str, Json]], role: str) -> dict[str, Json] | None:
@@ -158,8 +219,8 @@ def beyond(messages: list[dict[str, Json]], given: list[dict[str, Json]]) -> lis
     Frameworks hand back the whole conversation; only what is new is to be appended. What
     they were shown may be repaired, and without the system prompt.
     """
-    spoken = [m for m in messages if m.get("role") not in ("system", "developer")]
-    for known in (repair(messages), repair(spoken), messages, spoken):
+    said = [m for m in messages if m.get("role") not in ("system", "developer")]
+    for known in (repaired(messages), repaired(said), messages, said):
         if known and given[: len(known)] == known:
             return given[len(known) :]
     return given

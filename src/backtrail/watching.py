@@ -325,7 +325,7 @@ class Watching(Conversation):
 
     def _asking(self, call_id: str) -> dict[str, Json]:
         """The message that asks for a call; empty if there is none."""
-        for event in self._walk():
+        for event in self.store.walk(self.id, until=self._at) if self._at != 0 else ():
             message = event.data.get("message")
             if isinstance(message, dict) and any(c.id == call_id for c in calls_in(message)):
                 return message

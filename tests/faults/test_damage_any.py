@@ -91,6 +91,9 @@ class Sample:
             forward = list(store.read("a"))
             backward = list(store.read("a", reverse=True))[::-1]
             self.check_reading(data, forward, backward)
+            found = list(store.pages("a"))
+            if [seq for page in reversed(found) for seq in page.seqs] != [e.seq for e in forward]:
+                raise Wrong("not the same in pages")
             for bound in (1, 6, 13, 20):
                 above = [event for event in forward if event.seq > bound]
                 if list(store.read("a", after=bound)) != above:

@@ -20,13 +20,16 @@ from unittest.mock import patch
 import pytest
 from tests.faults.calls import refusing
 from tests.faults.kill import Violation
-from tests.faults.restoring import CHANGING, LOOKING, RestoreCalls, Scene, without_renameat2
+from tests.faults.restore_calls import CHANGING, LOOKING, RestoreCalls, without_renameat2
+from tests.faults.restoring import FIRST, SESSION, Scene
 from tests.faults.variants import Broken, sound
 
+from backtrail import Session
 from backtrail.errors import StoreFailed
 from backtrail.files import restore
 from backtrail.files.deeds import Deeds
 from backtrail.files.names import shown
+from backtrail.files.restore import HalfRestored
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -135,6 +138,27 @@ def test_a_refused_recovery_is_finished_by_the_next(fast: Path, way: str) -> Non
     assert sweep.outcomes["recovery refused"] > 2, sweep.outcomes
 
 
+def test_the_same_session_goes_on(fast: Path) -> None:
+    """A session whose rewind is stuck half-way finishes it with its next message."""
+    scene = Scene(fast)
+    sweep = Sweep(scene)
+    calls = RestoreCalls(
+        refusing(errno.EIO), moves(sweep, 4)[2], REFUSED, lasting=True, within=True
+    )
+    scene.fresh()
+
+    def body() -> list[str]:
+        with Session.open(scene.url, SESSION, cwd=scene.work) as session:
+            with calls, pytest.raises(HalfRestored):
+                session.rewind(to=FIRST)
+            session.append({"role": "user", "content": "later"})
+            return [event.kind for event in session.events()][-3:]
+
+    # Nobody else changed a file, so no event says so.
+    assert json.loads(scene.forked(body).told) == ["rewound", "session_resume", "user_message"]
+    assert scene.check_files("in the same session") == "after"
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
@@ -142,8 +166,10 @@ def test_refuse_every_call(fast: Path, code: int, way: str) -> None:
     """Every call of the restore, once and lasting, and one of the recovery."""
     sweep = Sweep(Scene(fast, broken=WAYS[way]))
     for point in sweep.points():
-        sweep.refuse(point, code)
-        if sweep.calls[point - 1] not in LOOKING:
+        looks = sweep.calls[point - 1] in LOOKING
+        if code == errno.EIO or not looks:
+            sweep.refuse(point, code)
+        if not looks:
             sweep.refuse(point, code, lasting=True)
             sweep.refuse_recovery(point, point * 7 % 400 + 1, code)
     print(errno.errorcode[code], way, len(sweep.calls), dict(sweep.outcomes))

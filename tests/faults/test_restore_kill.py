@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +22,9 @@ from unittest.mock import patch
 import pytest
 from tests.faults.calls import killing
 from tests.faults.kill import Violation
-from tests.faults.restoring import PERSON, RestoreCalls, Scene, git, without_renameat2
+from tests.faults.restore_calls import RestoreCalls, without_renameat2
+from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, git, look
+from tests.faults.test_strace import STRACE, calls_at
 from tests.faults.variants import Broken, sound
 
 from backtrail.files import workspace
@@ -27,6 +32,7 @@ from backtrail.files.beneath import describe
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.plan import Step
 from backtrail.files.restore import Restore
+from backtrail.files.roots import Identity, identity
 from backtrail.files.workbench import Workbench
 
 pytestmark = [
@@ -124,6 +130,39 @@ def test_recovery_keeps_what_a_person_did(fast: Path, way: str) -> None:
     assert sweep.states["before"] > 0 and sweep.states["after"] > 0
 
 
+def test_recovery_follows_a_directory_that_was_moved(fast: Path) -> None:
+    """The directory is renamed between crash and recovery: it is the same one."""
+    sweep = Sweep(Scene(fast))
+    sweep.kill(sweep.points(4)[2])
+    sweep.scene.work = sweep.scene.work.rename(fast / "elsewhere")
+    assert sweep.scene.check("in a moved directory") == "after"
+
+
+def test_recovery_knows_a_directory_on_a_device_with_a_new_number(fast: Path) -> None:
+    """A machine that starts again may give its devices other numbers."""
+
+    def renumbered(fd: int) -> Identity:
+        found = identity(fd)
+        return found._replace(device=found.device + 1000)
+
+    sweep = Sweep(Scene(fast))
+    sweep.kill(sweep.points(4)[2])
+    sweep.scene.broken = lambda: patch.object(workspace, "identity", renumbered)
+    assert sweep.scene.check("after a restart") == "after"
+
+
+def test_another_directory_is_not_restored(fast: Path) -> None:
+    """Something else is at the path after a crash: it is left alone, and says so."""
+    sweep = Sweep(Scene(fast))
+    scene = sweep.scene
+    sweep.kill(sweep.points(4)[2])
+    scene.work.rename(fast / "elsewhere")
+    scene.work.mkdir()
+    (scene.work / "w1.txt").write_text("another project\n")
+    assert "is another directory" in json.loads(scene.use().told)["error"]
+    assert list(look(scene.work)) == ["w1.txt"]
+
+
 def test_git_is_left_alone(fast: Path) -> None:
     """Git says the same before a rewind and after, and its repository is sound."""
     scene = Scene(fast, "sqlite")
@@ -166,6 +205,60 @@ def test_kill_at_every_call_of_a_recovery(fast: Path, way: str) -> None:
             second += 1
     print(way, dict(sweep.states))
     assert sweep.states["again"] > 300
+
+
+# --- by strace ---------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from backtrail import Session
+from backtrail.stores import syncing
+syncing.DELAY = 60.0
+with Session.open({url!r}, {session!r}, cwd={work!r}) as session:
+    session.rewind(to={first})
+"""
+
+LOOKS = re.compile("f?stat|newfstatat|read|pread|lseek|getdents|fcntl|close|mmap|access|ioctl")
+"""System calls before which a kill leaves what a kill before the next call leaves."""
+
+
+def traced(scene: Scene, log: Path, options: list[str]) -> str:
+    """A rewind in an interpreter of its own, under strace; its trace."""
+    script = SCRIPT.format(
+        path=[entry for entry in sys.path if entry],
+        url=scene.url,
+        session=SESSION,
+        work=str(scene.work),
+        first=FIRST,
+    )
+    command = [os.path.realpath(sys.executable), "-S", "-E", "-I", "-c", script]
+    traced = [str(STRACE), "-qq", "-f", "-y", "-o", str(log), *options, *command]
+    subprocess.run(traced, capture_output=True, timeout=120)
+    return log.read_text(errors="replace")
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_strace_kills_at_every_call(fast: Path, kind: str) -> None:
+    """Every system call that changes something, those of SQLite too."""
+    scene = Scene(fast, kind)
+    found: list[list[tuple[str, int]]] = []
+    for _ in range(3):
+        scene.fresh()
+        found.append(calls_at(traced(scene, fast / "trace", []), str(scene.place)))
+    points = [point for point in found[-1] if point in found[-2] and not LOOKS.match(point[0])]
+    if limit := int(os.environ.get("BACKTRAIL_STRACE_POINTS", "0")):
+        points = random.Random(limit).sample(points, min(limit, len(points)))
+    states: Counter[str] = Counter()
+    for call, count in points:
+        scene.fresh()
+        inject = ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={count}"]
+        states["killed"] += "+++ killed by SIGKILL +++" in traced(scene, fast / "trace", inject)
+        states[scene.check(f"strace at {call} {count}")] += 1
+    print(kind, len(points), dict(states))
+    assert states["killed"] > len(points) * 0.95 and states["before"] and states["after"]
 
 
 # --- broken on purpose -------------------------------------------------------------------

@@ -22,7 +22,8 @@ from unittest.mock import patch
 import pytest
 from tests.faults.calls import REAL, Function, Strike
 from tests.faults.kill import Violation
-from tests.faults.restoring import FIRST, SESSION, RestoreCalls, Scene
+from tests.faults.restore_calls import RestoreCalls
+from tests.faults.restoring import FIRST, SESSION, Scene
 from tests.faults.test_powerloss import Disk
 from tests.faults.variants import Broken, sound
 

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.faults.kill import Violation
-from tests.faults.restoring import without_renameat2
+from tests.faults.restore_calls import without_renameat2
 from tests.faults.variants import Broken, sound
 from tests.faults.workers import Worker
 

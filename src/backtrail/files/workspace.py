@@ -162,6 +162,8 @@ class Workspace:
                     f"{self.path} is another directory than the one watched over, and "
                     f"{self._differing(known, tree)}: `relocate` takes it as it is"
                 )
+        if rebind:
+            self.catalogue.drop_journal(self.place.n)
         self._rebind(here)
 
     def _differing(self, known: bytes, tree: bytes) -> str:
@@ -390,6 +392,11 @@ class Workspace:
             if not plan.acts:
                 return Restored(plan, now, now)
             self._check_contents(plan)
+            if self.catalogue.journal(self.place.n) is not None:
+                raise Conflict(
+                    f"a restore was cut short, and {self.path} is another directory now: "
+                    "`relocate` gives that restore up"
+                )
             journal = journal_for(plan, now)
             self.catalogue.write_journal(self.place, journal.encoded())
             try:
@@ -435,7 +442,8 @@ class Workspace:
         if found is None:
             return
         place, content = found
-        if place.path != self.place.path or not place.identity.is_same(self.place.identity):
+        moved = place.path != self.place.path and not place.identity.born
+        if moved or not place.identity.is_same(self.place.identity):
             self._complain(
                 f"a restore of {shown(place.path)} was cut short, and another directory is there"
             )

@@ -41,7 +41,7 @@ from ..events import (
     SessionInfo,
 )
 from ..history import walk
-from ..messages import text_of
+from ..messages import Page, paged, text_of
 from .files import real_path
 from .searching import Query
 
@@ -240,6 +240,15 @@ class Store(ABC):
         events = list(self.walk(session_id, until=until, log=log))
         events.reverse()
         return events
+
+    def pages(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Page]:
+        """The history as `Session.messages` reads it: newest page first, each in order.
+
+        The same as `walk`, without making an event of everything.
+        """
+        return paged(self.walk(session_id, until=until, log=log))
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         """The newest session of a directory, forks included, subagents not."""

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Literal
 from weakref import WeakSet
@@ -29,6 +29,7 @@ from ..events import (
     make_event,
     mint,
 )
+from ..messages import Page
 from . import forking
 from .base import Store
 from .batches import Draft, Prepared, drafts, is_usual
@@ -147,6 +148,11 @@ class Buffered(Wrapper):
             if not self._awake:
                 self._start()
         return result
+
+    def pages(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Page]:
+        return self.inner.pages(session_id, until=until, log=log)
 
     def _start(self) -> None:
         self._awake = True

@@ -19,10 +19,10 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from ..errors import AlreadyExists, BacktrailError, Closed, InvalidId, NotFound, StoreFailed
 from ..events import (
@@ -37,22 +37,26 @@ from ..events import (
     encode_data,
     mint,
 )
-from ..history import Fold, fold
+from ..history import Fold, fold, walk_pages
+from ..messages import Page
 from . import forking
 from .base import Lease, Memory, Store, note_name, resolved
 from .batches import drafts, is_usual
 from .files import failed, make_directory, refuse_network, sync_directory
 from .jsonl_folder import Folder, Marks, make_session
 from .jsonl_notes import FileMemory
+from .jsonl_pages import pages_backward
 from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path
 from .jsonl_reading import Span, read_backward, read_forward
 from .jsonl_record import FoldCache, read_record
 from .jsonl_verify import problem_of
-from .lines import Damage
+from .lines import Damage, OnLineDamage
 from .locks import FileLock, file_lease
 from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, folded, new_record, select
+
+T = TypeVar("T")
 
 OPEN_FOLDERS = 128
 """Sessions whose files are kept open, most recently written first."""
@@ -387,18 +391,28 @@ class JSONLStore(Store):
     ) -> Iterator[Event]:
         path = log_path(self._path(session_id), log)
         span = Span(after, until, limit, kinds)
-        tell: Callable[[Damage], None] | None = None
-        if self._on_damage is not None:
-
-            def tell(damage: Damage) -> None:
-                self._tell(session_id, log, damage)
-
         reading = read_backward if reverse else read_forward
-        return self._guarded(session_id, log, reading(path, span, tell))
+        return self._guarded(session_id, reading(path, span, self._teller(session_id, log)))
 
-    def _guarded(self, session_id: str, log: str, events: Iterator[Event]) -> Iterator[Event]:
+    def pages(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Page]:
+        path = log_path(self._path(session_id), log)
+        tell = self._teller(session_id, log)
+
+        def read_back(bound: int | None) -> Iterator[Page]:
+            return self._guarded(session_id, pages_backward(path, bound, tell))
+
+        return walk_pages(read_back, until)
+
+    def _teller(self, session_id: str, log: str) -> OnLineDamage | None:
+        if self._on_damage is None:
+            return None
+        return lambda damage: self._tell(session_id, log, damage)
+
+    def _guarded(self, session_id: str, found: Iterator[T]) -> Iterator[T]:
         try:
-            yield from events
+            yield from found
         except FileNotFoundError:
             # A side log that was never written is empty; a session that went away is not.
             self._path(session_id)

@@ -72,6 +72,17 @@ class Passed:
         self._ranges.append(self._last)
         return True
 
+    def take_run(self, first: int, last: int) -> bool:
+        """Note numbers that lie right below those noted last; False, and no note, if not."""
+        if last == self._last[0] - 1:
+            self._last[0] = first
+        elif len(self._ranges) == 1:
+            self._last = [first, last]
+            self._ranges.append(self._last)
+        else:
+            return False
+        return True
+
 
 # --- reading -----------------------------------------------------------------------------
 
@@ -113,11 +124,13 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
 def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
     """Events newest first, reading only as far back as is asked for."""
     left = span.limit
+    if left is not None and left <= 0:
+        return
     sorter = Backward(damage)
+    everything = span.until is None and span.kinds is None
+    passed = Passed()
     end, inode, size = -1, 0, FIRST
     bound = top = span.until
-    everything = top is None and span.kinds is None
-    passed = Passed()
     plain = True
     while left is None or left > 0:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -132,14 +145,15 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
                 end = last_newline(fd, end)
             texts = plain_page(fd, end, size) if plain else []
             if not texts:
-                start, data, high = page_before(fd, end, size)
+                start, data, skip, high = page_before(fd, end, size)
         finally:
             os.close(fd)
         plain = True
         if texts:
             lines = _newest_first(texts, end, sorter)
         elif data:
-            lines = iter(sorter.take(list(lines_in(data, start, decode_line, damage)), high))
+            whole = lines_in(data[skip:], start + skip, decode_line, damage)
+            lines = iter(sorter.take(list(whole), high))
         else:
             return
         for line in lines:
@@ -160,7 +174,7 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
                     if left == 0:
                         return
         if plain:
-            end = end - len(texts) - sum(map(len, texts)) if texts else start
+            end = end - len(texts) - sum(map(len, texts)) if texts else start + skip
             size = min(size * 4, MOST)
 
 
@@ -171,6 +185,44 @@ def _newest_first(texts: list[bytes], end: int, sorter: Backward) -> Iterator[Li
         line = decode_line(text, end)
         if line is None or sorter.counts(line):
             yield line
+
+
+class Back:
+    """Pages of lines, back to front, as `page_before` gives them.
+
+    `bound` is the highest number still wanted; who reads lowers it. `top` is what it was
+    when the file was opened first, or replaced by a purge: above it are lines to pass over.
+    """
+
+    def __init__(
+        self, path: Path, bound: int | None, most: int | None = None, front: int = _FRONT
+    ) -> None:
+        self.bound = self.top = bound
+        self._path = path
+        self._most = MOST if most is None else min(most, MOST)
+        self._front = front
+
+    def __iter__(self) -> Iterator[tuple[int, bytes, int, int]]:
+        end, inode, size = -1, 0, FIRST
+        while True:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                status = os.fstat(fd)
+                if status.st_ino != inode:
+                    inode = status.st_ino
+                    end = status.st_size
+                    self.top = self.bound
+                    if self.top is not None:
+                        end = batch_end(fd, locate(fd, end, self.top), self.top)
+                    end = last_newline(fd, end)
+                page = page_before(fd, end, size, self._front)
+            finally:
+                os.close(fd)
+            if not page[1]:
+                return
+            yield page
+            end = page[0] + page[2]
+            size = min(size * 4, self._most)
 
 
 def whole_lines(fd: int, at: int, size: int) -> bytes:
@@ -228,28 +280,31 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     return texts[front:]
 
 
-def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int]:
-    """A page of whole lines that ends at `end`: offset, bytes, the highest number in front."""
+def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int, bytes, int, int]:
+    """A page that ends at `end`: its offset, its bytes, and how many of these to skip.
+
+    From there on they are whole lines; last comes the highest number in front of them.
+    """
     start = end
     while start > 0:
         start = max(0, start - size)
         data = os.pread(fd, end - start, start)
         if start == 0:
-            return 0, data, 0
+            return 0, data, 0, 0
         # The good lines in front are only looked at; they belong to the page before.
         first, high = data.find(b"\n") + 1, 0
         while first:
             second = data.find(b"\n", first) + 1
             if second in (0, len(data)):
                 break
-            front = decode_header(data[first : second - 1], 0)
-            if front is not None:
-                high = max(high, front.seq)
-            if high and second >= min(len(data) // 4, _FRONT):
-                return start + second, data[second:], high
+            line = decode_header(data[first : second - 1], 0)
+            if line is not None:
+                high = max(high, line.seq)
+            if high and second >= min(len(data) // 4, front):
+                return start, data, second, high
             first = second
         size = min(size * 2, 64 * MOST)
-    return 0, b"", 0
+    return 0, b"", 0, 0
 
 
 def locate(fd: int, size: int, seq: int) -> int:

@@ -248,8 +248,8 @@ def _torn_by(source: int, end: int, seq: int) -> list[Line]:
     """The last lines before `end` whose batch goes on beyond `seq`."""
     size = FIRST
     while True:
-        start, data, _ = page_before(source, end, size)
-        lines = list(lines_in(data, start, decode_line, None))
+        start, data, skip, _ = page_before(source, end, size)
+        lines = list(lines_in(data[skip:], start + skip, decode_line, None))
         whole = [at for at, line in enumerate(lines) if line.last <= seq]
         if whole or start == 0:
             return lines[whole[-1] + 1 if whole else 0 :]

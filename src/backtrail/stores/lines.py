@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from ..events import Event, make_event
+from ..messages import Said
 from .batches import Stored
 
 _text = msgspec.json.Encoder().encode
 _HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("[^"\\]*(?:\\.[^"\\]*)*"),"ts":"')
 _NUMBER = re.compile(rb'\{"seq":(\d{1,18}),')
 _BATCH = re.compile(rb',"batch":\[(\d{1,9}),(\d{1,9})\]$')
-_SUFFIX = len(b',"crc":"00000000"}')
+_CRC = ',"crc":"%08x"}'
+_SUFFIX = len(_CRC % 0)
 _read_text = msgspec.json.Decoder(str).decode
 
 
@@ -41,7 +43,20 @@ class _Body(msgspec.Struct, gc=False):
     batch: tuple[int, int] | None = None
 
 
+class Spoken(msgspec.Struct, gc=False):
+    """A line as views need it. What the check sum covers need not all be decoded."""
+
+    seq: int
+    uuid: str
+    ts: str
+    event: str
+    data: Said
+    follows: int | None = None
+    batch: tuple[int, int] | None = None
+
+
 _decode = msgspec.json.Decoder(_Body).decode
+_decode_lines = msgspec.json.Decoder(Spoken).decode_lines
 
 
 # A named tuple's own constructor goes through Python code.
@@ -195,6 +210,27 @@ def _describe(text: bytes) -> str:
     return "torn line" if text.startswith(b'{"seq":') else "garbage"
 
 
+def sound_page(data: bytes, start: int) -> list[Spoken] | None:
+    """Whole lines from `start` on, decoded at once; None if any is not what was written."""
+    sums: list[int] = []
+    ends: list[bytes] = []
+    add_sum, add_end, find = sums.append, ends.append, data.find
+    view = memoryview(data)
+    lines_at = start
+    while (end := find(b"\n", start)) >= 0:
+        add_sum(crc32(view[start : end - _SUFFIX]))
+        add_end(data[end - _SUFFIX : end])
+        start = end + 1
+    # A line too short to have a sum shows here: its end is short, or holds a newline.
+    if b"".join(ends) != (_CRC * len(sums) % tuple(sums)).encode():
+        return None
+    try:
+        lines = _decode_lines(view[lines_at:])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return lines if len(lines) == len(sums) else None
+
+
 class Forward:
     """Sorts good lines into events that count, front to back, over any number of pages.
 
@@ -279,6 +315,23 @@ class Backward:
             if line.place > 1:
                 self._whole.add(line.last)
         self._begun = True
+        return True
+
+    def take_all(self, seqs: list[int], batches: list[tuple[int, int] | None]) -> bool:
+        """Take a page whose numbers rise without a gap; False if not all of it counts."""
+        final, first = batches[-1], batches[0]
+        rest = 0 if final is None else final[1] - final[0]
+        if rest > 0 and seqs[-1] + rest not in self._whole:
+            return False
+        if batches.count(None) < len(batches):
+            for batch, behind in pairwise(batches):
+                if batch is None or batch[0] == batch[1]:
+                    continue
+                if behind != (batch[0] + 1, batch[1]):
+                    return False
+        self._begun = True
+        if first is not None and first[0] > 1:
+            self._whole.add(seqs[0] + first[1] - first[0])
         return True
 
     def _tell(self, line: Line, what: str) -> None:

@@ -31,7 +31,8 @@ from ..events import (
     encode_data,
     timestamp,
 )
-from ..messages import text_of
+from ..history import walk_pages
+from ..messages import Page, text_of
 from . import files
 from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
 from .batches import PURGED, drafts, is_usual
@@ -52,6 +53,7 @@ from .sqlite_logs import (
     find_log,
     problem,
     read_log,
+    read_pages,
 )
 from .sqlite_notes import Note
 from .sqlite_records import COLUMNS as RECORD
@@ -237,6 +239,21 @@ class SQLiteStore(Store):
             reverse=reverse,
             kinds=kinds,
         )
+
+    def pages(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Page]:
+        found = self._log(session_id, log)
+        if found is None:
+            return iter(())
+
+        def damage(seq: int, why: str) -> None:
+            self._report(problem(session_id, log, seq, why))
+
+        def read_back(bound: int | None) -> Iterator[Page]:
+            return read_pages(self._database, found.spans, damage, bound)
+
+        return walk_pages(read_back, until)
 
     def _log(self, session_id: str, name: str) -> Log | None:
         check_session_id(session_id)

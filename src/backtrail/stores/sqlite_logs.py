@@ -7,19 +7,21 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import Event, Problem, make_event, number_in
+from ..events import MESSAGE_KINDS, Event, Json, Problem, make_event, number_in
+from ..messages import Page, Said, said_in
 from .sqlite_connections import Database, Execute
 
 MAX_SEQ = (1 << 32) - 1
 """The highest `seq` a key has room for."""
 
-_PAGE_BYTES = 1 << 20
+_PAGE_BYTES = 1 << 18
 _FIRST_PAGE = 64
 _LAST_PAGE = 4096
 
@@ -27,6 +29,19 @@ _LAST_PAGE = 4096
 _LOST = 4096
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_MESSAGES = frozenset(MESSAGE_KINDS)
+
+T = TypeVar("T")
+
+
+class _Known(Said, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The usual data of a message, all of it: what is not decoded is not checked either."""
+
+    usage: Json = None
+    cost_usd: Json = None
+
+
+_decode_known = msgspec.json.Decoder(_Known).decode
 
 
 class Span(NamedTuple):
@@ -155,29 +170,99 @@ def read_log(
     kinds: Collection[str] | None = None,
 ) -> Iterator[Event]:
     """The events of `spans`, in pages; between them nothing is held."""
-    bound = MAX_SEQ if until is None else until
+    bounds = (after, MAX_SEQ if until is None else until)
     wanted = None if kinds is None else tuple(kinds)
+    pages = _pages(database, spans, damage, _events, bounds, limit, reverse, wanted)
+    return chain.from_iterable(pages)
+
+
+def read_pages(
+    database: Database, spans: Iterable[Span], damage: Damage, until: int | None
+) -> Iterator[Page]:
+    """The events up to `until` as views see them: newest page first, each in order."""
+    bounds = (0, MAX_SEQ if until is None else until)
+    pages = _pages(database, spans, damage, _in_columns, bounds, None, True, None)
+    return chain.from_iterable(pages)
+
+
+def _pages(
+    database: Database,
+    spans: Iterable[Span],
+    damage: Damage,
+    decode: Callable[[list[Any], Damage], list[T]],
+    bounds: tuple[int, int],
+    limit: int | None,
+    reverse: bool,
+    kinds: tuple[str, ...] | None,
+) -> Iterator[list[T]]:
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
     for log, low, high in reversed(tuple(spans)) if reverse else spans:
-        low, high = max(low, after), min(high, bound)
+        low, high = max(low, bounds[0]), min(high, bounds[1])
         more = True
         while more and low < high and left > 0:
-            page = Page(log, low, high, min(rows, left), reverse, wanted)
-            found = page.read(database)
-            for seq, why in page.damaged:
+            part = _Part(log, low, high, min(rows, left), reverse, kinds)
+            found = decode(part.read(database), part.note)
+            for seq, why in part.damaged:
                 damage(seq, why)
-            yield from found
+            yield found
             left -= len(found)
             rows = min(rows * 4, _LAST_PAGE)
-            more = page.more
+            more = part.more
             if reverse:
-                high = page.last - 1
+                high = part.last - 1
             else:
-                low = page.last
+                low = part.last
 
 
-class Page:
+def _events(rows: list[Any], damage: Damage) -> list[Event]:
+    events: list[Event] = []
+    add = events.append
+    for key, id, ts, kind, follows, body in rows:
+        try:
+            add(make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
+        except (msgspec.MsgspecError, ValueError) as error:
+            damage(key & MAX_SEQ, str(error))
+    return events
+
+
+def _in_columns(newest_first: list[Any], damage: Damage) -> list[Page]:
+    """Rows as one page, if there is anything in them; what cannot be read is as in `_events`."""
+    rows = newest_first[::-1]
+    if not rows:
+        return []
+    said: list[Said]
+    try:
+        said = list(map(_decode_known, [row[5] for row in rows]))
+    except (msgspec.MsgspecError, ValueError):
+        rows, said = _one_at_a_time(newest_first, damage)
+    seqs = [row[0] & MAX_SEQ for row in rows]
+    return [Page(seqs, [row[3] for row in rows], [row[4] for row in rows], said)]
+
+
+def _one_at_a_time(newest_first: list[Any], damage: Damage) -> tuple[list[Any], list[Said]]:
+    """The rows that can be read, oldest first, and what is said in each."""
+    good: list[Any] = []
+    said: list[Said] = []
+    for row in newest_first:
+        try:
+            said.append(_said(row[3], row[5]))
+            good.append(row)
+        except (msgspec.MsgspecError, ValueError) as error:
+            damage(row[0] & MAX_SEQ, str(error))
+    return good[::-1], said[::-1]
+
+
+def _said(kind: str, body: bytes) -> Said:
+    if kind in _MESSAGES:
+        try:
+            return _decode_known(body)
+        except msgspec.ValidationError:
+            pass
+    return said_in(_decode(body))
+
+
+class _Part:
     """Some rows of one span, read at once."""
 
     __slots__ = ("_bounds", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
@@ -199,13 +284,17 @@ class Page:
         self.last = 0
         self.more = False
 
-    def read(self, database: Database) -> list[Event]:
-        """The events; `more` and `last` say where to go on, `damaged` what was passed over."""
+    def read(self, database: Database) -> list[Any]:
+        """The rows; `more` and `last` say where to go on, `damaged` what was passed over."""
         with database.reading() as connection:
             try:
-                return self._events(connection)
+                return self._at_once(connection)
             except (apsw.CorruptError, UnicodeDecodeError):
                 return self._one_by_one(connection)
+
+    def note(self, seq: int, why: str) -> None:
+        """Note a row that was read and is not what was written."""
+        self.damaged.append((seq, why))
 
     def _query(self) -> str:
         kinds, index = "", ""
@@ -220,21 +309,16 @@ class Page:
             f"ORDER BY key{order} LIMIT ?"
         )
 
-    def _events(self, connection: apsw.Connection) -> list[Event]:
-        events: list[Event] = []
-        add = events.append
-        size = count = 0
-        key = 0
+    def _at_once(self, connection: apsw.Connection) -> list[Any]:
+        rows: list[Any] = []
+        add = rows.append
+        size = 0
         cursor = connection.cursor()
         try:
             cursor.execute(self._query(), (*self._bounds, *(self._kinds or ()), self._rows))
-            for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
-                count += 1
-                try:
-                    add(make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
-                except (msgspec.MsgspecError, ValueError) as error:
-                    self.damaged.append((key & MAX_SEQ, str(error)))
-                size += len(body)
+            for row in cast("Iterator[Any]", cursor):
+                add(row)
+                size += len(row[5])
                 if size > _PAGE_BYTES:
                     # Large messages must not pile up; the rest comes with the next page.
                     self.more = True
@@ -242,30 +326,30 @@ class Page:
         finally:
             cursor.close()
         # Forwards, only an empty page is the end: events may have come while this one was read.
+        count = len(rows)
         self.more = self.more or count == self._rows or (count > 0 and not self._reverse)
-        self.last = key & MAX_SEQ
-        return events
+        self.last = rows[-1][0] & MAX_SEQ if rows else 0
+        return rows
 
-    def _one_by_one(self, connection: apsw.Connection) -> list[Event]:
+    def _one_by_one(self, connection: apsw.Connection) -> list[Any]:
         """The same, one row at a time, because a page of the file cannot be read."""
-        self.damaged.clear()
         low, high = self._bounds
         keys = range(low + 1, min(high, self._top(connection, high)) + 1)
-        events: list[Event] = []
+        query = f"SELECT {COLUMNS} FROM events WHERE key = ?"
+        rows: list[Any] = []
         for key in reversed(keys) if self._reverse else keys:
             self.last = key & MAX_SEQ
             try:
-                row = connection.execute(f"SELECT {COLUMNS} FROM events WHERE key = ?", (key,)).get
-                event = None if row is None else event_of(row)
-            except (apsw.CorruptError, UnicodeDecodeError, Damaged) as error:
-                self.damaged.append((self.last, str(error)))
+                row: Any = connection.execute(query, (key,)).get
+            except (apsw.CorruptError, UnicodeDecodeError) as error:
+                self.note(self.last, str(error))
                 continue
-            if event is not None and (self._kinds is None or event.kind in self._kinds):
-                events.append(event)
-                if len(events) == self._rows:
+            if row is not None and (self._kinds is None or row[3] in self._kinds):
+                rows.append(row)
+                if len(rows) == self._rows:
                     self.more = True
                     break
-        return events
+        return rows
 
     def _top(self, connection: apsw.Connection, high: int) -> int:
         """The last key there is; if its page cannot be read, the first that was on it."""

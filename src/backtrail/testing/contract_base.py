@@ -118,6 +118,7 @@ class ContractBase:
             "tail": lambda: store.tail(id, 1, log=log),
             "walk": lambda: store.walk(id, log=log),
             "history": lambda: store.history(id, log=log),
+            "pages": lambda: store.pages(id, log=log),
             "find": lambda: store.find(id, "e1", log=log),
             "follow": lambda: store.follow(id, log=log),
             "follow after": lambda: store.follow(id, log=log, after=0),

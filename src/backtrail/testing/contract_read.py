@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..errors import InvalidData, NotFound
-from ..events import Event, NewEvent
+from ..events import Event, Json, NewEvent
 from ..stores.base import Store
 from .contract_base import ContractBase, everything, note, notes, seqs
 
@@ -129,6 +129,20 @@ class ReadRules(ContractBase):
         store = self.started(tmp_path)
         self.put(store, "s", [*notes(3), note(follows=1)], log="side")
         assert seqs(store.history("s", log="side")) == [1, 4]
+
+    def test_pages_are_the_history(self, tmp_path: Path) -> None:
+        """Newest page first, each in order, with the messages as they were given."""
+        store = self.started(tmp_path, events=300)
+        said: list[dict[str, Json]] = [{"role": "user", "content": f"hö {n}"} for n in range(300)]
+        more = [NewEvent("user_message", {"message": m, "format": "openai"}) for m in said]
+        self.put(store, "s", [*more[:1], note(follows=150), *more[1:]])
+        for until in (None, 500, 301, 7, 0):
+            pages = list(store.pages("s", until=until))
+            live = store.history("s", until=until)
+            assert [seq for page in reversed(pages) for seq in page.seqs] == seqs(live)
+            shown = [one.message for page in reversed(pages) for one in page.said]
+            assert shown == [event.data.get("message") for event in live]
+        assert list(store.pages("s", log="side")) == []
 
     # --- one event -----------------------------------------------------------------------
 
