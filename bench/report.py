@@ -91,7 +91,11 @@ def summary(judged: Sequence[Verdict]) -> str:
     return f"{text}, {missing} have no figure." if missing else f"{text}."
 
 
-_UNITS = {"p50": "µs", "ms": "ms", "mb": "MB", "rate": "/s", "growth": ""}
+_UNITS = (
+    {"p50": "µs", "ms": "ms", "mb": "MB", "rate": "/s", "growth": ""}
+    | dict.fromkeys(("first", "again", "changed", "back"), "ms")
+    | {"stored": "MB", "memory": "MB"}
+)
 
 
 def goals_table(judged: Sequence[Verdict]) -> str:

@@ -25,7 +25,7 @@ from backtrail.subscribing import Subscription
 SOURCE = Path(backtrail.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
-TALKING = ("demo", "cli", "__main__")
+TALKING = ("demo", "demo_files", "cli", "__main__")
 
 LAYERS = [
     ["errors"],

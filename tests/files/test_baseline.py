@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.talking import user
 
 from backtrail import Session
 from backtrail.files import baseline, scan
+from tests.talking import user
 
 
 @pytest.fixture

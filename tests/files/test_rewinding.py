@@ -416,3 +416,20 @@ def test_same_size_and_time_is_still_seen(session: Session, project: Path) -> No
         os.utime(project / "README", (1, 1))
     session.rewind(before=2)
     assert (project / "README").read_text() == "one\ntwo\nthree\n"
+
+
+def test_other_stores_in_the_workspace_are_left_alone(session: Session, project: Path) -> None:
+    """A rewind of files must not rewind somebody's log."""
+    for url in (f"sqlite:///{project}/other.db", f"file:{project}/logs"):
+        with Session.create(url, "o") as other:
+            other.append(user("kept"))
+    point = session.append(user("now"))
+    with session.tool("bash"):
+        for url in (f"sqlite:///{project}/other.db", f"file:{project}/logs"):
+            with Session.open(url, "o") as other:
+                other.append(user("more"))
+    assert "files" not in next(session.events(reverse=True, limit=1)).data
+    session.rewind(point, mode="exact")
+    for url in (f"sqlite:///{project}/other.db", f"file:{project}/logs"):
+        with Session.open(url, "o") as other:
+            assert texts(other) == ["kept", "more"]

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import Unsupported
 from ..stores.base import Store
-from ..stores.files import make_directory
+from ..stores.files import make_directory, mark
 from ..stores.memory import MemoryStore
 from ..stores.wrapper import Wrapper
 from .blobs import Blobs
@@ -35,6 +35,7 @@ class Depot:
 
     def __init__(self, folder: Path, *, temporary: bool) -> None:
         make_directory(folder)
+        mark(folder)
         self.folder = folder
         self.blobs: Blobs = SQLiteBlobs(folder / "blobs.db")
         self.catalogue = Catalogue(folder / "catalogue.db")

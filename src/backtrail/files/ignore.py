@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from ..stores import files
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
@@ -31,7 +33,7 @@ HEAVY_BYTES = 50 * 1024 * 1024
 RESERVED = b".backtrail-tmp-"
 """Names a restore builds new things under; scans do not see them."""
 
-MARKER = b".backtrail-store"
+MARKER = os.fsencode(files.MARKER)
 """A directory with this name in it is a store of ours."""
 
 GIT_RULES = b".gitignore"
@@ -196,3 +198,30 @@ def is_heavy(fd: int) -> bool:
         finally:
             os.close(at)
     return False
+
+
+def stores_among(fd: int, names: Collection[bytes]) -> set[bytes]:
+    """Names in an open directory that are databases of ours, and what lies beside them.
+
+    A database with a lock file of its name beside it is one of ours.
+    """
+    found: set[bytes] = set()
+    for lock in names:
+        base = lock.removesuffix(b"-lock")
+        if base != lock and base in names and _is_database(fd, base):
+            ends = (b"", b"-lock", b"-wal", b"-shm", b"-leases", b"-files", b"-retention")
+            found.update(base + end for end in ends)
+    return found
+
+
+def _is_database(fd: int, name: bytes) -> bool:
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+    except OSError:
+        return False
+    try:
+        return os.read(file, 16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+    finally:
+        os.close(file)

@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 
 from ..errors import BacktrailError, StoreFailed
 from .capture import Capture, Reading, is_gone, unreadable
-from .ignore import FILE_LIMIT, IGNORE_FILES, MARKER, MOUNTED, OUR_STORE, RESERVED
+from .ignore import (
+    FILE_LIMIT,
+    IGNORE_FILES,
+    MARKER,
+    MOUNTED,
+    OUR_STORE,
+    RESERVED,
+    stores_among,
+)
 from .index import Index, KnownDirectory, KnownFile
 from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
 from .trees import encode_tree
@@ -279,7 +287,8 @@ class Scanner:
             raise _Hidden(reason) from error
         if not root and (MARKER in found or self.limits.own(frame.status)):
             raise _Hidden(OUR_STORE)
-        return {name: found[name] for name in found if not name.startswith(RESERVED)}
+        ours = stores_among(frame.fd, found.keys())
+        return {n: found[n] for n in found if n not in ours and not n.startswith(RESERVED)}
 
     def _changed(self, frame: Frame, names: Iterable[bytes]) -> tuple[Found, bool]:
         """Which of these names are not the files they were; whether to list again next time."""

@@ -150,3 +150,15 @@ def read_file(path: Path) -> bytes:
         return b"".join(parts)
     finally:
         os.close(fd)
+
+
+MARKER = ".backtrail-store"
+"""A directory with this name in it is a store's: no scan of a workspace captures it."""
+
+
+def mark(folder: Path) -> None:
+    """Say that a folder is a store's."""
+    try:
+        os.close(os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise failed(error, f"mark {folder}") from error

@@ -42,7 +42,7 @@ from ..messages import Page
 from . import forking
 from .base import Lease, Memory, Store, note_name, resolved
 from .batches import drafts, is_usual
-from .files import failed, make_directory, refuse_network, sync_directory
+from .files import failed, make_directory, mark, refuse_network, sync_directory
 from .jsonl_folder import Folder, Marks, make_session
 from .jsonl_notes import FileMemory
 from .jsonl_pages import pages_backward
@@ -90,6 +90,7 @@ class JSONLStore(Store):
         self._reset()
         with self._failing(f"open the store in {self.root}"):
             make_directory(self._sessions)
+            mark(self.root)
             refuse_network(self._sessions)
         forking.register(self)
 
