@@ -67,7 +67,8 @@ def purge(
       there, of the session or of all, also where it is stored for another path's sake.
     - A `text`: every event, record, note and content that holds it, in the session or in all.
 
-    A rewind that needs such a content afterwards says that it is gone.
+    A rewind that needs such a content afterwards says that it is gone. What still waits in
+    the buffer of an open session is not seen: flush or close it first.
     """
     if (path is not None and text is not None) or (session_id is path is text is None):
         raise InvalidData("purge takes a session, a `path` or a `text`")

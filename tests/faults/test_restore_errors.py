@@ -21,7 +21,7 @@ import pytest
 from tests.faults.calls import refusing
 from tests.faults.kill import Violation
 from tests.faults.restore_calls import CHANGING, LOOKING, RestoreCalls, without_renameat2
-from tests.faults.restoring import FIRST, SESSION, Scene
+from tests.faults.restoring import FIRST, SESSION, Scene, erase
 from tests.faults.variants import Broken, sound
 
 from backtrail import Session
@@ -42,6 +42,14 @@ REFUSED = tuple(name for name in (*CHANGING, *LOOKING) if name != "close")
 CODES = (errno.ENOSPC, errno.EIO, errno.EACCES)
 
 WAYS = {"renameat2": sound, "fallback": without_renameat2}
+
+
+@pytest.fixture(autouse=True)
+def removable(fast: Path) -> Iterator[None]:
+    """Folders that nobody may write in could not be removed in the end."""
+    yield
+    for folder in fast.iterdir():
+        erase(folder)
 
 
 @dataclass

@@ -23,7 +23,7 @@ import pytest
 from tests.faults.calls import killing
 from tests.faults.kill import Violation
 from tests.faults.restore_calls import RestoreCalls, without_renameat2
-from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, git, look
+from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, erase, git, look
 from tests.faults.test_strace import STRACE, calls_at
 from tests.faults.variants import Broken, sound
 
@@ -45,6 +45,14 @@ QUIET = ("open", "close", "fsync", "fdatasync", "ftruncate", "pwrite")
 
 WAYS = {"renameat2": sound, "fallback": without_renameat2}
 """With the system's call for swapping names, and without it."""
+
+
+@pytest.fixture(autouse=True)
+def removable(fast: Path) -> Iterator[None]:
+    """Folders that nobody may write in could not be removed in the end."""
+    yield
+    for folder in fast.iterdir():
+        erase(folder)
 
 
 def _killed_at(point: int) -> RestoreCalls:

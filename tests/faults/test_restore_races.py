@@ -51,9 +51,9 @@ def by_paths(root: Path, fd: int, plan: Plan, id: str) -> Plan:
     """A restore that checks where a path leads, and then uses it."""
     for step in plan.steps:
         path = os.path.join(os.fsencode(root), step.path)
-        if not os.path.realpath(os.path.dirname(path)).startswith(os.fsencode(root)):
-            continue
         try:
+            if not os.path.realpath(os.path.dirname(path)).startswith(os.fsencode(root)):
+                continue
             if step.after is None:
                 os.unlink(path)
             elif step.after.kind == "file":

@@ -14,7 +14,7 @@ import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store, telemetry
 from backtrail.errors import DiskLow, InvalidData, NotFound, Unsupported
-from backtrail.files import collect, materialize
+from backtrail.files import collect, garbage, materialize
 from backtrail.files import workspace as workspaces
 from backtrail.files.blobs import Reference
 from backtrail.files.catalogue import Catalogue
@@ -129,8 +129,8 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(session: Session, project:
     done = collect(session.store, grace=0)
     assert (told.blobs, told.bytes, told.sessions) == (done.blobs, done.bytes, done.sessions)
     assert told.dry_run and not done.dry_run
-    assert told.used == pytest.approx(done.used, abs=1_000_000)
-    assert done.to_dict()["sessions"] == ["s"]
+    assert told.used == pytest.approx(done.used, abs=100_000)
+    assert done.to_dict()["sessions"] == ("s",)
 
 
 def test_forks_keep_what_they_share(url: str, project: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_sweep_in_the_middle_of_a_scan(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the scan believed to be stored is stored again before anything refers to it."""
-    check = workspaces.check_floor
+    check = garbage.check_floor
     swept: list[int] = []
 
     def sweep_first(path: Path) -> int:
@@ -386,16 +386,16 @@ def test_the_oldest_points_go_first(
         if n == 3:
             later(8)
     later(1)
-    limit = 4 * size
+    limit = 5 * size
     told = collect(session.store, grace=0, budget=limit, dry_run=True)
     done = collect(session.store, grace=0, budget=limit)
     assert (told.points, told.blobs) == (done.points, done.blobs)
     assert done.points >= 2
     assert not done.over_budget and done.used <= limit
-    there = [
-        n for n, version in enumerate(versions) if digest_of(version) in digests(session.store)
-    ]
-    assert there == [1, 3, 4, 5] or there == [1, 4, 5]
+    there = digests(session.store)
+    # The third was still there when the last week began.
+    kept = [n for n, version in enumerate(versions) if digest_of(version) in there]
+    assert kept == [1, 3, 4, 5]
     before = look(project)
     with pytest.raises(NotFound):
         session.rewind(seqs[0], mode="exact")
@@ -432,10 +432,11 @@ def test_what_no_event_names_is_as_old_as_what_follows(
     (project / "big").write_bytes(big)
     session.diff()
     (project / "big").unlink()
+    (project / "README").write_text("changed")
     said(session)
     assert collect(session.store, grace=0, budget=200_000).points == 0
     later(8)
-    (project / "README").write_text("changed")
+    (project / "README").write_text("changed again")
     said(session)
     done = collect(session.store, grace=0, budget=200_000)
     assert done.points >= 1

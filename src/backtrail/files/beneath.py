@@ -146,6 +146,16 @@ def alike(a: Entry | None, b: Entry | None) -> bool:
     return (a.kind, a.mode, a.value) == (b.kind, b.mode, b.value)
 
 
+def is_one_file(fd: int, name: bytes, other: int, its: bytes) -> bool:
+    """Whether two names are those of one file."""
+    try:
+        a = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        b = os.stat(its, dir_fd=other, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+
+
 def is_being_written(fd: int, name: bytes) -> bool:
     """Whether a program has a file open for writing, where the system tells.
 

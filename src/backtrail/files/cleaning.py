@@ -164,7 +164,7 @@ class _Collection:
         sessions = self._drop_gone()
         done = self._sweep()
         blobs, size, points = done.blobs, done.bytes, 0
-        used = self._used(done)
+        used = self._used(done, limit)
         for share in _SHARES:
             if used <= limit or done.held:
                 break
@@ -178,7 +178,7 @@ class _Collection:
             else:
                 garbage.drop(self._blobs, old)
             done = self._sweep()
-            used = self._used(done)
+            used = self._used(done, limit)
             blobs, size = blobs + done.blobs, size + done.bytes
         return Collected(
             tuple(sessions), points, blobs, size, self._problems(done),
@@ -207,24 +207,24 @@ class _Collection:
         return gone
 
     def _sweep(self) -> Garbage:
-        done = mark_and_sweep(
+        return mark_and_sweep(
             self._blobs, self._depot.catalogue.trees(), planned(self._depot),
             without=self._dropped, grace=self._grace, dry_run=self._dry_run,
         )  # fmt: skip
-        if done.blobs and not self._dry_run:
+
+    def _used(self, done: Garbage, limit: int) -> int:
+        """The bytes on the disk; in a dry run, what would be left of them."""
+        used = self._blobs.used()
+        if self._dry_run:
+            return max(0, used - round(done.bytes * self._density(used)))
+        if used > limit or done.blobs:
             try:
-                # The -wal file counts too, and has become long.
+                # The -wal file counts too, and may be long.
                 self._blobs.remove(())
             except SessionBusy:
                 # Somebody reads. It gets shorter by itself later.
-                pass
-        return done
-
-    def _used(self, done: Garbage) -> int:
-        used = self._blobs.used()
-        if not self._dry_run:
-            return used
-        return max(0, used - round(done.bytes * self._density(used)))
+                return used
+        return self._blobs.used()
 
     def _density(self, used: int) -> float:
         """Bytes on the disk for each byte of a content."""

@@ -18,7 +18,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..errors import Damaged, NotFound, StoreFailed
-from .beneath import FILE, Directories, alike, describe, exchange, put_in, take_out
+from .beneath import (
+    FILE,
+    Directories,
+    alike,
+    describe,
+    exchange,
+    is_one_file,
+    put_in,
+    take_out,
+)
 from .deeds import ABSENT, NOT_EMPTY, Deed, Deeds, is_directory, same
 from .names import shown
 from .plan import Plan, Step
@@ -26,6 +35,7 @@ from .trees import Get
 from .workbench import Workbench, deleted, new, old, read_name
 
 _CHANGED = "changed during the restore"
+_UNAVAILABLE = "its content cannot be had any more"
 
 Steps = dict[int, Step]
 """Steps by their numbers in the plan."""
@@ -81,7 +91,7 @@ class Restore:
                 self._settle(plan, name)
             todo = {i: step for i, step in steps.items() if not self._is_done(step)}
             for index in self._built(todo):
-                self._note(index, steps.pop(index), "its content cannot be had any more")
+                self._note(index, steps.pop(index), _UNAVAILABLE)
             self._take_all(plan, steps)
             self._sync(steps)
             self._clear(plan)
@@ -171,6 +181,9 @@ class Restore:
                 parent = self._directories.parent(step.path)[0]
             except ABSENT:
                 pass
+        if is_one_file(self._bench.fd, name, parent, home):
+            self._bench.drop(name)
+            return
         place = self._put_beside(name, parent, home)
         if step is not None:
             there = "" if place == home else f": what was there is now {shown(place)}"
@@ -284,8 +297,8 @@ class Restore:
         finally:
             os.close(fd)
         # Its other names may be outside the workspace, and the mode is theirs too.
-        self._bench.build(index, step.after, self._get(step.after.value))
-        self._bench.finish([index])
+        if self._built({index: replace(step, action="write")}):
+            return self._note(index, step, _UNAVAILABLE)
         return self._swap(index, parent, name, step)
 
     def _set_mode(self, path: bytes, mode: int) -> None:
@@ -359,7 +372,11 @@ class Restore:
                 if what == b"old" and there is None:
                     if put_in(self._bench.fd, name, parent, home):
                         return
-                elif alike(there, step.after) and not self._bench.knows(name, step):
+                elif (
+                    alike(there, step.after)
+                    and not is_directory(there)
+                    and not self._bench.knows(name, step)
+                ):
                     exchange(self._bench.fd, name, parent, home)
             except ABSENT:
                 pass

@@ -48,7 +48,7 @@ from .jsonl_notes import FileMemory
 from .jsonl_pages import pages_backward
 from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path
 from .jsonl_reading import Span, read_backward, read_forward
-from .jsonl_record import FoldCache, read_record
+from .jsonl_record import FoldCache, ancestors_of, read_record
 from .jsonl_verify import problem_of
 from .lines import Damage, OnLineDamage
 from .locks import FileLock, file_lease
@@ -439,19 +439,9 @@ class JSONLStore(Store):
 
     def _family(self, session_id: str) -> set[str]:
         """The sessions that may hold copies of this one's events: what forks connect."""
-        links: dict[str, set[str]] = {}
-        for id in self._ids():
-            record = self._record(id)
-            if record.relation == "fork" and record.parent_id is not None:
-                links.setdefault(id, set()).add(record.parent_id)
-                links.setdefault(record.parent_id, set()).add(id)
-        reached = {session_id}
-        todo = [session_id]
-        while todo:
-            new = links.get(todo.pop(), set()) - reached
-            reached |= new
-            todo.extend(new)
-        return {id for id in reached - {session_id} if is_session(self._sessions / id)}
+        lines = {id: {id, *ancestors_of(self._sessions / id)} for id in self._ids()}
+        own = lines.get(session_id, {session_id})
+        return {id for id, line in lines.items() if id != session_id and line & own}
 
     def logs(self, session_id: str) -> list[str]:
         with self._failing(f"read session `{session_id}`"):

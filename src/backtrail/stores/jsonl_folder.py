@@ -20,7 +20,7 @@ from .combining import Combiner, Job, fail
 from .files import make_directory, replace_file, sync_directory, write_all
 from .jsonl_paths import MAIN_FILE, clear, is_session, log_names, log_path
 from .jsonl_reading import MOST, whole_lines
-from .jsonl_record import NEWER, encode_record, read_record
+from .jsonl_record import NEWER, ancestors_of, encode_record, read_record
 from .jsonl_verify import verify_log
 from .jsonl_writing import LogWriter, Usual, copy_prefix, last_of
 from .lines import Damage, decode_line, likely_seq, purged_line
@@ -160,7 +160,8 @@ class Folder:
     def write_record(self, record: SessionInfo) -> None:
         """Replace `metadata.json`."""
         self._writable()
-        replace_file(self.path / "metadata.json", encode_record(record))
+        content = encode_record(record, ancestors_of(self.path))
+        replace_file(self.path / "metadata.json", content)
 
     def _writable(self) -> SessionInfo:
         """The record, if this version of the library may write to the session."""
@@ -254,7 +255,8 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
         # Its name is synced by the caller, once all is there.
         os.mkdir(path, 0o700)
     clear(path)
-    replace_file(path / "metadata.json", encode_record(record))
+    ancestors = [] if source is None else [source.parent.name, *ancestors_of(source.parent)]
+    replace_file(path / "metadata.json", encode_record(record, ancestors))
     temporary = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
     target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

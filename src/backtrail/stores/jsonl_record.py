@@ -22,10 +22,29 @@ FORMAT = 1
 NEWER = "is newer than this version writes"
 
 
-def encode_record(record: SessionInfo) -> bytes:
-    """`metadata.json` for a record."""
+def encode_record(record: SessionInfo, ancestors: list[str]) -> bytes:
+    """`metadata.json` for a record; a fork names all it descends from."""
     fields = {name: getattr(record, name) for name in STORED_FIELDS}
+    if ancestors:
+        fields["ancestors"] = ancestors
     return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **fields}), indent=1) + b"\n"
+
+
+def ancestors_of(path: Path) -> list[str]:
+    """The sessions a fork descends from, also those that are gone by now."""
+    try:
+        found = msgspec.json.decode(read_file(path / "metadata.json"), type=_Fork)
+    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return []
+    if found.ancestors or found.relation != "fork" or found.parent_id is None:
+        return found.ancestors
+    return [found.parent_id]
+
+
+class _Fork(msgspec.Struct):
+    relation: str | None = None
+    parent_id: str | None = None
+    ancestors: list[str] = []
 
 
 def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
