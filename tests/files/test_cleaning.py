@@ -289,7 +289,7 @@ def test_a_session_writes_while_another_process_collects(tmp_path: Path, project
 
 
 def test_a_sweep_in_the_middle_of_a_scan(
-    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the scan believed to be stored is stored again before anything refers to it."""
     check = garbage.check_floor
@@ -306,6 +306,12 @@ def test_a_sweep_in_the_middle_of_a_scan(
     (project / "new").write_text("new")
     said(session)
     assert swept[0] > 2
+    tree = list(session.events())[-1].data["tree"]
+    assert restored(session.store, tree, tmp_path / "copy").keys() == {
+        "README",
+        "new",
+        "src/main.py",
+    }
     point = session.checkpoint("after")
     before = look(project)
     shell(session, "rm -r src README", project)
@@ -326,7 +332,9 @@ def test_a_call_keeps_the_trees_that_others_found(
         (project / "src" / "main.py").write_text("outer")
     store.delete("other")
     collect(store, grace=0)
-    session.rewind(before=2)
+    # Another one, because this one has read these trees and remembers them.
+    with Session.resume(store, "s") as again:
+        again.rewind(before=2)
     assert (project / "README").read_text() == "one\ntwo\nthree\n"
     assert (project / "theirs").read_text() == "other"
 

@@ -23,8 +23,6 @@ from backtrail.files.trees import (
     encode_tree,
     flatten,
     look_up,
-    reachable,
-    shown,
 )
 
 NAMES = st.binary(min_size=1, max_size=8).filter(
@@ -215,21 +213,6 @@ def test_every_path_can_be_looked_up(a: Nested) -> None:
     assert look_up(shelf.__getitem__, None, b"a") is None
 
 
-@given(NESTED, NESTED)
-def test_what_is_reachable(a: Nested, b: Nested) -> None:
-    """All trees and all contents, each once."""
-    shelf = Shelf()
-    roots = [shelf.put(a), shelf.put(b)]
-    expected = set(roots)
-    for root in roots:
-        for _, entry in flatten(shelf.__getitem__, root):
-            if entry.kind in ("file", "directory"):
-                expected.add(entry.value)
-    found = list(reachable(shelf.__getitem__, roots))
-    assert set(found) == expected
-    assert len(found) == len(expected)
-
-
 def test_depth_is_no_limit() -> None:
     """Directories lie deeper than Python calls."""
     shelf = Shelf()
@@ -242,7 +225,6 @@ def test_depth_is_no_limit() -> None:
     path = b"d/" * 3000 + b"file"
     assert [d.path for d in diff_trees(shelf.__getitem__, *roots)] == [path]
     assert sum(1 for _ in flatten(shelf.__getitem__, roots[0])) == 3001
-    assert len(list(reachable(shelf.__getitem__, roots))) == 2 * 3002
     assert look_up(shelf.__getitem__, roots[0], path)
 
 
@@ -250,9 +232,3 @@ def _above(shelf: Shelf, root: bytes) -> bytes:
     encoded = encode_tree({b"d": Entry("directory", 0o755, 0, root)})
     shelf[digest_of(encoded)] = encoded
     return digest_of(encoded)
-
-
-def test_paths_as_text_and_back() -> None:
-    """Bytes that are no UTF-8 survive."""
-    path = "ä/".encode() + b"\xff\xfe"
-    assert shown(path).encode("utf-8", "surrogateescape") == path

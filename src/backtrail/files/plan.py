@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .names import shown
-from .trees import Difference, Entry, Get, diff_trees, flatten, look_up
+from .trees import Difference, Entry, Get, alike, diff_trees, flatten, look_up
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
 """What happens to a path; `skip` and `conflict` leave it alone."""
@@ -95,20 +95,13 @@ def within(path: bytes, paths: Collection[bytes] | None) -> bool:
     return any(path == chosen or path.startswith(chosen + b"/") for chosen in paths)
 
 
-def same(a: Entry | None, b: Entry | None) -> bool:
-    """Whether two entries are the same thing; a directory's content is not its own."""
-    if a is None or b is None:
-        return a is b
-    return (a.kind, a.mode, _content(a)) == (b.kind, b.mode, _content(b))
-
-
 def step_to(path: bytes, now: Entry | None, wanted: Entry | None) -> Step:
     """The step that leads from what is there to what is wanted."""
     if now is not None and not now.kept:
         return Step(path, "skip", now, wanted, f"not captured: {_text(now)}")
     if wanted is not None and not wanted.kept:
         return Step(path, "skip", now, wanted, f"was not captured: {_text(wanted)}")
-    if same(now, wanted):
+    if alike(now, wanted):
         return Step(path, "skip", now, wanted, ALREADY)
     action: Action
     if wanted is None:
@@ -162,7 +155,7 @@ class _Touched:
 
     def conflict(self, there: Entry | None) -> str:
         """Why the path may not be taken back; empty if it may."""
-        if not same(there, self.last):
+        if not alike(there, self.last):
             return "changed since by somebody else"
         if self.broken:
             return "somebody else changed it in between"
@@ -206,7 +199,7 @@ def _note(
     if known is None:
         known = touched[path] = _Touched(before, after)
     else:
-        known.broken = known.broken or not same(known.last, before)
+        known.broken = known.broken or not alike(known.last, before)
         known.last = after
     known.shared = known.shared or path in change.shared
     known.uncertain = known.uncertain or path in change.uncertain

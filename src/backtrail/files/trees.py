@@ -13,7 +13,8 @@ the tree too: a restore must know to leave it alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
@@ -45,6 +46,15 @@ class Entry(NamedTuple):
     def kept(self) -> bool:
         """Whether the content is in the store, so that it can be restored."""
         return self.kind in ("file", "link", "directory")
+
+
+def alike(a: Entry | None, b: Entry | None) -> bool:
+    """Whether two entries are the same thing; a directory's content is not its own."""
+    if a is None or b is None:
+        return a is b
+    if a.kind == b.kind == "directory":
+        return a.mode == b.mode
+    return (a.kind, a.mode, a.value) == (b.kind, b.mode, b.value)
 
 
 Tree = dict[bytes, Entry]
@@ -111,6 +121,12 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
+@lru_cache(maxsize=512)
+def _read(data: bytes) -> Tree:
+    """`decode_tree`, for those who ask again and again and change nothing."""
+    return decode_tree(data)
+
+
 def check_name(name: bytes) -> bytes:
     """Return `name` if it is one component of a path."""
     if not name or len(name) > 1024 or name in (b".", b"..") or b"/" in name or b"\0" in name:
@@ -158,8 +174,8 @@ def diff_trees(get: Get, before: bytes | None, after: bytes | None) -> Iterator[
 
 def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterator[Difference]:
     """The names that differ in two directories, in order."""
-    old = decode_tree(get(a)) if a is not None else {}
-    new = decode_tree(get(b)) if b is not None else {}
+    old = _read(get(a)) if a is not None else {}
+    new = _read(get(b)) if b is not None else {}
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
         if before != after:
@@ -172,7 +188,7 @@ def _is_opaque(entry: Entry | None) -> bool:
 
 def flatten(get: Get, root: bytes, prefix: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
     """Every path of a tree, parents before children."""
-    stack = [(prefix, iter(decode_tree(get(root)).items()))]
+    stack = [(prefix, iter(_read(get(root)).items()))]
     while stack:
         above, entries = stack[-1]
         name, entry = next(entries, (b"", None))
@@ -181,7 +197,7 @@ def flatten(get: Get, root: bytes, prefix: bytes = b"") -> Iterator[tuple[bytes,
             continue
         yield above + name, entry
         if entry.kind == "directory":
-            stack.append((above + name + b"/", iter(decode_tree(get(entry.value)).items())))
+            stack.append((above + name + b"/", iter(_read(get(entry.value)).items())))
 
 
 def look_up(get: Get, root: bytes | None, path: bytes) -> Entry | None:
@@ -191,29 +207,6 @@ def look_up(get: Get, root: bytes | None, path: bytes) -> Entry | None:
     for name in path.split(b"/"):
         if at is None:
             return None
-        entry = decode_tree(get(at)).get(name)
+        entry = _read(get(at)).get(name)
         at = entry.value if entry is not None and entry.kind == "directory" else None
     return entry
-
-
-def reachable(get: Get, roots: Iterable[bytes]) -> Iterator[bytes]:
-    """Every blob that trees hold, trees included, each once."""
-    seen: set[bytes] = set()
-    todo = list(roots)
-    while todo:
-        root = todo.pop()
-        if root in seen:
-            continue
-        seen.add(root)
-        yield root
-        for entry in decode_tree(get(root)).values():
-            if entry.kind == "directory":
-                todo.append(entry.value)
-            elif entry.kind == "file" and entry.value not in seen:
-                seen.add(entry.value)
-                yield entry.value
-
-
-def shown(path: bytes) -> str:
-    """A path as text, for people and JSON; bytes that are no UTF-8 survive the way back."""
-    return path.decode("utf-8", "surrogateescape")
