@@ -371,6 +371,8 @@ class Restore:
                 there = describe(parent, home)
                 if what == b"old" and there is None:
                     if put_in(self._bench.fd, name, parent, home):
+                        # Without the system's call it may still have its second name.
+                        self._bench.drop(name)
                         return
                 elif (
                     alike(there, step.after)
