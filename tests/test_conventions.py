@@ -45,6 +45,7 @@ LAYERS = [
     ["browsing"],
     ["rewinding"],
     ["session"],
+    ["agent"],
     ["aio", "aio_files", "aio_threads"],
     ["testing"],
     ["demo_files"],

@@ -317,12 +317,24 @@ class Rewinding(Browsing):
                 raise NotFound(f"the files at event {way.anchor} were not captured")
             plan = settled(get, plan_exact(get, now, way.point.tree, paths))
         else:
-            changes = own_changes(self.store, self.id, way.point.cut)
-            plan, moves = plan_mine(get, now, changes, paths)
+            plan, moves = self._plan_mine(workspace, way, now, paths)
             suffix = f"rewind-{way.anchor}"
             plan = resolve(get, workspace.blobs.put, plan, wish.on_conflict, suffix)
             plan = settled(get, plan, moves)
         return replace(plan, warnings=self._warnings(workspace, way, plan))
+
+    def _plan_mine(
+        self, workspace: Workspace, way: _Way, now: bytes, paths: Collection[bytes] | None
+    ) -> tuple[Plan, dict[bytes, bytes]]:
+        try:
+            changes = own_changes(self.store, self.id, way.point.cut)
+            return plan_mine(workspace.get, now, changes, paths)
+        except NotFound as error:
+            raise NotFound(
+                f"what this session changed after event {way.point.cut} cannot be told any more: "
+                f"{error}, perhaps to keep the budget; nothing was changed. A labelled "
+                'checkpoint is kept: go there with mode="exact"'
+            ) from error
 
     def _warnings(self, workspace: Workspace, way: _Way, plan: Plan) -> list[str]:
         found: list[str] = []

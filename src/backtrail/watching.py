@@ -35,7 +35,8 @@ from .views import user_message
 if TYPE_CHECKING:
     from .files.baseline import Baseline
     from .files.depot import Depot
-    from .files.workspace import Log, Workspace
+    from .files.looking import Log
+    from .files.workspace import Workspace
 
 
 class Call:

@@ -22,29 +22,20 @@ from .attribution import Attributed, attribute
 from .beneath import DIRECTORY
 from .blobs import Blobs, Reference
 from .brackets import Bracket, Place, is_dead
-from .capture import Capture
 from .catalogue import Catalogue
-from .garbage import check_budget, check_floor
 from .git import git_head
 from .grabbing import grab
-from .index import Index
 from .journal import Journal, decoded, tell
+from .looking import Log, Looking
 from .names import shown
 from .plan import Plan
 from .restore import HalfRestored, Restore
 from .roots import Identity, identity
-from .scan import Limits, Own, Scanner, Stopped, not_captured
+from .scan import Limits, Own
 from .trees import EMPTY, EMPTY_DIGEST, diff_trees
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
-
-_TRIES = 5
-
-_SAVE_EVERY = 3.0
-
-Log = tuple[str, str]
-"""A store's name and a session's id: who relies on a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +65,10 @@ class Workspace:
         self.catalogue = catalogue
         self.get = _cached(blobs.get)
         self.problems: list[str] = []
-        self._own = own
-        self._progress = progress
-        self._state = state
         self.place = self._find()
         self._lock = FileLock(state / f"lock-{self.place.n}", f"the workspace {self.path}")
-        self._index: Index | None = None
-        self._index_stamp: tuple[int, int] | None = None
-        self._saved = -_SAVE_EVERY
-        self._relied: set[Reference] = set()
+        index = state / f"index-{self.place.n}"
+        self._looking = Looking(blobs, index, Limits(own=own), progress)
 
     @property
     def path(self) -> str:
@@ -139,7 +125,7 @@ class Workspace:
 
     def _rebind(self, here: Identity) -> None:
         self.place = self.catalogue.rebind(self.place.n, here, self.root)
-        self._forget_index()
+        self._looking.forget()
 
     def _check_identity(self, fd: int, rebind: bool) -> None:
         """Refuse another directory in the place of the one watched over.
@@ -155,8 +141,8 @@ class Workspace:
             return
         known = self.catalogue.tree(self.place.n)
         if not rebind and known != EMPTY_DIGEST and not self.catalogue.brackets(self.place.n):
-            self._forget_index()
-            tree = self._captured(fd, None)
+            self._looking.forget()
+            tree = self._looking.captured(fd, None)
             if known is not None and tree != known:
                 raise Conflict(
                     f"{self.path} is another directory than the one watched over, and "
@@ -195,7 +181,7 @@ class Workspace:
         """A tree of these paths alone, stored, without waiting for a scan under way."""
         fd = self._open_root(False)
         if fd < 0:
-            return self._gone(log)
+            return self._looking.gone(log)
         try:
             tree, contents = grab(fd, paths)
         finally:
@@ -207,95 +193,9 @@ class Workspace:
         self, root: int, log: Log, paths: Collection[bytes] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> bytes:  # fmt: skip
-        tree = self._captured(root, log, paths, stop)
+        tree = self._looking.captured(root, log, paths, stop)
         self.catalogue.record(self.place.n, tree)
         return tree
-
-    def _captured(
-        self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> bytes:  # fmt: skip
-        """The tree, all of it stored; scanned again where a collection took some of it."""
-        if root < 0:
-            return self._gone(log)
-        for _ in range(_TRIES - 1):
-            try:
-                return self._capture(root, log, paths, stop)
-            except Conflict:
-                # The index is loaded anew, and what the store lost is read again.
-                continue
-        return self._capture(root, log, paths, stop)
-
-    def _capture(
-        self, root: int, log: Log | None, paths: Collection[bytes] | None,
-        stop: Callable[[], bool] | None,
-    ) -> bytes:  # fmt: skip
-        index = self._loaded()
-        capture = Capture(self.blobs)
-        scanner = Scanner(index, capture, Limits(own=self._own), self._progress, stop)
-        try:
-            tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
-            new = Reference(*log, tree) if log is not None else None
-            relied = new is None or new in self._relied
-            if capture.pending or not relied:
-                if capture.pending:
-                    check_floor(self._state)
-                    check_budget(self.blobs.used(), self._state)
-                capture.finish([] if relied or new is None else [new])
-                if new is not None:
-                    # One alone: references to earlier trees may be dropped by the budget.
-                    self._relied = {new}
-        except BaseException as error:
-            # The index may tell of contents that were not stored.
-            self._index = None
-            if isinstance(error, Stopped):
-                capture.finish()
-                index.save(self._index_path)
-            raise
-        self._save_index(index)
-        return tree
-
-    def _gone(self, log: Log | None) -> bytes:
-        """The tree of a root that is not there: nothing is."""
-        self._forget_index()
-        relied = [] if log is None else [Reference(*log, EMPTY_DIGEST)]
-        self.blobs.write([(EMPTY_DIGEST, EMPTY)], relied)
-        return EMPTY_DIGEST
-
-    def _loaded(self) -> Index:
-        """The index as it was last saved, by whomever."""
-        path = self._index_path
-        stamp = _stamp(path)
-        if self._index is None or stamp != self._index_stamp:
-            self._index = Index.load(path, self.blobs.id, self.blobs.epoch())
-            self._index_stamp = stamp
-            self._relied.clear()
-        index = self._index
-        epoch = self.blobs.epoch()
-        if index.doubtful or index.epoch != epoch:
-            wanted = set(index.digests())
-            index.doubt(wanted - self.blobs.has(wanted))
-            index.epoch = epoch
-            self._relied.clear()
-        return index
-
-    def _save_index(self, index: Index, *, now: bool = False) -> None:
-        """Save what is known, at most every few seconds: it is only a cache.
-
-        Whoever loads an older one reads a few files again.
-        """
-        if index.changed and (now or time.monotonic() - self._saved > _SAVE_EVERY):
-            index.save(self._index_path)
-            self._index_stamp = _stamp(self._index_path)
-            self._saved = time.monotonic()
-
-    def _forget_index(self) -> None:
-        self._index = None
-        self._index_path.unlink(missing_ok=True)
-
-    @property
-    def _index_path(self) -> Path:
-        return self._state / f"index-{self.place.n}"
 
     def head(self) -> str | None:
         """What git has checked out in the root: a branch with its commit, or a commit."""
@@ -310,12 +210,7 @@ class Workspace:
 
     def not_captured(self) -> list[tuple[str, str, int]]:
         """What the last scan did not keep: path, reason, size."""
-        root = self._loaded().root
-        if root is None:
-            return []
-        found = ((shown(p), reason.decode("utf-8", "replace"), size)
-                 for p, reason, size in not_captured(root))  # fmt: skip
-        return sorted(found)
+        return self._looking.not_captured()
 
     # --- who did what --------------------------------------------------------------------
 
@@ -462,10 +357,9 @@ class Workspace:
 
     def close(self) -> None:
         """Save the index, and let go of the lock's file."""
-        if self._index is not None and self._index.changed:
+        if self._looking.unsaved:
             with self._lock:
-                if _stamp(self._index_path) == self._index_stamp:
-                    self._save_index(self._index, now=True)
+                self._looking.save()
         self._lock.close()
 
 
@@ -478,14 +372,6 @@ def _identity_at(path: bytes) -> Identity | None:
         return identity(fd)
     finally:
         os.close(fd)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def _cached(get: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:

@@ -1,0 +1,153 @@
+"""Looking at a workspace: the index, kept and saved, and the scans that bring it up to date.
+
+Only for who holds the workspace's lock. Many processes share an index through its file: a
+scan takes what was saved last, by whomever, and what it finds beyond that it reads again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from ..errors import Conflict
+from .blobs import Blobs, Reference
+from .capture import Capture
+from .garbage import check_budget, check_floor
+from .index import Index
+from .names import shown
+from .scan import Limits, Scanner, Stopped, not_captured
+from .trees import EMPTY, EMPTY_DIGEST
+
+_TRIES = 5
+_SAVE_EVERY = 3.0
+
+Log = tuple[str, str]
+"""A store's name and a session's id: who relies on a tree."""
+
+
+class Looking:
+    """The index of one workspace, and the way from its directory to a stored tree."""
+
+    def __init__(
+        self, blobs: Blobs, path: Path, limits: Limits, progress: Callable[[int], None] | None
+    ) -> None:
+        self._blobs = blobs
+        self._path = path
+        self._limits = limits
+        self._progress = progress
+        self._index: Index | None = None
+        self._index_stamp: tuple[int, int] | None = None
+        self._saved = -_SAVE_EVERY
+        self._relied: set[Reference] = set()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something is known that no file tells yet."""
+        return self._index is not None and self._index.changed
+
+    def save(self) -> None:
+        """Save what is known, unless somebody else did meanwhile."""
+        if self._index is not None and _stamp(self._path) == self._index_stamp:
+            self._save_index(self._index, now=True)
+
+    def captured(
+        self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> bytes:  # fmt: skip
+        """The tree, all of it stored; scanned again where a collection took some of it."""
+        if root < 0:
+            return self.gone(log)
+        for _ in range(_TRIES - 1):
+            try:
+                return self._capture(root, log, paths, stop)
+            except Conflict:
+                # The index is loaded anew, and what the store lost is read again.
+                continue
+        return self._capture(root, log, paths, stop)
+
+    def _capture(
+        self, root: int, log: Log | None, paths: Collection[bytes] | None,
+        stop: Callable[[], bool] | None,
+    ) -> bytes:  # fmt: skip
+        index = self._loaded()
+        capture = Capture(self._blobs)
+        scanner = Scanner(index, capture, self._limits, self._progress, stop)
+        try:
+            tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
+            new = Reference(*log, tree) if log is not None else None
+            relied = new is None or new in self._relied
+            if capture.pending or not relied:
+                if capture.pending:
+                    check_floor(self._path.parent)
+                    check_budget(self._blobs.used(), self._path.parent)
+                capture.finish([] if relied or new is None else [new])
+                if new is not None:
+                    # One alone: references to earlier trees may be dropped by the budget.
+                    self._relied = {new}
+        except BaseException as error:
+            # The index may tell of contents that were not stored.
+            self._index = None
+            if isinstance(error, Stopped):
+                capture.finish()
+                index.save(self._path)
+            raise
+        self._save_index(index)
+        return tree
+
+    def gone(self, log: Log | None) -> bytes:
+        """The tree of a root that is not there: nothing is."""
+        self.forget()
+        relied = [] if log is None else [Reference(*log, EMPTY_DIGEST)]
+        self._blobs.write([(EMPTY_DIGEST, EMPTY)], relied)
+        return EMPTY_DIGEST
+
+    def _loaded(self) -> Index:
+        """The index as it was last saved, by whomever."""
+        path = self._path
+        stamp = _stamp(path)
+        if self._index is None or stamp != self._index_stamp:
+            self._index = Index.load(path, self._blobs.id, self._blobs.epoch())
+            self._index_stamp = stamp
+            self._relied.clear()
+        index = self._index
+        epoch = self._blobs.epoch()
+        if index.doubtful or index.epoch != epoch:
+            wanted = set(index.digests())
+            index.doubt(wanted - self._blobs.has(wanted))
+            index.epoch = epoch
+            self._relied.clear()
+        return index
+
+    def _save_index(self, index: Index, *, now: bool = False) -> None:
+        """Save what is known, at most every few seconds: it is only a cache.
+
+        Whoever loads an older one reads a few files again.
+        """
+        if index.changed and (now or time.monotonic() - self._saved > _SAVE_EVERY):
+            index.save(self._path)
+            self._index_stamp = _stamp(self._path)
+            self._saved = time.monotonic()
+
+    def forget(self) -> None:
+        """Drop the index: the next scan reads everything again."""
+        self._index = None
+        self._path.unlink(missing_ok=True)
+
+    def not_captured(self) -> list[tuple[str, str, int]]:
+        """What the last scan did not keep: path, reason, size."""
+        root = self._loaded().root
+        if root is None:
+            return []
+        found = ((shown(p), reason.decode("utf-8", "replace"), size)
+                 for p, reason, size in not_captured(root))  # fmt: skip
+        return sorted(found)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
