@@ -141,6 +141,7 @@ class Runner:
             "messages": str(self.data / "messages.jsonl"),
             "projects": str(self.data / "projects"),
             "corpus": str(CACHE / "envs"),
+            "data": str(self.data),
         }
         script = ROOT / "bench" / "drivers" / f"{contender.driver}.py"
         done = subprocess.run(

@@ -25,12 +25,14 @@ ROUNDS = 5
 
 def tree_of(job: Job) -> Path:
     """Where the files are."""
-    return Path(job["folder"], "tree")
+    return Path(job["data"], f"tree-{job['n']}")
 
 
 def build(job: Job) -> Numbers:
-    """Make the tree, with `n` files."""
+    """Make the tree, with `n` files, unless another contender did."""
     root = tree_of(job)
+    if root.exists():
+        return {}
     root.mkdir()
     count = size = 0
     for source, name in _files(Path(job["corpus"])):

@@ -52,12 +52,12 @@ def _back(job: Job, session: Session) -> float:
 
 def one_file(job: Job) -> Numbers:
     """A known file of 10 KB that somebody changed, stored before a tool edits it."""
-    root = tree_of(job)
+    root = Path(job["folder"], "project")
     root.mkdir()
     path = root / "file.txt"
     path.write_text("x")
     times = []
-    with opened(job) as session:
+    with Session.open(f"sqlite:///{job['folder']}/store.db", "s", cwd=root) as session:
         said(session)
         workspace, log = session._needed(), session._log_name
         for _ in range(job["times"]):

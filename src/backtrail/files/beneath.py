@@ -207,7 +207,7 @@ def remove(fd: int, name: bytes) -> None:
     except (IsADirectoryError, PermissionError) as error:
         try:
             os.rmdir(name, dir_fd=fd)
-        except NotADirectoryError:
+        except (NotADirectoryError, FileNotFoundError):
             raise error from None
 
 

@@ -32,7 +32,7 @@ from .deeds import ABSENT, NOT_EMPTY, Deed, Deeds, is_directory, same
 from .names import shown
 from .plan import Plan, Step
 from .trees import Get
-from .workbench import Workbench, deleted, new, old, read_name
+from .workbench import SYNCED_TOGETHER, Workbench, deleted, new, old, read_name, sync_together
 
 _CHANGED = "changed during the restore"
 _UNAVAILABLE = "its content cannot be had any more"
@@ -152,12 +152,20 @@ class Restore:
 
     def _sync(self, steps: Steps) -> None:
         """Sync every directory in which a name changed."""
-        for path in {step.path.rpartition(b"/")[0] for step in steps.values()}:
-            self._at = path
+        paths = sorted({step.path.rpartition(b"/")[0] for step in steps.values()})
+        for at in range(0, len(paths), SYNCED_TOGETHER):
+            fds: list[int] = []
             try:
-                os.fsync(self._directories.at(path))
-            except ABSENT:
-                continue
+                for path in paths[at : at + SYNCED_TOGETHER]:
+                    self._at = path
+                    try:
+                        fds.append(os.dup(self._directories.at(path)))
+                    except ABSENT:
+                        continue
+                sync_together(fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
 
     def _clear(self, plan: Plan) -> None:
         """Remove the workbench. From here on nothing can be taken back."""

@@ -18,7 +18,8 @@ from .plan import Step
 from .trees import Entry
 
 _SYNC_THREADS = 8
-_SYNCED_TOGETHER = 64
+SYNCED_TOGETHER = 32
+"""How many files or directories are synced at a time."""
 
 _PATIENCE = 1.0
 """Seconds to wait, in all, for programs that are writing what is to be replaced."""
@@ -68,7 +69,7 @@ class Workbench:
             os.mkdir(name, 0o700, dir_fd=self.fd)
         else:
             self._unsynced.append(write_file(self.fd, name, content, wanted.mode))
-            if len(self._unsynced) >= _SYNCED_TOGETHER:
+            if len(self._unsynced) >= SYNCED_TOGETHER:
                 self._sync()
 
     def finish(self, indexes: list[int]) -> None:
@@ -80,16 +81,9 @@ class Workbench:
         os.fsync(self.fd)
 
     def _sync(self) -> None:
-        """Together, because the disk then writes its journal once."""
-        files = self._unsynced
-        if len(files) > 2:
-            with ThreadPoolExecutor(min(_SYNC_THREADS, len(files))) as pool:
-                list(pool.map(os.fsync, files))
-        else:
-            for fd in files:
-                os.fsync(fd)
-        while files:
-            os.close(files.pop())
+        sync_together(self._unsynced)
+        while self._unsynced:
+            os.close(self._unsynced.pop())
 
     # --- what came out -------------------------------------------------------------------
 
@@ -132,6 +126,16 @@ class Workbench:
         except FileNotFoundError:
             return
         os.fsync(self._root)
+
+
+def sync_together(fds: list[int]) -> None:
+    """Sync open files or directories at once: the disk then writes its journal once."""
+    if len(fds) > 2:
+        with ThreadPoolExecutor(min(_SYNC_THREADS, len(fds))) as pool:
+            list(pool.map(os.fsync, fds))
+    else:
+        for fd in fds:
+            os.fsync(fd)
 
 
 def part(index: int) -> bytes:

@@ -7,11 +7,12 @@ A model holds no conversation and retries nothing. What goes wrong at the provid
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Literal
 
-from ...errors import BacktrailError
+from ...errors import BacktrailError, Unsupported
 from ...events import Format, Json
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"]
@@ -104,7 +105,7 @@ class Model(ABC):
     def astream(self, request: Request) -> AsyncIterator[Delta | Reply]:
         """`stream`, asynchronously."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most tests' models hold nothing
         """Let go of connections; twice is the same as once."""
 
     async def aclose(self) -> None:
@@ -113,3 +114,36 @@ class Model(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.name}>"
+
+
+# --- finding one -------------------------------------------------------------------------
+
+_HOMES = {
+    "anthropic": ("anthropic", "open_anthropic"),
+    "lmstudio": ("openai", "open_openai"),
+    "ollama": ("openai", "open_openai"),
+    "openai": ("openai", "open_openai"),
+    "openrouter": ("openai", "open_openai"),
+    "scripted": ("scripted", "open_scripted"),
+    "vllm": ("openai", "open_openai"),
+}
+
+PROVIDERS = tuple(_HOMES)
+"""The providers `open_model` knows."""
+
+
+def open_model(provider: str, model: str, **options: Json) -> Model:
+    """A model at a provider: one of `PROVIDERS`.
+
+    Options of all but `scripted` are `base_url`, `api_key`, `timeout` (seconds), `headers`,
+    and `extra` (further fields of each request, as the provider names them). A local server
+    needs neither; the others take their key from the environment if none is given.
+    """
+    if provider not in _HOMES:
+        raise Unsupported(
+            f"`{provider}` is not a provider of models: use {', '.join(PROVIDERS)}, or "
+            "`openai` with `base_url` for any server that speaks its protocol"
+        )
+    home, name = _HOMES[provider]
+    opener: Callable[..., Model] = getattr(import_module(f".{home}", __package__), name)
+    return opener(provider, model, **options)

@@ -1,0 +1,215 @@
+"""What an agent may do: a deny list, an allow list, a phase, and a callback, in this order.
+
+    plan                  only tools that read
+    default               reading; edits and runs ask the callback, and are denied without one
+    accept_edits          edits too
+    trusted               everything that is not denied
+    bypass_permissions    the same, for hosts that have their own sandbox
+
+The deny list wins always; `plan` changes nothing, whatever the allow list says. List entries
+are names of tools, `bash`, or names with a pattern, `bash(git *)`, `edit(src/**)`. Patterns
+keep a willing agent on its path; they are no sandbox for a hostile command line.
+None of it is stored, and none survives a resume.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from inspect import isawaitable
+from pathlib import PurePosixPath
+from typing import Literal, get_args
+
+import msgspec
+
+from ..errors import InvalidData, Unsupported
+from ..events import Json
+from .tools.base import Context, Tool, ToolFailed
+from .tools.commands import anywhere_in, fits, plain_commands
+from .tools.globs import matches
+from .tools.places import real_path, short
+
+Phase = Literal["plan", "default", "accept_edits", "trusted", "bypass_permissions"]
+Denial = Literal["phase_gated", "budget_exceeded", "user_denied", "sandbox_violation", "unknown"]
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""From the least to the most that is allowed."""
+
+_ENTRY = re.compile(r"([\w*?.-]+)(?:\((.*)\))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a call may run; if not, a code for programs and a reason for the model."""
+
+    allowed: bool
+    code: Denial | None = None
+    reason: str = ""
+
+
+Answer = bool | Decision
+CanUseTool = Callable[[str, dict[str, Json], Context], Answer | Awaitable[Answer]]
+
+_YES = Decision(True)
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What the tools of one session may do now."""
+
+    phase: Phase = "default"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    can_use_tool: CanUseTool | None = None
+
+    def __post_init__(self) -> None:
+        if self.phase not in PHASES:
+            raise InvalidData(f"there is no phase `{self.phase}`; there are {', '.join(PHASES)}")
+        for name in ("allow", "deny"):
+            entries = getattr(self, name)
+            entries = (entries,) if isinstance(entries, str) else tuple(entries)
+            object.__setattr__(self, name, entries)
+            for entry in entries:
+                _parsed(entry)
+
+    def check(self, tool: Tool, input: dict[str, Json], context: Context) -> Decision:
+        """Whether a call may run. An asynchronous callback needs `acheck`."""
+        decided = self._decide(tool, input, context)
+        if decided is not None:
+            return decided
+        assert self.can_use_tool is not None
+        answer = self.can_use_tool(tool.name, input, context)
+        if isawaitable(answer):
+            close = getattr(answer, "close", None)
+            if callable(close):
+                close()
+            raise Unsupported("`can_use_tool` is asynchronous: use an AsyncSession")
+        return _answered(tool, answer)
+
+    async def acheck(self, tool: Tool, input: dict[str, Json], context: Context) -> Decision:
+        """Whether a call may run; the callback may be asynchronous."""
+        decided = self._decide(tool, input, context)
+        if decided is not None:
+            return decided
+        assert self.can_use_tool is not None
+        answer = self.can_use_tool(tool.name, input, context)
+        return _answered(tool, await answer if isawaitable(answer) else answer)
+
+    def narrowed(
+        self,
+        *,
+        phase: Phase | None = None,
+        deny: Iterable[str] = (),
+        allow: Iterable[str] | None = None,
+    ) -> Permissions:
+        """The same or less, for a subagent: the lower phase, more denied, less allowed."""
+        if phase is not None and phase not in PHASES:
+            raise InvalidData(f"there is no phase `{phase}`; there are {', '.join(PHASES)}")
+        lower = min(self.phase, phase or self.phase, key=PHASES.index)
+        more = (deny,) if isinstance(deny, str) else tuple(deny)
+        kept = self.allow if allow is None else tuple(e for e in self.allow if e in set(allow))
+        denied = tuple(dict.fromkeys((*self.deny, *more)))
+        return replace(self, phase=lower, deny=denied, allow=kept)
+
+    def _decide(self, tool: Tool, input: dict[str, Json], context: Context) -> Decision | None:
+        """The lists and the phase; None if the callback is to be asked."""
+        try:
+            subject = _Subject(tool, input, context)
+        except ToolFailed as error:
+            outside = "outside the workspace" in error.message
+            if outside or self._lists_name(tool):
+                return Decision(False, "sandbox_violation" if outside else "unknown", str(error))
+            # The tool says itself what is wrong with its input.
+            subject = _Subject(tool, input, None)
+        for entry in self.deny:
+            if subject.is_denied_by(entry):
+                return Decision(False, "user_denied", f"`{tool.name}` is denied by `{entry}`.")
+        if self.phase == "plan":
+            reason = f"`{tool.name}` does not run in the phase `plan`: only reading does."
+            return _YES if tool.kind == "read" else Decision(False, "phase_gated", reason)
+        if subject.is_allowed_by(self.allow):
+            return _YES
+        if self.phase in ("trusted", "bypass_permissions") or tool.kind == "read":
+            return _YES
+        if self.phase == "accept_edits" and tool.kind == "edit":
+            return _YES
+        if self.can_use_tool is None:
+            reason = f"`{tool.name}` needs to be allowed in the phase `{self.phase}`."
+            return Decision(False, "phase_gated", reason)
+        return None
+
+    def _lists_name(self, tool: Tool) -> bool:
+        """Whether a pattern is there for a tool whose paths are not known."""
+        parsed = [_parsed(entry) for entry in self.deny]
+        return any(pattern and fnmatchcase(tool.name.lower(), name) for name, pattern in parsed)
+
+
+class _Subject:
+    """What a call is about, in the words that patterns are held against."""
+
+    def __init__(self, tool: Tool, input: dict[str, Json], context: Context | None) -> None:
+        self._tool = tool
+        self._paths: list[tuple[str, ...]] = []
+        found = tool.paths(context, input) if tool.paths is not None and context else None
+        for path in found or ():
+            assert context is not None
+            full = real_path(context, path, follow=False)
+            self._paths.append((short(context, full), full))
+        text = input.get(tool.subject) if tool.subject else None
+        self._text = text if isinstance(text, str) else msgspec.json.encode(input).decode()
+
+    def is_denied_by(self, entry: str) -> bool:
+        """Whether an entry means this call, or a part of it."""
+        name, pattern = _parsed(entry)
+        if not fnmatchcase(self._tool.name.lower(), name):
+            return False
+        if pattern is None:
+            return True
+        if self._paths:
+            return any(_covers(pattern, one) for names in self._paths for one in names)
+        return any(fits(pattern, piece) for piece in anywhere_in(self._text))
+
+    def is_allowed_by(self, entries: tuple[str, ...]) -> bool:
+        """Whether entries mean all of this call."""
+        patterns: list[str] = []
+        for name, pattern in map(_parsed, entries):
+            if fnmatchcase(self._tool.name.lower(), name):
+                if pattern in (None, "*", "**"):
+                    return True
+                patterns.append(pattern or "")
+        if self._paths:
+            return all(
+                any(matches(p, one, anywhere=True) for p in patterns for one in names)
+                for names in self._paths
+            )
+        commands = plain_commands(self._text) if self._tool.subject else [self._text]
+        return bool(commands) and all(
+            any(fits(p, command) for p in patterns) for command in commands or ()
+        )
+
+
+def _covers(pattern: str, path: str) -> bool:
+    """Whether a pattern means a path, or a directory that it is in."""
+    upward = [path, *(str(above) for above in PurePosixPath(path).parents)]
+    return any(matches(pattern.rstrip("/"), one, anywhere=True) for one in upward)
+
+
+def _parsed(entry: str) -> tuple[str, str | None]:
+    found = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
+    if found is None:
+        raise InvalidData(f"{entry!r} is no entry of a list: a tool's name, or `name(pattern)`")
+    return found[1].lower(), found[2]
+
+
+def _answered(tool: Tool, answer: object) -> Decision:
+    if isinstance(answer, Decision):
+        return answer
+    if answer is True:
+        return _YES
+    if answer is False:
+        return Decision(False, "user_denied", f"The user did not allow `{tool.name}`.")
+    return Decision(
+        False, "unknown", f"`can_use_tool` answered {type(answer).__name__}, not a bool"
+    )

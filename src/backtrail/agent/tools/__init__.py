@@ -1,0 +1,26 @@
+"""The tools a model can call, and how to make more of them."""
+
+from __future__ import annotations
+
+from .base import Context, Tool, ToolFailed, check_input, tool_from, tools_named, watched_paths
+from .files import EDIT, READ, WRITE
+from .patch import APPLY_PATCH
+from .search import GLOB, GREP
+from .shell import BASH
+from .task import TASK
+
+BUILT_IN: dict[str, Tool] = {
+    tool.name: tool for tool in (READ, WRITE, EDIT, APPLY_PATCH, GLOB, GREP, BASH, TASK)
+}
+"""Every built-in tool, by name."""
+
+__all__ = [
+    "BUILT_IN",
+    "Context",
+    "Tool",
+    "ToolFailed",
+    "check_input",
+    "tool_from",
+    "tools_named",
+    "watched_paths",
+]
