@@ -44,9 +44,11 @@ LAYERS = [
     ["watching"],
     ["browsing"],
     ["rewinding"],
+    ["agents", "turns"],
+    ["sending"],
     ["session"],
     ["agent"],
-    ["aio", "aio_files", "aio_threads"],
+    ["aio", "aio_files", "aio_sending", "aio_threads"],
     ["testing"],
     ["demo_files"],
     ["demo", "cli"],
@@ -307,7 +309,7 @@ def test_async_has_the_attributes_of_sync() -> None:
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: str(cls.__name__))
 def test_async_waits_where_sync_works(sync: type, other: type) -> None:
     """Each method is awaited, but those that only hand something out."""
-    handing = {"events", "follow", "subscribe", "log", "subagent", "read", "tool", "turn"}
+    handing = {"events", "follow", "subscribe", "log", "subagent", "read", "stream", "tool", "turn"}
     for name, value in members(other).items():
         plain = getattr(value, "__func__", value)
         if inspect.isfunction(plain) and name not in handing:

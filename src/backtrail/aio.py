@@ -16,6 +16,7 @@ from typing import ParamSpec, Self, TypeVar, Unpack
 import anyio
 
 from .aio_files import AsyncFiles
+from .aio_sending import AsyncSending
 from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
 from .calls import ToolCall
 from .conversation import SessionOptions
@@ -33,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncSession(AsyncFiles):
+class AsyncSession(AsyncFiles, AsyncSending):
     """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
 
     Any task of the loop it was made in may use it; turns are served one after another.
@@ -136,7 +137,7 @@ class AsyncSession(AsyncFiles):
         return self._session.store
 
     @property
-    def agent(self) -> Callable[..., object] | None:
+    def agent(self) -> Callable[..., Json] | str | None:
         """The callable that answers a turn."""
         return self._session.agent
 

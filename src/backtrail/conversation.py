@@ -46,7 +46,9 @@ OnError = Literal["raise", "record"] | Callable[[Exception], None]
 class SessionOptions(TypedDict, total=False):
     """Keywords shared by `create`, `open`, `resume`, `latest` and `fork`.
 
-    `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn.
+    `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn, or
+    "provider:model", or `provider` and `model` apart; `tools`, `can_use_tool`, `phase`,
+    `hooks` and `agent_options` go to the agent that is made of it, and are never stored.
     `system_prompt`: pinned, never dropped by a rewind. `messages`: a history to begin with.
     `key`: a foreign name. `files`: watch over `cwd`, with "force" also where that is a home
     or a whole file system, with "background" without waiting for the first scan; `progress`
@@ -57,7 +59,13 @@ class SessionOptions(TypedDict, total=False):
     """
 
     cwd: str | os.PathLike[str] | None
-    agent: Callable[..., object] | None
+    agent: Callable[..., Json] | str | None
+    provider: str | None
+    tools: Json
+    can_use_tool: Callable[..., Json] | None
+    phase: str
+    hooks: Mapping[str, Callable[..., Json]]
+    agent_options: Mapping[str, Json]
     system_prompt: str | None
     messages: Sequence[object]
     title: str | None
@@ -82,7 +90,13 @@ class Conversation:
     ) -> None:
         self.store = store
         self.id = session_id
-        self.agent = options.get("agent")
+        provider = options.get("provider")
+        named = f"{provider}:{options.get('model') or ''}" if provider else None
+        self.agent: Callable[..., Json] | str | None = options.get("agent") or named
+        self._agent_options: dict[str, Json] = {
+            **options.get("agent_options", {}),
+            **{n: options[n] for n in ("tools", "can_use_tool", "phase", "hooks") if n in options},
+        }
         self.problems: list[Problem] = []
         self._owns = owns
         self._at = at

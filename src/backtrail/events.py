@@ -40,6 +40,7 @@ KINDS = (
     "session_resume",
     "session_end",
     *MESSAGE_KINDS,
+    "turn_end",
     "action",
     "files_changed",
     "checkpoint",

@@ -19,7 +19,7 @@ OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")
 """The kinds `operations` needs to see."""
 
 BOOKKEEPING = frozenset(
-    {"session_start", "session_resume", "session_end", "checkpoint", "files_changed"}
+    {"session_start", "session_resume", "session_end", "turn_end", "checkpoint", "files_changed"}
     | {"rewound", "undone", "redone"}
 )
 """Kinds that note something about the session and are not counted as dropped by a rewind."""

@@ -20,13 +20,13 @@ from .points import (
     event_id,
     plan_move,
 )
-from .rewinding import Rewinding
+from .sending import Sending
 from .stores.base import Store, checkpoint_of, resolved
 from .stores.opening import open_store
 from .views import beyond, last_of
 
 
-class Session(Rewinding):
+class Session(Sending):
     """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
 
     May be used from several threads; turns are served one after another.

@@ -12,10 +12,10 @@ from backtrail.agent.models.base import Delta, Model, ModelFailed, Reply, Reques
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let trio not complain of generators that OpenAI's client leaves to the collector."""
+    """Let trio not complain of generators that the clients leave to the collector."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            mark = "ignore:Async generator 'openai._streaming:ResourceWarning"
+            mark = "ignore:Async generator '(openai|anthropic|httpx2|httpcore2):ResourceWarning"
             item.add_marker(pytest.mark.filterwarnings(mark))
 
 

@@ -271,6 +271,13 @@ def test_an_unknown_provider_is_told_what_there_is() -> None:
         open_model("acme", "m-1")
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_an_unknown_option_is_told_at_once(provider: str) -> None:
+    """Not when the model is first asked."""
+    with pytest.raises(TypeError, match="tempo"):
+        open_model(provider, "m-1", tempo=1, **({} if provider == "scripted" else {"api_key": "k"}))
+
+
 @pytest.mark.parametrize("package", ["openai", "anthropic"])
 def test_a_missing_client_names_the_line_to_install(package: str) -> None:
     """The exact one, when a model is opened."""

@@ -14,21 +14,11 @@ from email.utils import parsedate_to_datetime
 from importlib import import_module
 from importlib.util import find_spec
 from json import JSONDecodeError
-from typing import Any, TypedDict
+from typing import Any
 
 from ...errors import Closed, Unsupported
 from ...events import Json
 from .base import Delta, Model, ModelFailed, Reply, Request
-
-
-class Options(TypedDict, total=False):
-    """What every hosted model takes."""
-
-    base_url: str | None
-    api_key: str | None
-    timeout: float | None
-    headers: Mapping[str, str] | None
-    extra: Mapping[str, Json] | None
 
 
 class Assembly(ABC):
@@ -55,7 +45,17 @@ class HostedModel(Model):
     package: str
     """The client's package, which is also the name of our extra."""
 
-    def __init__(self, provider: str, name: str, **options: Any) -> None:
+    def __init__(
+        self,
+        provider: str,
+        name: str,
+        *,
+        base_url: str | None,
+        api_key: str | None,
+        timeout: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Json] | None = None,
+    ) -> None:
         if find_spec(self.package) is None:
             raise Unsupported(
                 f"the `{self.package}` client is not installed: "
@@ -63,11 +63,14 @@ class HostedModel(Model):
             )
         self.provider = provider
         self.name = name
-        self.extra = dict(options.pop("extra", None) or {})
-        timeout, headers = options.pop("timeout", None), options.pop("headers", None)
-        if timeout is not None:
-            options["timeout"] = timeout
-        self._options = {**options, "max_retries": 0, "default_headers": headers}
+        self.extra = dict(extra or {})
+        self._options = {
+            "base_url": base_url,
+            "api_key": api_key,
+            "default_headers": headers,
+            "max_retries": 0,
+            **({} if timeout is None else {"timeout": timeout}),
+        }
         self._clients: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False

@@ -77,6 +77,7 @@ class ScriptedModel(Model):
         finally:
             if opened is not store:
                 opened.close()
+        events = [event for event in events if isinstance(event.data.get("message"), dict)]
         said = [event for event in events if event.kind == "assistant_message"]
         format = format or (_format(said[0]) if said else "openai")
         model = cls(
@@ -173,13 +174,12 @@ def _shown(message: Mapping[str, Json]) -> str:
 
 
 def _format(event: Event) -> Format:
-    message = event.data.get("message") or {}
-    return cast(Format, event.data.get("format") or format_of(message))
+    return cast(Format, event.data.get("format") or format_of(event.data["message"]))
 
 
 def _messages(events: Sequence[Event], format: Format) -> list[dict[str, Json]]:
     kinds = ("user_message", "assistant_message", "tool_result")
-    said = [event for event in events if event.kind in kinds and "message" in event.data]
+    said = [event for event in events if event.kind in kinds]
     return convert([(event.data["message"], _format(event)) for event in said], format)
 
 
