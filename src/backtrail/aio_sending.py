@@ -18,7 +18,21 @@ from .events import Event, Json
 from .sending import Cancelled, Content
 from .session import Session
 from .subscribing import Delta
-from .turns import Append, Ask, End, Job, Limits, LiveTurn, Pause, Result, Run, Tell, Todo, carry
+from .turns import (
+    Append,
+    Ask,
+    End,
+    Failed,
+    Job,
+    Limits,
+    LiveTurn,
+    Pause,
+    Result,
+    Run,
+    Tell,
+    Todo,
+    carry,
+)
 from .views import user_message
 
 _ENDED = object()
@@ -178,20 +192,31 @@ class AsyncSending:
         elif isinstance(request, Tell):
             yield self._emitted(request.delta)
         elif isinstance(request, Ask):
-            async for part in request.model.astream(request.request):
-                if session._is_cancelled():
-                    raise Cancelled
+            async for part in self._asked(request):
                 if not hasattr(part, "text"):
                     answer.append(part)
                     return
                 yield self._emitted(Delta(part.kind, {"text": part.text}))
-            raise Unsupported("the model ended its stream without a reply")
         elif isinstance(request, Run):
             async for part in self._run_jobs(request, answer):
                 yield part
         else:
             assert isinstance(request, Pause)
             await anyio.sleep(request.seconds)
+
+    async def _asked(self, request: Ask) -> AsyncIterator[Json]:
+        """What a model streams; its failure comes as the last part."""
+        parts = request.model.astream(request.request)
+        while True:
+            try:
+                part = await anext(parts)
+            except StopAsyncIteration:
+                part = Failed(Unsupported("the model ended its stream without a reply"))
+            except Exception as error:
+                part = Failed(error)
+            if self._session._is_cancelled():
+                raise Cancelled
+            yield part
 
     async def _run_jobs(self, request: Run, answer: list[Json]) -> AsyncIterator[Delta | Event]:
         for job in request.jobs:
@@ -231,12 +256,16 @@ async def _next(flow: Json, answer: Json) -> Json:
     """Send an answer into an agent's flow; what it yields next, or `_ENDED`."""
     if hasattr(flow, "__anext__"):
         try:
+            if isinstance(answer, Failed):
+                return await flow.athrow(answer.error)
             return await (flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__())
         except StopAsyncIteration:
             return _ENDED
 
     def advance() -> Json:
         try:
+            if isinstance(answer, Failed):
+                return flow.throw(answer.error)
             return flow.send(answer) if hasattr(flow, "send") else next(flow)
         except StopIteration:
             return _ENDED

@@ -11,8 +11,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Literal, Self, TypedDict
+
+import msgspec
 
 from . import telemetry
 from .calls import ToolCall, pending
@@ -113,6 +117,7 @@ class Conversation:
         self._side: Store | None = None
         self._side_mutex = threading.Lock()
         self._held = ExitStack()
+        self._copied: Path | None = None
         self._closed = False
         if self._lease_mode not in ("turn", "session", None):
             raise InvalidData(f"lease is 'turn', 'session' or None, not {self._lease_mode!r}")
@@ -355,6 +360,18 @@ class Conversation:
         """
         found = self.events(after=self._listed_after(), kinds=("checkpoint",))
         return [checkpoint_of(event, self.id) for event in found]
+
+    def _transcript_path(self) -> str:
+        """A file with the main log, one event a line; written where the store has none."""
+        found = self.store.log_file(self.id)
+        if found is not None:
+            return str(found)
+        if self._copied is None:
+            folder = self._held.enter_context(TemporaryDirectory(prefix="backtrail-"))
+            self._copied = Path(folder, f"{self.id}.jsonl")
+        lines = (msgspec.json.encode(event.to_dict()) for event in self.events())
+        self._copied.write_bytes(b"".join(line + b"\n" for line in lines))
+        return str(self._copied)
 
     def _listed_after(self) -> int:
         info = self.info()

@@ -20,7 +20,21 @@ from .filepoints import changes_by_turn
 from .messages import message_event, text_of
 from .rewinding import Rewinding
 from .subscribing import Delta
-from .turns import Append, Ask, End, Job, Limits, LiveTurn, Pause, Result, Run, Tell, Todo, carry
+from .turns import (
+    Append,
+    Ask,
+    End,
+    Failed,
+    Job,
+    Limits,
+    LiveTurn,
+    Pause,
+    Result,
+    Run,
+    Tell,
+    Todo,
+    carry,
+)
 from .views import user_message
 
 Content = str | list[Json] | Mapping[str, Json]
@@ -221,13 +235,19 @@ class Sending(Rewinding):
 
     def _ask(self, request: Ask) -> Step:
         """Call a model: its deltas go out as they come, its reply is the answer."""
-        for part in request.model.stream(request.request):
+        parts = iter(request.model.stream(request.request))
+        while True:
+            try:
+                part = next(parts)
+            except StopIteration:
+                return Failed(Unsupported("the model ended its stream without a reply"))
+            except Exception as error:
+                return Failed(error)
             if self._cancelled.is_set():
                 raise Cancelled
             if not hasattr(part, "text"):
                 return part
             yield from self._tell(part.kind, text=part.text)
-        raise Unsupported("the model ended its stream without a reply")
 
     def _run_jobs(self, request: Run) -> Step:
         """Run tools, each in a bracket; its result is in the log when it is told."""
@@ -332,7 +352,12 @@ def _exhaust(flow: Generator[Delta | Event, None, Result]) -> Result:
 def _stepper(flow: Json) -> Callable[[Json], Json]:
     """A function that sends an answer into an agent's flow and gives what it yields next."""
     if inspect.isgenerator(flow):
-        return flow.send
+
+        def advance(answer: Json) -> Json:
+            failed = isinstance(answer, Failed)
+            return flow.throw(answer.error) if failed else flow.send(answer)
+
+        return advance
     if hasattr(flow, "__anext__"):
         return _async_stepper(flow)
     items = iter(flow)
@@ -354,7 +379,10 @@ def _async_stepper(flow: Json) -> Callable[[Json], Json]:
     loop = asyncio.new_event_loop()
 
     def advance(answer: Json) -> Json:
-        step = flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__()
+        if isinstance(answer, Failed):
+            step = flow.athrow(answer.error)
+        else:
+            step = flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__()
         try:
             return loop.run_until_complete(step)
         except StopAsyncIteration:

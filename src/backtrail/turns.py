@@ -110,6 +110,13 @@ class Tell:
     delta: Delta
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An answer that is an error: it is raised where the agent asked."""
+
+    error: Exception
+
+
 Todo = Append | Tell | Ask | Run | Pause
 """What a driver carries out."""
 
@@ -201,7 +208,7 @@ def carry(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
     if isinstance(item, Delta):
         yield Tell(item)
         return None
-    if isinstance(item, (Ask, Run, Pause)):
+    if isinstance(item, (Ask, Run, Pause, Append)):
         return (yield item)
     if isinstance(item, End):
         if item.reason not in get_args(ExitReason):

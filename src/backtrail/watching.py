@@ -87,7 +87,7 @@ class Watching(Conversation):
                     self._open_workspace()
                 except BacktrailError as error:
                     self._unwatched = str(error)
-                    self._complain("not captured", str(error))
+                    self.complain("not captured", str(error))
             return self._workspace
 
     def _open_workspace(self) -> None:
@@ -133,7 +133,8 @@ class Watching(Conversation):
             self._tree = last_tree(self.store, self.id)
         return self._tree
 
-    def _complain(self, what: str, detail: str) -> None:
+    def complain(self, what: str, detail: str) -> None:
+        """Note something that went wrong and stopped nothing."""
         problem = Problem(self.id, "files", what, detail)
         if problem not in self.problems:
             self.problems.append(problem)
@@ -145,7 +146,7 @@ class Watching(Conversation):
         """
         if self._on_error == "raise" and not isinstance(error, DiskLow):
             raise error
-        self._complain("not captured", str(error))
+        self.complain("not captured", str(error))
         if callable(self._on_error):
             self._on_error(error)
 

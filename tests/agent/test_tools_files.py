@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -278,7 +279,12 @@ def test_a_link_put_there_meanwhile_leads_nowhere(home: Path, tmp_path: Path) ->
             inside.rename(away)
             inside.symlink_to(outside)
             inside.unlink()
-            away.rename(inside)
+            while away.exists():
+                try:
+                    away.rename(inside)
+                except OSError:
+                    # A writer made the directory anew.
+                    shutil.rmtree(inside, ignore_errors=True)
 
     swapper = threading.Thread(target=swap)
     swapper.start()

@@ -15,7 +15,7 @@ None of it is stored, and none survives a resume.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import isawaitable
@@ -60,8 +60,8 @@ class Permissions:
     """What the tools of one session may do now."""
 
     phase: Phase = "default"
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
     can_use_tool: CanUseTool | None = None
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class _Subject:
             return any(_covers(pattern, one) for names in self._paths for one in names)
         return any(fits(pattern, piece) for piece in anywhere_in(self._text))
 
-    def is_allowed_by(self, entries: tuple[str, ...]) -> bool:
+    def is_allowed_by(self, entries: Iterable[str]) -> bool:
         """Whether entries mean all of this call."""
         patterns: list[str] = []
         for name, pattern in map(_parsed, entries):

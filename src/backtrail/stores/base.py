@@ -78,6 +78,10 @@ class Store(ABC):
     places: tuple[Path, ...] = ()
     """Files and folders of its own, which no scan of a workspace captures."""
 
+    def log_file(self, session_id: str) -> Path | None:
+        """The file that the main log is, one event a line; None where there is none."""
+        return None
+
     # --- the contract --------------------------------------------------------------------
 
     @abstractmethod

@@ -443,6 +443,9 @@ class JSONLStore(Store):
         own = lines.get(session_id, {session_id})
         return {id for id, line in lines.items() if id != session_id and line & own}
 
+    def log_file(self, session_id: str) -> Path | None:
+        return self._path(session_id) / MAIN_FILE
+
     def logs(self, session_id: str) -> list[str]:
         with self._failing(f"read session `{session_id}`"):
             return log_names(self._path(session_id))

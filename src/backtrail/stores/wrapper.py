@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Unpack
 
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
@@ -24,6 +25,9 @@ class Wrapper(Store):
         self.scope = inner.scope
         self.contents = inner.contents
         self.places = inner.places
+
+    def log_file(self, session_id: str) -> Path | None:
+        return self.inner.log_file(session_id)
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
         self.inner.create(info, base=base)

@@ -18,7 +18,7 @@ import msgspec
 
 from ...errors import BacktrailError, InvalidData
 from ...events import Json
-from .schema import Mismatch, described, fitted, name_of, parameters_of, schema_of
+from .schema import Mismatch, code_of, described, fitted, name_of, parameters_of, schema_of
 
 if TYPE_CHECKING:
     from inspect import Parameter
@@ -96,8 +96,7 @@ def tool_from(
     given = [key for key, p in parameters.items() if p.annotation is Context]
     asked = {key: p for key, p in parameters.items() if key not in given}
     text, about = described(fn)
-    call = fn if inspect.isroutine(fn) else type(fn).__call__
-    is_async = inspect.iscoroutinefunction(call)
+    is_async = inspect.iscoroutinefunction(code_of(fn))
     return Tool(
         called,
         text or called,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, get_type_hints
 
 import msgspec
@@ -34,7 +35,15 @@ class Mismatch(ValueError):
 
 def name_of(fn: Callable[..., object]) -> str:
     """What a function, or an object that can be called, is called."""
-    return str(getattr(fn, "__name__", type(fn).__name__))
+    plain = fn.func if isinstance(fn, partial) else fn
+    return str(getattr(plain, "__name__", type(plain).__name__))
+
+
+def code_of(fn: Callable[..., object]) -> Callable[..., object]:
+    """The function behind something that can be called; it has the annotations."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return fn if inspect.isroutine(fn) else type(fn).__call__
 
 
 def parameters_of(fn: Callable[..., object]) -> dict[str, inspect.Parameter]:
@@ -51,9 +60,8 @@ def parameters_of(fn: Callable[..., object]) -> dict[str, inspect.Parameter]:
 
 
 def _hints(fn: Callable[..., object]) -> dict[str, Any]:
-    plain = fn if inspect.isroutine(fn) else type(fn).__call__
     try:
-        return get_type_hints(plain, include_extras=True)
+        return get_type_hints(code_of(fn), include_extras=True)
     except NameError as error:
         raise InvalidData(f"`{name_of(fn)}` cannot be a tool: {error} at run time") from error
 
@@ -133,7 +141,7 @@ def _closure(names: set[str], components: Mapping[str, Json]) -> list[str]:
 
 def described(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """What a docstring says: the function's description, and that of each argument."""
-    text = inspect.getdoc(fn) or ""
+    text = inspect.getdoc(fn.func if isinstance(fn, partial) else fn) or ""
     start = _ARGS.search(text)
     if start is None:
         return text.strip(), {}
