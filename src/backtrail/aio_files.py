@@ -36,6 +36,7 @@ class AsyncFiles:
     ) -> AsyncIterator[Call]:
         """A bracket around a tool call; see `Session.tool`."""
         call = Call(name, input, id)
+        await run(self._session._drop_span, id)
         bracket = await run(self._session._begin_call, call, paths)
         try:
             yield call

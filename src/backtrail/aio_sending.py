@@ -185,7 +185,7 @@ class AsyncSending:
         """Carry out one request; its answer goes into `answer`."""
         session = self._session
         if isinstance(request, Append):
-            event = (await run(session._append, [request.event]))[0]
+            event = (await run(session._append, [request.event], spans=request.spans))[0]
             self._tell()
             answer.append(event)
             yield event

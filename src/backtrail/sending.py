@@ -217,7 +217,7 @@ class Sending(Rewinding):
     def _do(self, request: Todo) -> Step:
         """Carry out one request."""
         if isinstance(request, Append):
-            event = self._append([request.event])[0]
+            event = self._append([request.event], spans=request.spans)[0]
             yield event
             return event
         if isinstance(request, Tell):

@@ -98,9 +98,14 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """For the driver: put this into the log. The answer is the event."""
+    """For the driver: put this into the log. The answer is the event.
+
+    `spans`: a call in it opens a bracket, which its result closes. Not so where the agent
+    brackets its tools itself.
+    """
 
     event: NewEvent
+    spans: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +227,4 @@ def carry(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
     if said is not None and said.model is not None:
         event = NewEvent(event.kind, {**event.data, "model": said.model})
     turn.count(usage, cost)
-    return (yield Append(event))
+    return (yield Append(event, spans=said is None))

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .calls import answer_to, calls_in
+from .calls import answer_to, answers_in, calls_in, pending
 from .conversation import Conversation, SessionOptions, Turn
 from .errors import BacktrailError, DiskLow, InvalidData, Unsupported
 from .events import Event, Json, NewEvent, Problem
 from .filepoints import last_tree
+from .files.attribution import joined
 from .files.baseline import PARTIAL
 from .files.baseline import WAIT as BASELINE_WAIT
 from .files.brackets import Bracket
@@ -70,6 +71,7 @@ class Watching(Conversation):
         self._fresh = False
         self._open_calls = 0
         self._turn_bracket: Bracket | None = None
+        self._spans: dict[str, Bracket] = {}
         self._watch = threading.RLock()
 
     # --- the workspace -------------------------------------------------------------------
@@ -152,19 +154,21 @@ class Watching(Conversation):
 
     # --- scanning ------------------------------------------------------------------------
 
-    def _append(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
-        if not any(event.kind == "user_message" for event in events):
-            return super()._append(events, expected=expected)
-        if self._watched() is None or self._repeats(events):
-            return super()._append(events, expected=expected)
-        owed, details = self._look()
-        told = [
-            NewEvent(e.kind, {**e.data, **details}, e.id, e.follows, e.ts)
-            if e.kind == "user_message" and "tree" not in e.data else e
-            for e in events
-        ]  # fmt: skip
-        stored = super()._append([*owed, *told], expected=expected)
-        return stored[len(owed) :]
+    def _append(
+        self, events: list[NewEvent], *, expected: int | None = None, spans: bool = True
+    ) -> list[Event]:
+        """Append, with the tree at a user's message; calls in messages open brackets."""
+        if self._spans:
+            events = [self._with_span(event) for event in events]
+        owed: list[NewEvent] = []
+        speaks = any(event.kind == "user_message" for event in events)
+        if speaks and self._watched() is not None and not self._repeats(events):
+            owed, details = self._look()
+            events = [_detailed(event, details) for event in events]
+        stored = super()._append([*owed, *events], expected=expected)[len(owed) :]
+        if spans and any(event.kind == "assistant_message" for event in stored):
+            self._open_spans(stored)
+        return stored
 
     def _repeats(self, events: list[NewEvent]) -> bool:
         """Whether all of this is in the log already, as when a request is tried again."""
@@ -212,6 +216,28 @@ class Watching(Conversation):
                 self._tree = tree
         return ended
 
+    # --- calls in messages ---------------------------------------------------------------
+
+    def _open_spans(self, events: list[Event]) -> None:
+        """A bracket for each call that messages ask for and do not answer themselves."""
+        messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
+        for call in pending(messages) if self._watched() is not None else ():
+            bracket = self._begin_call(Call(call.name, None, call.id), None)
+            if bracket is not None:
+                self._spans[call.id] = bracket
+
+    def _with_span(self, event: NewEvent) -> NewEvent:
+        """A result with what its call did to the files, where a message opened the bracket."""
+        message = event.data.get("message")
+        if event.kind != "tool_result" or not isinstance(message, dict):
+            return event
+        ended = [self._spans.pop(id) for id in sorted(answers_in(message)) if id in self._spans]
+        found = [files for files in map(self._files_of, ended) if files]
+        if not found or "files" in event.data:
+            return event
+        data = {**event.data, "files": joined(found)}
+        return NewEvent(event.kind, data, event.id, event.follows, event.ts)
+
     # --- calls ---------------------------------------------------------------------------
 
     @contextmanager
@@ -231,6 +257,7 @@ class Watching(Conversation):
         at, and only these are its own.
         """
         call = Call(name, input, id)
+        self._drop_span(id)
         bracket = self._begin_call(call, paths)
         try:
             yield call
@@ -238,6 +265,12 @@ class Watching(Conversation):
             self._end_call(call, bracket, error)
             raise
         self._end_call(call, bracket, None)
+
+    def _drop_span(self, id: str | None) -> None:
+        """A call has a bracket of its own: the one that its message opened is not needed."""
+        bracket = self._spans.pop(id, None) if id is not None else None
+        if bracket is not None and self._workspace is not None:
+            self._drop_bracket(self._workspace, bracket)
 
     def _begin_call(
         self, call: Call, paths: Collection[str | os.PathLike[str]] | None
@@ -404,6 +437,13 @@ class Watching(Conversation):
             workspace.close()
         if depot is not None:
             depot.close()
+
+
+def _detailed(event: NewEvent, details: dict[str, Json]) -> NewEvent:
+    """A user's message with what is known about the files at that moment."""
+    if event.kind != "user_message" or "tree" in event.data:
+        return event
+    return NewEvent(event.kind, {**event.data, **details}, event.id, event.follows, event.ts)
 
 
 def _as_json(value: object) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.agent.tools import BUILT_IN, Context, ToolFailed
+from backtrail.agent.tools import BUILT_IN, Context, ToolFailed, places
 from backtrail.agent.tools.files import replaced
 from tests.agent.tooling import context, run, tree
 
@@ -266,36 +265,36 @@ def test_other_roots(home: Path, tmp_path: Path) -> None:
         run(ctx, "read", path="to/../secret.txt")
 
 
-def test_a_link_put_there_meanwhile_leads_nowhere(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["read", "write", "edit", "glob", "grep"])
+@pytest.mark.parametrize("looks", range(1, 4))
+def test_a_link_put_there_meanwhile_leads_nowhere(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, looks: int
+) -> None:
     """A path that was found good is opened without following links."""
     outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "a.txt").write_text("outside\n")
-    away, inside = home / "away", home / "src"
-    stop = threading.Event()
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep/a.txt").write_text("outside\n")
+    (home / "src/deep").mkdir()
+    (home / "src/deep/a.txt").write_text("inside\n")
+    look, seen = places._link_at, 0
 
-    def swap() -> None:
-        while not stop.is_set():
-            inside.rename(away)
-            inside.symlink_to(outside)
-            inside.unlink()
-            while away.exists():
-                try:
-                    away.rename(inside)
-                except OSError:
-                    # A writer made the directory anew.
-                    shutil.rmtree(inside, ignore_errors=True)
+    def then_swapped(root: places.Root, above: bytes, name: bytes) -> bytes | None:
+        nonlocal seen
+        found = look(root, above, name)
+        seen += 1
+        if seen == looks:
+            (home / "src").rename(home / "away")
+            (home / "src").symlink_to(outside)
+        return found
 
-    swapper = threading.Thread(target=swap)
-    swapper.start()
+    monkeypatch.setattr(places, "_link_at", then_swapped)
+    path = "src/deep" if name in ("glob", "grep") else "src/deep/a.txt"
+    more: dict[str, dict[str, str]] = {
+        "read": {}, "write": {"content": "x"}, "glob": {"pattern": "*"}, "grep": {"pattern": "."},
+        "edit": {"old_string": "side", "new_string": "x"},
+    }  # fmt: skip
     try:
-        for n in range(400):
-            try:
-                assert "outside" not in run(context(home), "read", path="src/a.txt")
-                run(context(home), "write", path="src/a.txt", content=f"inside {n}\n")
-            except ToolFailed:
-                continue
-    finally:
-        stop.set()
-        swapper.join()
-    assert tree(outside) == {"a.txt": b"outside\n"}
+        assert "outside" not in run(context(home), name, path=path, **more[name])
+    except ToolFailed as error:
+        assert "not a directory" in error.message
+    assert tree(outside) == {"deep": "directory", "deep/a.txt": b"outside\n"}

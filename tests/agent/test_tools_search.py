@@ -38,12 +38,12 @@ def ctx(tmp_path: Path) -> Context:
         ("src/[!bd].*", "src/e.js"),
         ("./src/?.py", "src/b.py"),
         ("**/deep/**/*.py", "src/deep/c.py"),
-        ("*.rs", "(no files match)"),
+        ("*.rs", ""),
     ],
 )
 def test_glob(ctx: Context, pattern: str, found: str) -> None:
     """What matches, sorted; packages, caches and version control are left out."""
-    assert run(ctx, "glob", pattern=pattern) == found.replace(" ", "\n") or found[0] == "("
+    assert run(ctx, "glob", pattern=pattern) == (found.replace(" ", "\n") or "(no files match)")
 
 
 def test_glob_starts_anywhere(ctx: Context) -> None:

@@ -295,3 +295,36 @@ def test_scans_of_threads_and_sessions_do_not_disturb_each_other(
     done = session.rewind(before=2)
     assert done.conflicts == []
     assert sorted(os.listdir(project)) == ["README", "src"]
+
+
+def test_a_call_in_a_message_is_a_bracket_until_its_result(session: Session, project: Path) -> None:
+    """For loops of one's own that only append messages."""
+    session.append(calling("c1"))
+    (project / "by-call").write_text("x\n")
+    event = session.append({"role": "tool", "tool_call_id": "c1", "content": "done"})
+    assert changed(session, event) == ["by-call"]
+    (project / "by-person").write_text("y\n")
+    session.append(user("next"))
+    session.rewind(before=2)
+    assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
+
+
+def test_a_tool_takes_the_place_of_the_bracket_of_its_message(
+    session: Session, project: Path
+) -> None:
+    """What happens between the message and the call is somebody else's."""
+    session.append(calling("c1"))
+    (project / "waiting").write_text("saved while the host asked for permission\n")
+    with session.tool("bash", {}, id="c1") as call:
+        (project / "by-call").write_text("x\n")
+    assert call.event is not None
+    assert changed(session, call.event) == ["by-call"]
+
+
+def test_a_whole_conversation_opens_no_brackets(session: Session) -> None:
+    """Its calls are answered in it."""
+    answer = {"role": "tool", "tool_call_id": "c9", "content": "done"}
+    session.extend([*session.messages(), calling("c9"), answer])
+    workspace: Workspace | None = session._workspace
+    assert workspace is not None
+    assert workspace.catalogue.brackets(workspace.place.n) == []

@@ -151,3 +151,21 @@ def changes_of(seq: int, files: Json) -> list[Change]:
 
 def _names(paths: Iterable[bytes]) -> list[str]:
     return [shown(path) for path in paths]
+
+
+def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
+    """What several calls did, as one: their spans one after the other."""
+    if len(found) == 1:
+        return found[0]
+    parts = [part for files in found for part in files.get("parts", [files]) if "before" in part]
+    data: dict[str, Json] = {"parts": parts}
+    if parts:
+        data.update(before=parts[0]["before"], after=parts[-1]["after"])
+    for name in ("uncertain", "lost"):
+        paths = [path for files in found for path in files.get(name, ())]
+        if paths:
+            data[name] = sorted(set(paths))
+    missed = [files["missed"] for files in found if "missed" in files]
+    if missed:
+        data["missed"] = missed[0]
+    return data

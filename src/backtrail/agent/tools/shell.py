@@ -112,7 +112,7 @@ def _follow(process: subprocess.Popen[bytes], output: Output, ctx: Context, dead
     fd = process.stdout.fileno()
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    is_open, nap = True, 0.001
+    is_open, nap = True, 0.0002
     while not _has_ended(process):
         if ctx.cancelled():
             return "cancelled"
