@@ -190,6 +190,8 @@ class Watching(Conversation):
             except BacktrailError as error:
                 self._missed(error)
                 return [], {"files": {"missed": str(error)}}
+            for note in workspace.problems:
+                self.complain("restore", note)
             self._fresh = False
             owed += self._by_others(tree)
             self._tree = tree
