@@ -48,7 +48,7 @@ LAYERS = [
     ["sending"],
     ["session"],
     ["agent"],
-    ["aio", "aio_files", "aio_sending", "aio_threads"],
+    ["aio", "aio_files", "aio_sending", "aio_threads", "oneshot"],
     ["testing"],
     ["demo_files"],
     ["demo", "cli"],

@@ -3,6 +3,7 @@
     Session        one conversation: append, show, go back, fork, follow  (session.py)
     AsyncSession   the same for asyncio and trio                          (aio.py)
     open_store     where sessions live, from a URL                        (stores/)
+    run, query     one turn of an agent, one call of a model              (oneshot.py)
     purge          really erase a session, a path or a text               (purging.py)
     Event …        the records of the log                                 (events.py)
     errors         everything that can be raised, under BacktrailError    (errors.py)
@@ -10,7 +11,8 @@
     testing        prove a store of your own                              (testing/)
 
 Layers, each importing only from those before it: errors, events, messages, telemetry,
-calls, history, formats, stores, views, points, conversation, rewinding, session, aio.
+calls, history, formats, stores, views, points, conversation, rewinding, turns, sending, session,
+agent, aio, oneshot.
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ if TYPE_CHECKING:
     from .events import Problem as Problem
     from .events import SessionInfo as SessionInfo
     from .history import Branch as Branch
+    from .oneshot import Answer as Answer
+    from .oneshot import aquery as aquery
+    from .oneshot import arun as arun
+    from .oneshot import query as query
+    from .oneshot import run as run
     from .purging import Purged as Purged
     from .purging import purge as purge
     from .session import Session as Session
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
     from .stores.copying import copy_sessions as copy_sessions
     from .stores.opening import open_store as open_store
     from .subscribing import Delta as Delta
+    from .turns import Result as Result
     from .views import Rewind as Rewind
     from .views import State as State
 
@@ -64,6 +72,8 @@ _HOME = {
     "Buffered": "stores.buffered",
     "Delta": "subscribing",
     **dict.fromkeys(("Purged", "purge"), "purging"),
+    **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "oneshot"),
+    "Result": "turns",
     "copy_sessions": "stores.copying",
     "open_store": "stores.opening",
     **dict.fromkeys(
@@ -80,6 +90,7 @@ _HOME = {
 
 __all__ = [
     "AlreadyExists",
+    "Answer",
     "AsyncSession",
     "BacktrailError",
     "Branch",
@@ -99,6 +110,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "Purged",
+    "Result",
     "Rewind",
     "Session",
     "SessionBusy",
@@ -109,9 +121,13 @@ __all__ = [
     "ToolCall",
     "Unsafe",
     "Unsupported",
+    "aquery",
+    "arun",
     "copy_sessions",
     "open_store",
     "purge",
+    "query",
+    "run",
 ]
 
 __version__ = "0.1.0"

@@ -9,23 +9,21 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
+from .agent.models.base import Delta, Model, ModelFailed, Reply, Request, StopReason, open_model
+from .agent.models.prices import cost
 from .calls import repair
-from .errors import Unsupported
+from .conversation import SessionOptions
+from .errors import InvalidData
 from .events import Json
 from .formats.messages import convert
 from .messages import as_message, format_of, text_of
 from .sending import Content
 from .session import Session
-
-if TYPE_CHECKING:
-    from .agent.models.base import Model, ModelFailed, Reply, Request, StopReason
-    from .conversation import SessionOptions
-    from .stores.base import Store
-    from .turns import Result
+from .stores.base import Store
+from .turns import Result
 
 RETRIES = 4
 """How often a model that failed for a while is asked again."""
@@ -96,12 +94,9 @@ async def arun(
 
 def _own_model(agent: object, options: SessionOptions) -> Model | None:
     """The model that was opened for this run alone; one that the caller made is theirs."""
-    if callable(options.get("agent")) or not callable(agent):
-        return None
-    from .agent.models.base import Model
-
     model = getattr(agent, "model", None)
-    return model if isinstance(model, Model) else None
+    own = isinstance(model, Model) and not callable(options.get("agent"))
+    return model if own else None
 
 
 # --- a model -----------------------------------------------------------------------------
@@ -122,19 +117,93 @@ def query(
     """Ask a model once, with a text or with messages in any format; nothing is kept.
 
     `model` is a name at a `provider`, with the options of `open_model` (`base_url`,
-    `api_key`, `timeout` …), or a model that you made. `ModelFailed` if there is no answer;
-    a failure that may pass is tried again, `retries` times.
+    `api_key`, `timeout` and so on), or a model that you made. `ModelFailed` if there is no
+    answer; a failure that may pass is tried again, `retries` times.
     """
     asked = _opened(model, provider, options)
     try:
         request = _request(asked, content, system_prompt, max_tokens, temperature, stop)
-        for attempt in range(retries + 1):
+        attempt = 0
+        while True:
             try:
-                with closing(asked.stream(request)) as parts:  # type: ignore[type-var]
-                    return _answer(asked, next(p for p in parts if _is_reply(p)))
-            except _failed() as error:
-                time.sleep(_wait(error, attempt, retries))
-        raise AssertionError("unreachable")
+                return _answer(asked, list(asked.stream(request)))
+            except ModelFailed as failed:
+                time.sleep(_pause(failed, attempt, retries))
+            attempt += 1
     finally:
         if asked is not model:
             asked.close()
+
+
+async def aquery(
+    content: str | Sequence[object],
+    *,
+    model: str | Model,
+    provider: str | None = None,
+    system_prompt: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    stop: Sequence[str] = (),
+    retries: int = RETRIES,
+    **options: Json,
+) -> Answer:
+    """`query`, on the caller's loop."""
+    import anyio
+
+    asked = _opened(model, provider, options)
+    try:
+        request = _request(asked, content, system_prompt, max_tokens, temperature, stop)
+        attempt = 0
+        while True:
+            try:
+                return _answer(asked, [part async for part in asked.astream(request)])
+            except ModelFailed as failed:
+                await anyio.sleep(_pause(failed, attempt, retries))
+            attempt += 1
+    finally:
+        if asked is not model:
+            await asked.aclose()
+
+
+def _opened(model: str | Model, provider: str | None, options: dict[str, Json]) -> Model:
+    if isinstance(model, str):
+        if provider is None:
+            raise InvalidData(f"at which provider is `{model}`? Give `provider=` too")
+        return open_model(provider, model, **options)
+    if provider is not None or options:
+        raise InvalidData("a model that is made already takes no provider and no options")
+    return model
+
+
+def _request(
+    model: Model,
+    content: str | Sequence[object],
+    system_prompt: str | None,
+    max_tokens: int | None,
+    temperature: float | None,
+    stop: Sequence[str],
+) -> Request:
+    given = [{"role": "user", "content": content}] if isinstance(content, str) else content
+    messages = [as_message(message) for message in given]
+    if not messages:
+        raise InvalidData("there is nothing to ask: `content` is empty")
+    shown = repair(convert([(message, format_of(message)) for message in messages], model.format))
+    return Request(shown, system_prompt, (), max_tokens, stop, temperature)
+
+
+def _answer(model: Model, parts: list[Delta | Reply]) -> Answer:
+    last = parts[-1] if parts else None
+    if not isinstance(last, Reply):
+        raise InvalidData(f"{model!r} ended its stream without a reply")
+    name = last.model or model.name
+    text, price = text_of(last.message), cost(name, last.usage)
+    return Answer(text, last.message, last.usage, price, last.stop_reason, name)
+
+
+def _pause(failed: ModelFailed, attempt: int, retries: int) -> float:
+    """How long to wait before the next try; raises the failure if there is none."""
+    if not failed.transient or attempt >= retries:
+        raise failed
+    if failed.retry_after is not None:
+        return failed.retry_after
+    return min(30.0, 0.5 * 2.0**attempt) * (0.5 + random.random() / 2)

@@ -89,7 +89,7 @@ class Watching(Conversation):
                     self._open_workspace()
                 except BacktrailError as error:
                     self._unwatched = str(error)
-                    self.complain("not captured", str(error))
+                    self._complain("not captured", str(error))
             return self._workspace
 
     def _open_workspace(self) -> None:
@@ -135,7 +135,7 @@ class Watching(Conversation):
             self._tree = last_tree(self.store, self.id)
         return self._tree
 
-    def complain(self, what: str, detail: str) -> None:
+    def _complain(self, what: str, detail: str) -> None:
         """Note something that went wrong and stopped nothing."""
         problem = Problem(self.id, "files", what, detail)
         if problem not in self.problems:
@@ -148,7 +148,7 @@ class Watching(Conversation):
         """
         if self._on_error == "raise" and not isinstance(error, DiskLow):
             raise error
-        self.complain("not captured", str(error))
+        self._complain("not captured", str(error))
         if callable(self._on_error):
             self._on_error(error)
 
@@ -191,7 +191,7 @@ class Watching(Conversation):
                 self._missed(error)
                 return [], {"files": {"missed": str(error)}}
             for note in workspace.problems:
-                self.complain("restore", note)
+                self._complain("restore", note)
             self._fresh = False
             owed += self._by_others(tree)
             self._tree = tree

@@ -115,4 +115,4 @@ class Child:
         try:
             self._log.append(data, kind=kind)
         except BacktrailError as error:
-            self._turn.session.complain("subagent", str(error))
+            self._turn.session._complain("subagent", str(error))
