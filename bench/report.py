@@ -94,7 +94,7 @@ def summary(judged: Sequence[Verdict]) -> str:
 _UNITS = (
     {"p50": "µs", "ms": "ms", "mb": "MB", "rate": "/s", "growth": ""}
     | dict.fromkeys(("first", "again", "changed", "back"), "ms")
-    | {"stored": "MB", "memory": "MB"}
+    | {"stored": "MB", "memory": "MB", "per_mb": "ms/MB"}
 )
 
 

@@ -46,6 +46,13 @@ def build(job: Job) -> Numbers:
     raise ValueError(f"the corpus holds {count} files, not {job['n']}")
 
 
+def built(job: Job) -> Numbers:
+    """Make the tree, and say how large it is."""
+    build(job)
+    size = sum(path.lstat().st_size for path in tree_of(job).rglob("*") if path.is_file())
+    return {"mb": size / 1e6}
+
+
 def _files(corpus: Path) -> Iterator[tuple[Path, str]]:
     for environment in sorted(corpus.iterdir()):
         for place in sorted(environment.glob("lib/python*/site-packages")):
@@ -98,5 +105,6 @@ def measured(job: Job, snapshot: Callable[[], object], size: Callable[[], int]) 
 
 
 def used(folder: Path) -> int:
-    """Bytes of the files in a folder."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+    """Bytes that the files in a folder take on the disk, once all is written there."""
+    os.sync()
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from protocol import Job, Memory, Numbers, serve
-from trees import ROUNDS, build, edit, measured, milliseconds, some_files, tree_of, used
+from trees import ROUNDS, build, built, edit, measured, milliseconds, some_files, tree_of, used
 
 from backtrail import Event, Session
 from backtrail.files.index import Index
@@ -23,13 +23,15 @@ def said(session: Session) -> Event:
 
 
 def trees(job: Job) -> Numbers:
-    build(job)
+    size = built(job)
     contents = Path(job["folder"], "store.db-files")
     memory = Memory()
     with opened(job) as session:
         start = milliseconds(lambda: said(session))
         added = memory.added()
         first = {"first": start, "stored": used(contents) / 1e6, "memory": added}
+        if "mb" in size:
+            first["per_mb"] = start / size["mb"]
         numbers = measured(job, lambda: said(session), lambda: used(contents))
         back = _back(job, session)
     return {**numbers, **first, "back": back}

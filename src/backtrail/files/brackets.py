@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 
 from .roots import Identity
 
@@ -67,3 +68,9 @@ def born(pid: int) -> int:
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+@cache
+def own_birth(pid: int) -> int:
+    """`born` of this process, asked for once; `pid` tells a fork of it apart."""
+    return born(pid)

@@ -20,7 +20,7 @@ import msgspec
 from ..events import Json, new_id
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import Schema
-from .brackets import Bracket, Place, Transition, born
+from .brackets import Bracket, Place, Transition, own_birth
 from .roots import Identity
 
 _FIRST = """
@@ -106,22 +106,9 @@ class Catalogue:
 
     def record(self, workspace: int, tree: bytes) -> None:
         """A scan found `tree`: a transition, unless that is what was known."""
-        if self.tree(workspace) == tree:
-            return
-        with self._database.writing as execute:
-            before, count = execute(
-                "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
-            ).fetchone()
-            open_now = _brackets(execute, workspace)
-            if before is not None and open_now:
-                execute(
-                    "INSERT INTO transitions VALUES(?, ?, ?, ?, ?)",
-                    (workspace, count + 1, before, tree, _encoded(open_now)),
-                )
-            execute(
-                "UPDATE workspaces SET tree = ?, changes = ? WHERE n = ?",
-                (tree, count + 1, workspace),
-            )
+        if self.tree(workspace) != tree:
+            with self._database.writing as execute:
+                _record(execute, workspace, tree)
 
     def transitions(self, workspace: int, after: int) -> list[Transition]:
         """What changed since the transition number `after`."""
@@ -139,12 +126,12 @@ class Catalogue:
         self, workspace: int, owner: str, tree: bytes, paths: list[bytes] | None,
         name: str, call: str | None,
     ) -> Bracket:  # fmt: skip
-        """A call begins."""
+        """A call begins with `tree`, which a scan found just now."""
         pid = os.getpid()
         with self._database.writing as execute:
-            opened: int = execute("SELECT changes FROM workspaces WHERE n = ?", (workspace,)).get
+            opened = _record(execute, workspace, tree)
             bracket = Bracket(
-                new_id(), owner, opened, tree, paths, time.time(), name, call, pid, born(pid)
+                new_id(), owner, opened, tree, paths, time.time(), name, call, pid, own_birth(pid)
             )
             execute(
                 "INSERT INTO brackets VALUES(?, ?, ?, ?)",
@@ -223,6 +210,23 @@ _FIND = "SELECT n, device, inode, born, path FROM workspaces WHERE path = ?"
 
 def _place(row: Json) -> Place:
     return Place(row[0], Identity(*row[1:4]), row[4])
+
+
+def _record(execute: Json, workspace: int, tree: bytes) -> int:
+    """Note a transition if the tree is another; the number of the last one."""
+    before, count = execute(
+        "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
+    ).fetchone()
+    if before == tree:
+        return int(count)
+    open_now = _brackets(execute, workspace)
+    if before is not None and open_now:
+        execute(
+            "INSERT INTO transitions VALUES(?, ?, ?, ?, ?)",
+            (workspace, count + 1, before, tree, _encoded(open_now)),
+        )
+    execute("UPDATE workspaces SET tree = ?, changes = ? WHERE n = ?", (tree, count + 1, workspace))
+    return int(count) + 1
 
 
 def _brackets(execute: Json, workspace: int) -> list[Bracket]:

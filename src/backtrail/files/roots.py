@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from ..errors import Unsafe
@@ -41,9 +43,14 @@ def identity(fd: int) -> Identity:
     return Identity(status.st_dev, status.st_ino, _birth(fd))
 
 
+@cache
+def _statx() -> Callable[..., int] | None:
+    return getattr(ctypes.CDLL(None), "statx", None)
+
+
 def _birth(fd: int) -> int:
     """When a directory was made, in nanoseconds."""
-    call = getattr(ctypes.CDLL(None), "statx", None)
+    call = _statx()
     if call is None:
         return 0
     buffer = ctypes.create_string_buffer(256)

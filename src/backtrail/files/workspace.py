@@ -220,7 +220,7 @@ class Workspace:
     ) -> Bracket:  # fmt: skip
         """A call begins; its bracket holds the tree it begins with."""
         with self.locked(store, rebind=rebind) as root:
-            tree = self._scan(root, log, paths)
+            tree = self._looking.captured(root, log, paths)
             return self.catalogue.open_bracket(self.place.n, log[1], tree, paths, name, call)
 
     def open(self, log: Log, name: str, tree: bytes) -> Bracket:
