@@ -366,27 +366,11 @@ def _stepper(flow: Json) -> Callable[[Json], Json]:
 
 def _async_stepper(flow: Json) -> Callable[[Json], Json]:
     """The same for an asynchronous agent, on a loop of its own."""
-    import asyncio
+    from .awaiting import stepper
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        raise Unsupported(
-            "this agent is asynchronous and a loop is running: use AsyncSession, or await it"
-        )
-    loop = asyncio.new_event_loop()
-
-    def advance(answer: Json) -> Json:
+    def step(answer: Json) -> Json:
         if isinstance(answer, Failed):
-            step = flow.athrow(answer.error)
-        else:
-            step = flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__()
-        try:
-            return loop.run_until_complete(step)
-        except StopAsyncIteration:
-            loop.close()
-            raise StopIteration from None
+            return flow.athrow(answer.error)
+        return flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__()
 
-    return advance
+    return stepper(step)

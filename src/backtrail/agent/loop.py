@@ -170,7 +170,9 @@ class Loop:
         def run() -> Json:
             result = tool.run(context, input)
             if tool.is_async:
-                result = _awaited(result)
+                from ..awaiting import awaited
+
+                result = awaited(result)
             self.hooks.tell("after_tool", turn, tool=tool.name, input=input, result=result)
             return result
 
@@ -197,13 +199,6 @@ class Loop:
 
 def _nothing() -> Json:
     return None
-
-
-def _awaited(result: Json) -> Json:
-    """The result of an asynchronous tool, on a loop of its own in this thread."""
-    import asyncio
-
-    return asyncio.run(result)
 
 
 def _arguments(call: ToolCall) -> Json:
