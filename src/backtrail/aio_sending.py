@@ -6,8 +6,8 @@ agents in worker threads.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Literal
 
 import anyio
@@ -62,8 +62,11 @@ class AsyncSending:
     ) -> Result:
         """Say something and run the turn to its end; see `Session.send`."""
         last: Result | None = None
-        async for item in self._send(content, id, model, Limits(max_turns, None, budget)):
-            last = item if isinstance(item, Result) else last
+        async with aclosing(
+            self._send(content, id, model, Limits(max_turns, None, budget))
+        ) as parts:
+            async for item in parts:
+                last = item if isinstance(item, Result) else last
         assert last is not None
         return last
 
@@ -75,11 +78,14 @@ class AsyncSending:
         model: str | None = None,
         max_turns: int | None = None,
         budget: float | None = None,
-    ) -> AsyncIterator[Delta | Event]:
+    ) -> AsyncGenerator[Delta | Event, None]:
         """`send`, giving every delta and event as it comes; the last is a delta "done"."""
-        async for item in self._send(content, id, model, Limits(max_turns, None, budget)):
-            if not isinstance(item, Result):
-                yield item
+        async with aclosing(
+            self._send(content, id, model, Limits(max_turns, None, budget))
+        ) as parts:
+            async for item in parts:
+                if not isinstance(item, Result):
+                    yield item
 
     async def proceed(
         self,
@@ -100,9 +106,10 @@ class AsyncSending:
             if pending == "fail":
                 await run(session._answer_pending)
             limits = Limits(max_turns, None, budget)
-            async for item in self._run_turn(event, model, limits):
-                if isinstance(item, Result):
-                    return item
+            async with aclosing(self._run_turn(event, model, limits)) as parts:
+                async for item in parts:
+                    if isinstance(item, Result):
+                        return item
         raise AssertionError("unreachable")
 
     async def cancel(self) -> None:
@@ -113,7 +120,7 @@ class AsyncSending:
 
     async def _send(
         self, content: Content, id: str | None, model: str | None, limits: Limits
-    ) -> AsyncIterator[Delta | Event | Result]:
+    ) -> AsyncGenerator[Delta | Event | Result, None]:
         session = self._session
         async with self._driving():
             known = await run(session._known_turn, id) if id is not None else None
@@ -128,19 +135,21 @@ class AsyncSending:
                 event = await run(session.append, user_message(content), id=id)
                 self._tell()
                 yield event
-            async for item in self._run_turn(event, model, limits):
-                yield item
+            async with aclosing(self._run_turn(event, model, limits)) as parts:
+                async for item in parts:
+                    yield item
 
     async def _run_turn(
         self, event: Event, model: str | None, limits: Limits
-    ) -> AsyncIterator[Delta | Event | Result]:
+    ) -> AsyncGenerator[Delta | Event | Result, None]:
         session = self._session
         session._begin_cancelling()
         agent = await run(session._resolved_agent)
         turn = LiveTurn(session, event, limits, session._is_cancelled, model)
         try:
-            async for item in self._drive(turn, agent):
-                yield item
+            async with aclosing(self._drive(turn, agent)) as parts:
+                async for item in parts:
+                    yield item
         except Cancelled:
             turn.end = End("interrupted")
         except BaseException as error:
@@ -159,7 +168,7 @@ class AsyncSending:
 
     async def _drive(
         self, turn: LiveTurn, agent: Callable[[LiveTurn], Json]
-    ) -> AsyncIterator[Delta | Event]:
+    ) -> AsyncGenerator[Delta | Event, None]:
         flow = agent(turn)
         answer: Json = None
         while turn.end.reason == "end_turn":
@@ -177,11 +186,12 @@ class AsyncSending:
                     answer = stop.value
                     break
                 told: list[Json] = []
-                async for part in self._do(request, told):
-                    yield part
+                async with aclosing(self._do(request, told)) as parts:
+                    async for part in parts:
+                        yield part
                 answer = told[0] if told else None
 
-    async def _do(self, request: Todo, answer: list[Json]) -> AsyncIterator[Delta | Event]:
+    async def _do(self, request: Todo, answer: list[Json]) -> AsyncGenerator[Delta | Event, None]:
         """Carry out one request; its answer goes into `answer`."""
         session = self._session
         if isinstance(request, Append):
@@ -192,33 +202,37 @@ class AsyncSending:
         elif isinstance(request, Tell):
             yield self._emitted(request.delta)
         elif isinstance(request, Ask):
-            async for part in self._asked(request):
-                if not hasattr(part, "text"):
-                    answer.append(part)
-                    return
-                yield self._emitted(Delta(part.kind, {"text": part.text}))
+            async with aclosing(self._asked(request)) as parts:
+                async for part in parts:
+                    if not hasattr(part, "text"):
+                        answer.append(part)
+                        return
+                    yield self._emitted(Delta(part.kind, {"text": part.text}))
         elif isinstance(request, Run):
-            async for part in self._run_jobs(request, answer):
-                yield part
+            async with aclosing(self._run_jobs(request, answer)) as parts:
+                async for part in parts:
+                    yield part
         else:
             assert isinstance(request, Pause)
             await anyio.sleep(request.seconds)
 
-    async def _asked(self, request: Ask) -> AsyncIterator[Json]:
+    async def _asked(self, request: Ask) -> AsyncGenerator[Json, None]:
         """What a model streams; its failure comes as the last part."""
-        parts = request.model.astream(request.request)
-        while True:
-            try:
-                part = await anext(parts)
-            except StopAsyncIteration:
-                part = Failed(Unsupported("the model ended its stream without a reply"))
-            except Exception as error:
-                part = Failed(error)
-            if self._session._is_cancelled():
-                raise Cancelled
-            yield part
+        async with aclosing(request.model.astream(request.request)) as parts:
+            while True:
+                try:
+                    part = await anext(parts)
+                except StopAsyncIteration:
+                    part = Failed(Unsupported("the model ended its stream without a reply"))
+                except Exception as error:
+                    part = Failed(error)
+                if self._session._is_cancelled():
+                    raise Cancelled
+                yield part
 
-    async def _run_jobs(self, request: Run, answer: list[Json]) -> AsyncIterator[Delta | Event]:
+    async def _run_jobs(
+        self, request: Run, answer: list[Json]
+    ) -> AsyncGenerator[Delta | Event, None]:
         for job in request.jobs:
             call = job.call
             data = {"id": call.id, "name": call.name, "input": call.arguments}

@@ -210,6 +210,7 @@ class Rewinding(Browsing):
         watched = self._watched()
         if watched is not None:
             watched.recover(self.store)
+            self._end_orphans(watched)
         workspace = self._for_files(wish)
         if dry_run:
             way = find()

@@ -205,6 +205,13 @@ class Watching(Conversation):
             return []
         return [NewEvent("files_changed", {"files": {"before": known.hex(), "after": tree.hex()}})]
 
+    def _end_orphans(self, workspace: Workspace) -> None:
+        """Note what calls did that a crash left open, before something builds on it."""
+        if workspace.orphans(self.id):
+            with self._watch:
+                ended = self._ended_orphans(workspace)
+            self._append(ended)
+
     def _ended_orphans(self, workspace: Workspace) -> list[NewEvent]:
         """Calls that a crash left open end now, with what they did to the files."""
         ended: list[NewEvent] = []
