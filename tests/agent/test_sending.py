@@ -135,10 +135,10 @@ def test_what_may_not_run_is_told_to_the_model(opened: Callable[..., Session]) -
     )
     session = opened(loop(bad, saying("sorry"), permissions=Permissions("plan")))
     assert session.send("go").text == "sorry"
-    told = [m["content"] for m in session.messages() if m["role"] == "tool"]
-    assert "phase_gated" in told[0]
-    assert "no tool `nothing`" in told[1]
-    assert "not JSON" in told[2]
+    told = {m["tool_call_id"]: m["content"] for m in session.messages() if m["role"] == "tool"}
+    assert "phase_gated" in told["1"]
+    assert "no tool `nothing`" in told["2"]
+    assert "not JSON" in told["3"]
 
 
 def test_an_agent_that_raises_ends_the_turn(opened: Callable[..., Session]) -> None:
