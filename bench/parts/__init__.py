@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from .agents import turn_part
 from .base import Part, Sizes
 from .files import file_part, trees_part
 from .reading import fork_part, list_part, load_part, tail_part
 from .starting import start_part
 from .writing import append_part, loop_part, threads_part
 
-PARTS = ("append", "threads", "load", "tail", "list", "fork", "start", "loop", "trees", "file")
+PARTS = (
+    *("append", "threads", "load", "tail", "list", "fork", "start", "loop", "trees", "file"),
+    "turn",
+)
 
 
 def make(name: str, sizes: Sizes) -> Part:
@@ -24,6 +28,7 @@ def make(name: str, sizes: Sizes) -> Part:
         loop_part,
         trees_part,
         file_part,
+        turn_part,
     )
     return dict(zip(PARTS, makers, strict=True))[name](sizes)
 
