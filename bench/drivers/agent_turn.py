@@ -22,7 +22,7 @@ from backtrail.turns import LiveTurn
 
 CALLS = 10
 TURNS = 4
-SCANS = 20
+SCANS = 10
 
 
 def turn(job: Job) -> Numbers:

@@ -43,7 +43,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
     def __init__(self, session: Session, wait: float = 0.0) -> None:
         self._session = session
         self._wait = wait
-        self._turns = anyio.Lock()
+        # Not a lock: a stream that is dropped may be closed by another task.
+        self._turns = anyio.Semaphore(1)
         self._driver: int | None = None
         self._news = anyio.Event()
 

@@ -1,47 +1,69 @@
 """Sending for `AsyncSession`: the asynchronous driver of the turn engine.
 
-Asynchronous agents and models run on the caller's loop; store calls, scans, tools and plain
-agents in worker threads.
+Asynchronous agents, models and tools run on the caller's loop; store calls, scans, plain
+tools and plain agents in worker threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Literal
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import anyio
+from anyio import from_thread, to_thread
 
-from .aio_threads import finish, run
-from .errors import InvalidData, NotFound, Unsupported
+from .agents import Around, SyncFlow, checked_flow, since
+from .aio_threads import _Call, run
+from .errors import Closed, Conflict, Unsupported
 from .events import Event, Json
-from .sending import Cancelled, Content
+from .sending import Opened
 from .session import Session
 from .subscribing import Delta
 from .turns import (
+    ENDED,
     Append,
-    Ask,
-    End,
+    Cancelled,
+    Content,
+    Do,
+    Engine,
     Failed,
+    Finish,
     Job,
     Limits,
     LiveTurn,
+    Next,
+    Open,
     Pause,
     Result,
     Run,
+    Show,
+    Shut,
+    Start,
+    Step,
     Tell,
     Todo,
-    carry,
+    check_job,
+    engine,
+    limits_of,
+    said_by_user,
 )
-from .views import user_message
 
-_ENDED = object()
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from .watching import Call
 
 
 class AsyncSending:
     """The half of an `AsyncSession` that its agent answers."""
 
     _session: Session
+    _scope: anyio.CancelScope | None = None
+    _turning: Turning | None = None
 
     def _tell(self) -> None:
         """Wake those who listen to the session."""
@@ -51,6 +73,18 @@ class AsyncSending:
         """Turns and rewinds: one task at a time."""
         raise NotImplementedError
 
+    if TYPE_CHECKING:
+
+        def tool(
+            self,
+            name: str,
+            input: Json = None,
+            *,
+            id: str | None = None,
+            paths: Collection[str | os.PathLike[str]] | None = None,
+        ) -> AbstractAsyncContextManager[Call]:
+            """A bracket around a tool call."""
+
     async def send(
         self,
         content: Content,
@@ -58,17 +92,11 @@ class AsyncSending:
         id: str | None = None,
         model: str | None = None,
         max_turns: int | None = None,
-        budget: float | None = None,
+        budget: float | Limits | None = None,
     ) -> Result:
         """Say something and run the turn to its end; see `Session.send`."""
-        last: Result | None = None
-        async with aclosing(
-            self._send(content, id, model, Limits(max_turns, None, budget))
-        ) as parts:
-            async for item in parts:
-                last = item if isinstance(item, Result) else last
-        assert last is not None
-        return last
+        begin = partial(self._session._open_send, said_by_user(content), id)
+        return await Turning(self, begin, model, limits_of(max_turns, budget)).finished()
 
     async def stream(
         self,
@@ -77,15 +105,19 @@ class AsyncSending:
         id: str | None = None,
         model: str | None = None,
         max_turns: int | None = None,
-        budget: float | None = None,
+        budget: float | Limits | None = None,
     ) -> AsyncGenerator[Delta | Event, None]:
-        """`send`, giving every delta and event as it comes; the last is a delta "done"."""
-        async with aclosing(
-            self._send(content, id, model, Limits(max_turns, None, budget))
-        ) as parts:
-            async for item in parts:
-                if not isinstance(item, Result):
-                    yield item
+        """`send`, giving every delta and event as it comes; the last is a delta "done".
+
+        Who leaves it early closes it (`contextlib.aclosing`), which ends the turn.
+        """
+        begin = partial(self._session._open_send, said_by_user(content), id)
+        turning = Turning(self, begin, model, limits_of(max_turns, budget))
+        try:
+            async for item in turning:
+                yield item
+        finally:
+            await turning.aclose()
 
     async def proceed(
         self,
@@ -93,204 +125,382 @@ class AsyncSending:
         pending: Literal["fail", "retry"] = "fail",
         model: str | None = None,
         max_turns: int | None = None,
-        budget: float | None = None,
+        budget: float | Limits | None = None,
     ) -> Result:
         """Finish a turn that a crash cut short; see `Session.proceed`."""
-        if pending not in ("fail", "retry"):
-            raise InvalidData(f"pending is 'fail' or 'retry', not {pending!r}")
-        session = self._session
-        async with self._driving():
-            event = await run(session._last_turn)
-            if event is None or await run(session._end_of, event) is not None:
-                raise NotFound(f"session `{session.id}` has no turn to finish")
-            if pending == "fail":
-                await run(session._answer_pending)
-            limits = Limits(max_turns, None, budget)
-            async with aclosing(self._run_turn(event, model, limits)) as parts:
-                async for item in parts:
-                    if isinstance(item, Result):
-                        return item
-        raise AssertionError("unreachable")
+        begin = partial(self._session._open_proceed, pending)
+        return await Turning(self, begin, model, limits_of(max_turns, budget)).finished()
 
     async def cancel(self) -> None:
         """End the turn under way, with `interrupted`; tools that run are stopped."""
         self._session.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+
+
+class Turning(AsyncIterator[Delta | Event]):
+    """A turn under way: carries out what the engine asks for, and gives what it shows.
+
+    No generators here: a cancellation goes into the engine, which ends the turn.
+    """
+
+    def __init__(
+        self,
+        owner: AsyncSending,
+        begin: Callable[[], Opened],
+        model: str | None,
+        limits: Limits,
+    ) -> None:
+        self._owner = owner
+        self._session = owner._session
+        self._begin = begin
+        self._model = model
+        self._limits = limits
+        self._held: AbstractAsyncContextManager[None] | None = None
+        self._opened: Opened | None = None
+        self._engine: Engine | None = None
+        self._turn: LiveTurn | None = None
+        self._recorded: list[Event | Delta] = []
+        self._is_over = False
+        self._is_left = False
+        self._task: int | None = None
+        self.result: Result | None = None
+
+    async def finished(self) -> Result:
+        """Run to the end."""
+        try:
+            async for _ in self:
+                pass
+        finally:
+            await self.aclose()
+        assert self.result is not None
+        return self.result
+
+    async def __anext__(self) -> Delta | Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._held is None:
+            await self._start()
+        if self._recorded:
+            return self._recorded.pop(0)
+        self._session._close_stream = None
+        item = await self._on(None) if self._engine is not None else None
+        if item is None:
+            self._is_over = True
+            raise StopAsyncIteration
+        self._session._close_stream = partial(from_thread.run, self.aclose)
+        return item
+
+    async def aclose(self) -> None:
+        """End the turn if it has not ended; twice is the same as once."""
+        if self._held is None or self._is_over:
+            return
+        self._session._close_stream = None
+        try:
+            if self._engine is not None:
+                await self._on(GeneratorExit())
+        except (GeneratorExit, Closed):
+            pass
+        finally:
+            self._is_over = True
+            await self._leave()
+
+    # --- beginning and ending ------------------------------------------------------------
+
+    async def _start(self) -> None:
+        owner, session = self._owner, self._session
+        session._check_open()
+        self._task = anyio.get_current_task().id
+        if owner._turning is not None and owner._turning._task == self._task:
+            raise Conflict(f"a turn of session `{session.id}` is under way here: let it end first")
+        held = owner._driving()
+        await held.__aenter__()
+        self._held = held
+        owner._turning = self
+        try:
+            opened = self._opened = await run(self._begin)
+            owner._tell()
+            if opened.agent is None:
+                await self._recall(opened)
+                return
+            self._turn = session._begun(opened.event, self._model, self._limits, _Driver(owner))
+            if session._close_agent is not None and hasattr(opened.agent, "aclose"):
+                session._close_agent = partial(from_thread.run, opened.agent.aclose)
+            first = opened.event if opened.is_new else None
+            self._engine = engine(self._turn, opened.agent, first)
+        except BaseException:
+            self._is_over = True
+            await self._leave()
+            raise
+
+    async def _recall(self, opened: Opened) -> None:
+        """A turn that has ended: its events and its result come from the log."""
+        assert opened.ended is not None
+        session, ended = self._session, opened.ended
+        self._recorded += await run(since, session, opened.event, ended.seq)
+        self.result = await run(session._result_of, opened.event, ended)
+        result = self.result
+        data = {"exit_reason": result.exit_reason, "usage": result.usage}
+        self._recorded.append(Delta("done", data))
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Let others have their turn."""
+        if self._owner._turning is not self:
+            return
+        self._owner._turning = None
+        held = self._held
+        assert held is not None
+        with anyio.CancelScope(shield=True):
+            try:
+                if self._turn is not None:
+                    await run(self._session._abandon)
+            finally:
+                await held.__aexit__(None, None, None)
 
     # --- the driver ----------------------------------------------------------------------
 
-    async def _send(
-        self, content: Content, id: str | None, model: str | None, limits: Limits
-    ) -> AsyncGenerator[Delta | Event | Result, None]:
-        session = self._session
-        async with self._driving():
-            known = await run(session._known_turn, id) if id is not None else None
-            if known is not None:
-                ended = await run(session._end_of, known)
-                if ended is not None:
-                    yield await run(session._result_of, known, ended)
-                    return
-                await run(session._answer_pending)
-                event = known
-            else:
-                event = await run(session.append, user_message(content), id=id)
-                self._tell()
-                yield event
-            async with aclosing(self._run_turn(event, model, limits)) as parts:
-                async for item in parts:
-                    yield item
-
-    async def _run_turn(
-        self, event: Event, model: str | None, limits: Limits
-    ) -> AsyncGenerator[Delta | Event | Result, None]:
-        session = self._session
-        session._begin_cancelling()
-        agent = await run(session._resolved_agent)
-        turn = LiveTurn(session, event, limits, session._is_cancelled, model)
-        try:
-            async with aclosing(self._drive(turn, agent)) as parts:
-                async for item in parts:
-                    yield item
-        except Cancelled:
-            turn.end = End("interrupted")
-        except BaseException as error:
-            stopped = isinstance(error, (KeyboardInterrupt, GeneratorExit, _cancelled_class()))
-            reason: Literal["interrupted", "error"] = "interrupted" if stopped else "error"
-            session.cancel()
-            end = End(reason, f"{type(error).__name__}: {error}")
-            await finish(lambda: _nothing(session._ended(turn, end)))
-            self._tell()
-            raise
-        ended = await run(session._ended, turn, turn.end)
-        result = await run(session._result_of, event, ended)
-        done = Delta("done", {"exit_reason": result.exit_reason, "usage": result.usage})
-        yield self._emitted(done)
-        yield result
-
-    async def _drive(
-        self, turn: LiveTurn, agent: Callable[[LiveTurn], Json]
-    ) -> AsyncGenerator[Delta | Event, None]:
-        flow = agent(turn)
+    async def _on(self, error: BaseException | None) -> Delta | Event | None:
+        """Go on to the next thing to be shown; None at the end."""
+        todo, turn = self._engine, self._turn
+        assert todo is not None and turn is not None
         answer: Json = None
-        while turn.end.reason == "end_turn":
-            if self._session._is_cancelled():
-                raise Cancelled
-            item = await _next(flow, answer)
-            if item is _ENDED:
-                return
-            todo = carry(turn, item)
-            answer = None
+        self._is_left = error is not None
+        try:
             while True:
                 try:
-                    request = todo.send(answer)
+                    request = todo.send(answer) if error is None else todo.throw(error)
                 except StopIteration as stop:
-                    answer = stop.value
+                    assert self._opened is not None
+                    event = self._opened.event
+                    self.result = await run(self._session._result_of, event, stop.value)
                     break
-                told: list[Json] = []
-                async with aclosing(self._do(request, told)) as parts:
-                    async for part in parts:
-                        yield part
-                answer = told[0] if told else None
-
-    async def _do(self, request: Todo, answer: list[Json]) -> AsyncGenerator[Delta | Event, None]:
-        """Carry out one request; its answer goes into `answer`."""
-        session = self._session
-        if isinstance(request, Append):
-            event = (await run(session._append, [request.event], spans=request.spans))[0]
-            self._tell()
-            answer.append(event)
-            yield event
-        elif isinstance(request, Tell):
-            yield self._emitted(request.delta)
-        elif isinstance(request, Ask):
-            async with aclosing(self._asked(request)) as parts:
-                async for part in parts:
-                    if not hasattr(part, "text"):
-                        answer.append(part)
-                        return
-                    yield self._emitted(Delta(part.kind, {"text": part.text}))
-        elif isinstance(request, Run):
-            async with aclosing(self._run_jobs(request, answer)) as parts:
-                async for part in parts:
-                    yield part
-        else:
-            assert isinstance(request, Pause)
-            await anyio.sleep(request.seconds)
-
-    async def _asked(self, request: Ask) -> AsyncGenerator[Json, None]:
-        """What a model streams; its failure comes as the last part."""
-        async with aclosing(request.model.astream(request.request)) as parts:
-            while True:
+                answer = error = None
+                if isinstance(request, (Tell, Show)):
+                    item = self._shown(request)
+                    if not self._is_left:
+                        return item
+                    continue
                 try:
-                    part = await anext(parts)
-                except StopAsyncIteration:
-                    part = Failed(Unsupported("the model ended its stream without a reply"))
-                except Exception as error:
-                    part = Failed(error)
-                if self._session._is_cancelled():
-                    raise Cancelled
-                yield part
+                    with anyio.CancelScope(shield=self._is_left):
+                        answer = await self._perform(turn, request)
+                except BaseException as failed:
+                    error = failed
+                    # Nobody is there to see the rest, and it must not be cut short.
+                    self._is_left = self._is_left or not isinstance(failed, Exception)
+        except BaseException:
+            self._is_over = True
+            await self._leave()
+            raise
+        await self._leave()
+        return None
 
-    async def _run_jobs(
-        self, request: Run, answer: list[Json]
-    ) -> AsyncGenerator[Delta | Event, None]:
-        for job in request.jobs:
-            call = job.call
-            data = {"id": call.id, "name": call.name, "input": call.arguments}
-            yield self._emitted(Delta("tool_call", data))
-        events: list[Event | None] = [None] * len(request.jobs)
+    def _shown(self, request: Tell | Show) -> Delta | Event:
+        if isinstance(request, Tell):
+            self._session.emit(request.delta)
+        self._owner._tell()
+        return request.delta if isinstance(request, Tell) else request.event
+
+    async def _perform(self, turn: LiveTurn, request: Todo) -> Json:
+        """Carry out one request."""
+        session = self._session
+        if isinstance(request, Step):
+            return await self._step(turn, request)
+        if isinstance(request, Next):
+            with self._stoppable(turn):
+                return await _part(request.parts)
+            raise _ended(turn)
+        if isinstance(request, Append):
+            return (await run(session._append, [request.event], spans=request.spans))[0]
+        if isinstance(request, Open):
+            return request.ask.model.astream(request.ask.request)
+        if isinstance(request, Run):
+            return await self._run_jobs(turn, request.jobs)
+        if isinstance(request, Finish):
+            return await run(session._finish, turn, request.end)
+        if isinstance(request, Start):
+            flow = checked_flow(await _apart(partial(request.agent, turn)))
+            return flow if hasattr(flow, "__anext__") else SyncFlow(flow)
+        if isinstance(request, Shut):
+            return await _shut(request.what)
+        if isinstance(request, Do):
+            return await self._do(turn, request)
+        assert isinstance(request, Pause)
+        with self._stoppable(turn):
+            await anyio.sleep(request.seconds)
+            return None
+        raise _ended(turn)
+
+    @contextmanager
+    def _stoppable(self, turn: LiveTurn) -> Iterator[None]:
+        """What `AsyncSession.cancel` and the turn's time put an end to."""
+        left = turn.left()
+        deadline = float("inf") if left is None else anyio.current_time() + left
+        with anyio.CancelScope(deadline=deadline) as scope:
+            self._owner._scope = scope
+            try:
+                turn.check()
+                yield
+            finally:
+                self._owner._scope = None
+
+    async def _step(self, turn: LiveTurn, request: Step) -> Json:
+        flow, answer = request.flow, request.answer
+        if not hasattr(flow, "__anext__"):
+            return await _apart(partial(flow.advance, answer))
+        with self._stoppable(turn):
+            try:
+                if isinstance(answer, Failed) and hasattr(flow, "athrow"):
+                    return await flow.athrow(answer.error)
+                return await (flow.asend(answer) if hasattr(flow, "asend") else anext(flow))
+            except StopAsyncIteration:
+                return ENDED
+        raise _ended(turn)
+
+    async def _do(self, turn: LiveTurn, request: Do) -> Json:
+        try:
+            if request.later is None:
+                return await _apart(request.now)
+            with self._stoppable(turn):
+                return await request.later()
+        except Cancelled:
+            raise
+        except Exception as error:
+            return Failed(error)
+        raise _ended(turn)
+
+    # --- tools ---------------------------------------------------------------------------
+
+    async def _run_jobs(self, turn: LiveTurn, jobs: list[Job]) -> list[Event]:
+        """Run tools; all have ended when this returns or raises."""
+        events: dict[int, Event] = {}
+        errors: list[Exception] = []
+
+        running = anyio.CancelScope()
 
         async def one(at: int, job: Job) -> None:
-            events[at] = await run(self._session._run_job, job)
-            self._tell()
+            try:
+                events[at] = await self._run_job(job)
+            except Exception as error:
+                errors.append(error)
+                self._session.cancel()
+            self._owner._tell()
+            if len(events) + len(errors) == len(jobs):
+                running.cancel()
 
+        async def watch() -> None:
+            # A tool in a thread is told of a cancellation; it is waited for all the same.
+            try:
+                with running:
+                    await anyio.sleep_forever()
+            finally:
+                if len(events) < len(jobs):
+                    self._session.cancel()
+
+        with self._stoppable(turn):
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                for at, job in enumerate(jobs):
+                    group.start_soon(one, at, job)
+        if errors:
+            raise errors[0]
+        if len(events) < len(jobs):
+            raise _ended(turn)
+        return [events[at] for at in range(len(jobs))]
+
+    async def _run_job(self, job: Job) -> Event:
+        if not job.is_async:
+            done: Event = await _apart(partial(self._session._run_job, job))
+            return done
+        call: Call | None = None
+        given = job.call
         try:
-            if request.parallel:
-                async with anyio.create_task_group() as group:
-                    for at, job in enumerate(request.jobs):
-                        group.start_soon(one, at, job)
-            else:
-                for at, job in enumerate(request.jobs):
-                    await one(at, job)
-        except BaseException:
-            self._session.cancel()
-            raise
-        answer.append(events)
-        for job, event in zip(request.jobs, events, strict=True):
-            assert event is not None
-            yield event
-            yield self._emitted(Delta("tool_result", {"id": job.call.id, "seq": event.seq}))
-
-    def _emitted(self, delta: Delta) -> Delta:
-        self._session.emit(delta)
-        self._tell()
-        return delta
+            async with self._owner.tool(
+                given.name, given.arguments, id=given.id, paths=job.paths
+            ) as call:
+                check_job(job, self._session._cancelled.is_set())
+                call.result = await job.run()
+        except Exception:
+            if call is None or call.event is None:
+                raise
+        assert call.event is not None
+        return call.event
 
 
-async def _next(flow: Json, answer: Json) -> Json:
-    """Send an answer into an agent's flow; what it yields next, or `_ENDED`."""
-    if hasattr(flow, "__anext__"):
+class _Driver:
+    """What a turn needs of an asynchronous session."""
+
+    def __init__(self, owner: AsyncSending) -> None:
+        self._owner = owner
+        self._loop = threading.get_ident()
+
+    def emit_delta(self, delta: Delta) -> None:
+        self._owner._session.emit(delta)
+        if threading.get_ident() == self._loop:
+            self._owner._tell()
+            return
         try:
-            if isinstance(answer, Failed):
-                return await flow.athrow(answer.error)
-            return await (flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__())
-        except StopAsyncIteration:
-            return _ENDED
+            from_thread.run_sync(self._owner._tell)
+        except RuntimeError:
+            # A thread of the agent's own: listeners hear of it at the next step.
+            return
 
-    def advance() -> Json:
+    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
+        owner = self._owner
+        return Around(
+            owner._session.tool(name, input, **options), owner.tool(name, input, **options)
+        )
+
+    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+        async def wait() -> Json:
+            return await make()
+
+        return from_thread.run(wait)
+
+
+def _ended(turn: LiveTurn) -> Cancelled:
+    """Why something was stopped."""
+    if not turn.cancelled() and turn.limits.seconds is not None:
+        return Cancelled("max_budget", f"the turn took over {turn.limits.seconds:g} seconds")
+    return Cancelled()
+
+
+async def _part(parts: Json) -> Json:
+    try:
+        return await anext(parts)
+    except StopAsyncIteration:
+        return Failed(Unsupported("the model ended its stream without a reply"))
+    except Exception as error:
+        return Failed(error)
+
+
+async def _shut(what: Json) -> None:
+    with anyio.CancelScope(shield=True):
+        if hasattr(what, "aclose"):
+            await what.aclose()
+        elif hasattr(what, "close"):
+            await _apart(what.close)
+
+
+async def _apart(fn: Callable[[], Json]) -> Json:
+    """Call `fn` in a thread of its own, however long it takes; it is always waited for.
+
+    Not in one of the threads for store calls: tools would keep those from all others.
+    """
+    call = _Call(fn)
+    stop: BaseException | None = None
+    while not call.done:
         try:
-            if isinstance(answer, Failed):
-                return flow.throw(answer.error)
-            return flow.send(answer) if hasattr(flow, "send") else next(flow)
-        except StopIteration:
-            return _ENDED
-
-    return await run(advance)
-
-
-def _cancelled_class() -> type[BaseException]:
-    cancelled: type[BaseException] = anyio.get_cancelled_exc_class()
-    return cancelled
-
-
-def _nothing(value: object) -> None:
-    """A value that nobody needs."""
+            with anyio.CancelScope(shield=True):
+                if call.begun:
+                    await anyio.sleep(0.002)
+                else:
+                    await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
+        except anyio.get_cancelled_exc_class() as error:
+            if call.give_up():
+                raise
+            # `asyncio.Task.cancel` breaks through a shield, while the thread works on.
+            stop = error
+    if stop is not None:
+        raise stop
+    return call.result()

@@ -23,7 +23,7 @@ from .messages import as_message, format_of, text_of
 from .sending import Content
 from .session import Session
 from .stores.base import Store
-from .turns import Result
+from .turns import Limits, Result
 
 RETRIES = 4
 """How often a model that failed for a while is asked again."""
@@ -51,7 +51,7 @@ def run(
     session_id: str | None = None,
     id: str | None = None,
     max_turns: int | None = None,
-    budget: float | None = None,
+    budget: float | Limits | None = None,
     **options: Unpack[SessionOptions],
 ) -> Result:
     """Let an agent answer one prompt.
@@ -61,12 +61,7 @@ def run(
     to go back to, and `Result.files` is empty. The other keywords are those of `send`.
     """
     with Session.open("null:" if store is None else store, session_id, **options) as session:
-        try:
-            return session.send(prompt, id=id, max_turns=max_turns, budget=budget)
-        finally:
-            model = _own_model(session.agent, options)
-            if model is not None:
-                model.close()
+        return session.send(prompt, id=id, max_turns=max_turns, budget=budget)
 
 
 async def arun(
@@ -76,7 +71,7 @@ async def arun(
     session_id: str | None = None,
     id: str | None = None,
     max_turns: int | None = None,
-    budget: float | None = None,
+    budget: float | Limits | None = None,
     **options: Unpack[SessionOptions],
 ) -> Result:
     """`run`, on the caller's loop."""
@@ -84,19 +79,7 @@ async def arun(
 
     place = "null:" if store is None else store
     async with await AsyncSession.open(place, session_id, **options) as session:
-        try:
-            return await session.send(prompt, id=id, max_turns=max_turns, budget=budget)
-        finally:
-            model = _own_model(session.agent, options)
-            if model is not None:
-                await model.aclose()
-
-
-def _own_model(agent: object, options: SessionOptions) -> Model | None:
-    """The model that was opened for this run alone; one that the caller made is theirs."""
-    model = getattr(agent, "model", None)
-    own = isinstance(model, Model) and not callable(options.get("agent"))
-    return model if own else None
+        return await session.send(prompt, id=id, max_turns=max_turns, budget=budget)
 
 
 # --- a model -----------------------------------------------------------------------------

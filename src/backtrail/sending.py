@@ -6,57 +6,90 @@ that says why; a turn without one was cut short, and `proceed` finishes it.
 
 from __future__ import annotations
 
-import inspect
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
-from .agents import resolve_agent
-from .calls import INTERRUPTED, answer_to
-from .errors import Conflict, InvalidData, NotFound, Unsupported
+from .agents import (
+    Around,
+    Failed,
+    LiveTurn,
+    Reading,
+    SyncFlow,
+    add_cost,
+    add_usage,
+    resolve_agent,
+    since,
+)
+from .calls import INTERRUPTED, answer_to, calls_in
+from .conversation import SessionOptions
+from .errors import BacktrailError, Conflict, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent
 from .filepoints import changes_by_turn
+from .history import spent
 from .messages import message_event, text_of
 from .rewinding import Rewinding
+from .stores.base import Store
 from .subscribing import Delta
 from .turns import (
     Append,
-    Ask,
+    Do,
     End,
-    Failed,
+    Engine,
+    Finish,
     Job,
     Limits,
-    LiveTurn,
+    Next,
+    Open,
+    Order,
     Pause,
     Result,
     Run,
+    Show,
+    Shut,
+    Start,
+    Step,
     Tell,
     Todo,
-    carry,
+    check_job,
+    engine,
+    limits_of,
+    said_by_user,
 )
-from .views import user_message
+from .turns import Content as Content
 
-Content = str | list[Json] | Mapping[str, Json]
-"""What a user says: text, blocks, or a whole message."""
+CANCELLED = "interrupted: the turn ended before this tool call returned a result"
+"""What a call is answered whose turn was cancelled or failed."""
 
-Step = Generator[Delta | Event, None, Json]
+_PATIENCE = 5.0
 
 
-class Cancelled(Exception):
-    """The turn was cancelled while a model or a tool was at work."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A turn that is about to run, or how it ended if it has."""
+
+    event: Event
+    agent: Callable[[LiveTurn], Json] | None = None
+    ended: Event | None = None
+    is_new: bool = False
 
 
 class Sending(Rewinding):
     """A session that its agent answers."""
 
-    _cancelled = threading.Event()
-
-    def _begin_cancelling(self) -> None:
+    def __init__(
+        self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
+    ) -> None:
+        super().__init__(store, session_id, options, owns=owns, at=at)
+        self._order = Order()
         self._cancelled = threading.Event()
-
-    def _is_cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        self._live: LiveTurn | None = None
+        self._close_agent: Callable[[], None] | None = None
+        self._close_stream: Callable[[], None] | None = None
 
     def send(
         self,
@@ -65,14 +98,17 @@ class Sending(Rewinding):
         id: str | None = None,
         model: str | None = None,
         max_turns: int | None = None,
-        budget: float | None = None,
+        budget: float | Limits | None = None,
     ) -> Result:
         """Say something and run the turn to its end.
 
         A known `id` returns the recorded result, or finishes its turn. `max_turns` limits
-        how often the model is asked, `budget` what it may cost in dollars.
+        how often the model is asked, `budget` what it may cost in dollars; `Limits` also
+        have tokens and seconds.
         """
-        return _exhaust(self._send(content, id, model, Limits(max_turns, None, budget)))
+        message = said_by_user(content)
+        limits = limits_of(max_turns, budget)
+        return _exhaust(self._sent(lambda: self._open_send(message, id), model, limits))
 
     def stream(
         self,
@@ -81,10 +117,16 @@ class Sending(Rewinding):
         id: str | None = None,
         model: str | None = None,
         max_turns: int | None = None,
-        budget: float | None = None,
+        budget: float | Limits | None = None,
     ) -> Iterator[Delta | Event]:
-        """`send`, giving every delta and event as it comes; the last is a delta "done"."""
-        return self._send(content, id, model, Limits(max_turns, None, budget))
+        """`send`, giving every delta and event as it comes; the last is a delta "done".
+
+        It may be left early, which ends the turn, and gone on with in another thread.
+        """
+        message = said_by_user(content)
+        limits = limits_of(max_turns, budget)
+        flow = self._sent(lambda: self._open_send(message, id), model, limits)
+        return self._claiming(flow)
 
     def proceed(
         self,
@@ -92,7 +134,7 @@ class Sending(Rewinding):
         pending: Literal["fail", "retry"] = "fail",
         model: str | None = None,
         max_turns: int | None = None,
-        budget: float | None = None,
+        budget: float | Limits | None = None,
     ) -> Result:
         """Finish a turn that a crash cut short, from the head, without a new message.
 
@@ -100,174 +142,227 @@ class Sending(Rewinding):
         "interrupted", or with "retry" left for the agent to run. `NotFound` if no turn is
         unfinished.
         """
-        return _exhaust(self._proceed(pending, model, Limits(max_turns, None, budget)))
+        limits = limits_of(max_turns, budget)
+        return _exhaust(self._sent(lambda: self._open_proceed(pending), model, limits))
 
     def cancel(self) -> None:
         """End the turn under way, with `interrupted`; tools that run are stopped."""
         self._cancelled.set()
 
-    # --- turns ---------------------------------------------------------------------------
+    def close(self) -> None:
+        try:
+            if self._close_stream is not None:
+                self._close_stream()
+            self._abandon()
+            super().close()
+        finally:
+            closer, self._close_agent = self._close_agent, None
+            if closer is not None:
+                closer()
 
-    def _send(
-        self, content: Content, id: str | None, model: str | None, limits: Limits
-    ) -> Generator[Delta | Event, None, Result]:
-        self._check_open()
-        with self._driving():
-            known = self._known_turn(id) if id is not None else None
-            if known is not None:
-                ended = self._end_of(known)
-                if ended is not None:
-                    return self._result_of(known, ended)
-                self._answer_pending()
-                return (yield from self._run(known, model, limits))
-            event = self.append(user_message(content), id=id)
-            yield event
-            return (yield from self._run(event, model, limits))
+    # --- beginning -----------------------------------------------------------------------
 
-    def _proceed(
-        self, pending: str, model: str | None, limits: Limits
-    ) -> Generator[Delta | Event, None, Result]:
+    @contextmanager
+    def _driving(self) -> Iterator[None]:
+        """Turns and rewinds: one at a time in this process, one driver in all."""
+        with self._order, self._leased(self._wait):
+            yield
+
+    def _refuse_nested(self) -> None:
+        if self._live is not None and self._order.is_mine():
+            raise Conflict(f"a turn of session `{self.id}` is under way here: let it end first")
+
+    def _open_send(self, message: dict[str, Json], id: str | None) -> Opened:
+        """Find the turn, or begin it: the user's message is in the log then."""
+        self._cancelled = threading.Event()
+        known = self._known_turn(id) if id is not None else None
+        if known is not None:
+            ended = self._end_of(known) or self._end_of(known, live=False)
+            if ended is not None:
+                return Opened(known, None, ended)
+            last = self._last_turn()
+            if last is None or last.id != known.id:
+                raise Conflict(f"the turn `{id}` was left unfinished, and the session went on")
+            agent = self._resolved_agent()
+            self._answer_pending(INTERRUPTED)
+            return Opened(known, agent)
+        agent = self._resolved_agent()
+        self._answer_pending(INTERRUPTED)
+        return Opened(self.append(message, id=id), agent, is_new=True)
+
+    def _open_proceed(self, pending: str) -> Opened:
+        """Find the turn that is not finished."""
         if pending not in ("fail", "retry"):
             raise InvalidData(f"pending is 'fail' or 'retry', not {pending!r}")
-        with self._driving():
-            event = self._last_turn()
-            if event is None or self._end_of(event) is not None:
-                raise NotFound(f"session `{self.id}` has no turn to finish")
-            if pending == "fail":
-                self._answer_pending()
-            return (yield from self._run(event, model, limits))
+        self._cancelled = threading.Event()
+        event = self._last_turn()
+        if event is None or self._end_of(event) is not None:
+            raise NotFound(f"session `{self.id}` has no turn to finish")
+        agent = self._resolved_agent()
+        if pending == "fail":
+            self._answer_pending(INTERRUPTED)
+        return Opened(event, agent)
 
     def _known_turn(self, id: str) -> Event | None:
+        for new in self._unsaved:
+            if new.id == id:
+                return Event(0, id, "", new.kind, dict(new.data))
         try:
             event = self.store.find(self.id, id)
         except NotFound:
             return None
         if event.kind != "user_message":
             raise Conflict(f"event `{id}` of session `{self.id}` is no user's message")
-        last = self._last_turn()
-        if self._end_of(event) is None and (last is None or last.seq != event.seq):
-            raise Conflict(f"the turn `{id}` was left unfinished, and the session went on")
         return event
 
     def _last_turn(self) -> Event | None:
+        for new in reversed(self._unsaved):
+            if new.kind == "user_message":
+                return Event(0, new.id or "", "", new.kind, dict(new.data))
+        if self._at == 0:
+            return None
         said = (e for e in self.store.walk(self.id, until=self._at) if e.kind == "user_message")
         return next(said, None)
 
-    def _end_of(self, turn: Event) -> Event | None:
-        """The event that ended a turn, if it ended."""
-        for event in self.events(after=turn.seq, kinds=("turn_end",)):
-            if event.data.get("turn") == turn.seq:
-                return event
-        return None
+    def _end_of(self, turn: Event, *, live: bool = True) -> Event | None:
+        """The event that ended a turn, if it ended; in the history, or in all that was."""
+        ends = since(self, turn) if live else self.events(after=turn.seq, kinds=("turn_end",))
+        names = (turn.seq or turn.id, turn.id)
+        found = [e for e in ends if e.kind == "turn_end" and e.data.get("turn") in names]
+        return found[-1] if found else None
 
-    def _answer_pending(self) -> None:
-        """Answer calls that a crash left open, in the log."""
+    def _answer_pending(self, text: str) -> None:
+        """Answer calls that have no result, in the log."""
+        messages = self.messages(repair=False)
         for call in self.pending():
-            answer = answer_to(call.id, self._asking(call.id), INTERRUPTED, failed=True)
-            self._append([message_event(answer, kind="tool_result")])
+            asking = (m for m in reversed(messages) if any(c.id == call.id for c in calls_in(m)))
+            answer = answer_to(call.id, next(asking, {}), text, failed=True)
+            event = message_event(answer, kind="tool_result")
+            self._append([NewEvent(event.kind, {**event.data, "name": call.name, "error": True})])
+
+    def _resolved_agent(self) -> Callable[[LiveTurn], Json]:
+        if self.agent is None:
+            raise Unsupported(
+                "the session has no agent: give `agent=`, or append messages yourself"
+            )
+        if not callable(self.agent):
+            name = self.agent
+            if isinstance(name, str) and name.endswith(":"):
+                name += self.info().model or ""
+            self.agent = resolve_agent(name, self._agent_options)
+            self._close_agent = getattr(self.agent, "close", None)
+        return self.agent
 
     # --- the driver ----------------------------------------------------------------------
 
-    def _run(
-        self, event: Event, model: str | None, limits: Limits
+    def _sent(
+        self, begin: Callable[[], Opened], model: str | None, limits: Limits
     ) -> Generator[Delta | Event, None, Result]:
-        """Run the agent on a turn, and record how it ended."""
-        self._begin_cancelling()
-        agent = self._resolved_agent()
-        turn = LiveTurn(self, event, limits, self._is_cancelled, model)
+        self._check_open()
+        self._refuse_nested()
+        with self._driving():
+            opened = begin()
+            if opened.agent is None:
+                assert opened.ended is not None
+                yield from since(self, opened.event, opened.ended.seq)
+                result = self._result_of(opened.event, opened.ended)
+                yield Delta("done", {"exit_reason": result.exit_reason, "usage": result.usage})
+                return result
+            turn = self._begun(opened.event, model, limits, _Driver(self))
+            first = opened.event if opened.is_new else None
+            try:
+                ended = yield from self._carry_out(turn, engine(turn, opened.agent, first))
+            finally:
+                self._abandon()
+            return self._result_of(opened.event, ended)
+
+    def _claiming(
+        self, flow: Generator[Delta | Event, None, Result]
+    ) -> Generator[Delta | Event, None, None]:
+        """A flow whose every step may be in another thread; closing the session ends it."""
         try:
-            yield from self._drive(turn, agent)
-        except Cancelled:
-            turn.end = End("interrupted")
-        except BaseException as error:
-            stopped = isinstance(error, (KeyboardInterrupt, GeneratorExit))
-            reason: Literal["interrupted", "error"] = "interrupted" if stopped else "error"
-            self._cancelled.set()
-            self._ended(turn, End(reason, f"{type(error).__name__}: {error}"))
+            item = next(flow)
+            while True:
+                self._close_stream = flow.close
+                yield item
+                self._close_stream = None
+                self._order.claim()
+                item = next(flow)
+        except StopIteration:
+            return
+        except GeneratorExit:
+            self._close_stream = None
+            self._order.claim()
+            flow.close()
             raise
-        ended = self._ended(turn, turn.end)
-        result = self._result_of(event, ended)
-        yield from self._tell("done", exit_reason=result.exit_reason, usage=result.usage)
-        return result
 
-    def _drive(self, turn: LiveTurn, agent: Callable[[LiveTurn], Json]) -> Step:
-        """Carry out what the agent yields, until it ends."""
-        advance = _stepper(agent(turn))
-        answer: Json = None
-        while turn.end.reason == "end_turn":
-            if self._cancelled.is_set():
-                raise Cancelled
-            try:
-                item = advance(answer)
-            except StopIteration:
-                return None
-            answer = yield from self._carry(turn, item)
-        return None
+    def _begun(self, event: Event, model: str | None, limits: Limits, driver: Json) -> LiveTurn:
+        cancelled = self._cancelled.is_set
+        self._live = LiveTurn(self, event, limits, cancelled, model, driver)
+        return self._live
 
-    def _carry(self, turn: LiveTurn, item: object) -> Step:
-        todo = carry(turn, item)
+    def _carry_out(self, turn: LiveTurn, todo: Engine) -> Generator[Delta | Event, None, Event]:
+        """Carry out what the engine asks for; what goes wrong is thrown into it."""
         answer: Json = None
+        error: BaseException | None = None
+        is_left = False
         while True:
             try:
-                request = todo.send(answer)
+                request = todo.send(answer) if error is None else todo.throw(error)
             except StopIteration as stop:
-                return stop.value
-            answer = yield from self._do(request)
+                ended: Event = stop.value
+                return ended
+            answer = error = None
+            try:
+                if isinstance(request, Tell):
+                    self.emit(request.delta)
+                if not isinstance(request, (Tell, Show)):
+                    answer = self._perform(turn, request)
+                elif not is_left:
+                    yield request.delta if isinstance(request, Tell) else request.event
+            except BaseException as failed:
+                error = failed
+                is_left = is_left or isinstance(failed, GeneratorExit)
 
-    def _do(self, request: Todo) -> Step:
+    def _perform(self, turn: LiveTurn, request: Todo) -> Json:
         """Carry out one request."""
+        if isinstance(request, Step):
+            return request.flow.advance(request.answer)
+        if isinstance(request, Next):
+            return request.parts.next(turn.check)
         if isinstance(request, Append):
-            event = self._append([request.event], spans=request.spans)[0]
-            yield event
-            return event
-        if isinstance(request, Tell):
-            self.emit(request.delta)
-            yield request.delta
-            return None
-        if isinstance(request, Ask):
-            return (yield from self._ask(request))
+            return self._append([request.event], spans=request.spans)[0]
+        if isinstance(request, Open):
+            ask = request.ask
+            return Reading(lambda: ask.model.stream(ask.request))
         if isinstance(request, Run):
-            return (yield from self._run_jobs(request))
+            return self._run_jobs(request.jobs)
+        if isinstance(request, Finish):
+            return self._finish(turn, request.end)
+        if isinstance(request, Start):
+            return SyncFlow(request.agent(turn))
+        if isinstance(request, Shut):
+            return request.what.close() if request.what is not None else None
+        if isinstance(request, Do):
+            return _called(request.now)
         assert isinstance(request, Pause)
-        if self._cancelled.wait(request.seconds):
-            raise Cancelled
+        end = time.monotonic() + request.seconds
+        while (left := end - time.monotonic()) > 0:
+            turn.check()
+            self._cancelled.wait(min(left, turn.left() or left))
         return None
 
-    def _ask(self, request: Ask) -> Step:
-        """Call a model: its deltas go out as they come, its reply is the answer."""
-        parts = iter(request.model.stream(request.request))
-        while True:
+    def _run_jobs(self, jobs: list[Job]) -> list[Event]:
+        """Run tools, each in a bracket; all have ended when this returns or raises."""
+        if len(jobs) == 1:
+            return [self._run_job(jobs[0])]
+        with ThreadPoolExecutor(len(jobs), "backtrail-tool") as pool:
+            waiting: list[Future[Event]] = [pool.submit(self._run_job, job) for job in jobs]
             try:
-                part = next(parts)
-            except StopIteration:
-                return Failed(Unsupported("the model ended its stream without a reply"))
-            except Exception as error:
-                return Failed(error)
-            if self._cancelled.is_set():
-                raise Cancelled
-            if not hasattr(part, "text"):
-                return part
-            yield from self._tell(part.kind, text=part.text)
-
-    def _run_jobs(self, request: Run) -> Step:
-        """Run tools, each in a bracket; its result is in the log when it is told."""
-        for job in request.jobs:
-            call = job.call
-            yield from self._tell("tool_call", id=call.id, name=call.name, input=call.arguments)
-        if len(request.jobs) > 1 and request.parallel:
-            with ThreadPoolExecutor(len(request.jobs), "backtrail-tool") as pool:
-                waiting = [pool.submit(self._run_job, job) for job in request.jobs]
-                try:
-                    events = [future.result() for future in waiting]
-                except BaseException:
-                    self._cancelled.set()
-                    raise
-        else:
-            events = [self._run_job(job) for job in request.jobs]
-        for job, event in zip(request.jobs, events, strict=True):
-            yield event
-            yield from self._tell("tool_result", id=job.call.id, seq=event.seq)
-        return events
+                return [future.result() for future in waiting]
+            except BaseException:
+                self._cancelled.set()
+                raise
 
     def _run_job(self, job: Job) -> Event:
         """Run one tool; what it raises is its result, unless the turn is to end."""
@@ -276,11 +371,8 @@ class Sending(Rewinding):
             with self.tool(
                 job.call.name, job.call.arguments, id=job.call.id, paths=job.paths
             ) as call:
-                if job.refused is not None:
-                    raise PermissionError(job.refused)
-                if self._cancelled.is_set():
-                    raise InterruptedError("the turn was cancelled")
-                call.result = job.run()
+                check_job(job, self._cancelled.is_set())
+                call.result = _Driver(self).wait_for(job.run) if job.is_async else job.run()
         except Exception:
             # An error is recorded with the call, and the model is told of it.
             if call is None or call.event is None:
@@ -288,40 +380,56 @@ class Sending(Rewinding):
         assert call.event is not None
         return call.event
 
-    def _tell(self, type: str, **data: Json) -> Iterator[Delta]:
-        delta = Delta(type, data)
-        self.emit(delta)
-        yield delta
+    # --- the end -------------------------------------------------------------------------
 
-    # --- results -------------------------------------------------------------------------
-
-    def _ended(self, turn: LiveTurn, end: End) -> Event:
-        data: dict[str, Json] = {"turn": turn.event.seq, "reason": end.reason}
-        if end.error:
-            data["error"] = end.error
+    def _finish(self, turn: LiveTurn, end: End) -> Event:
+        """Record how a turn ended; a call is left open only by an agent that means to."""
+        turn.finished = True
+        if end.reason in ("interrupted", "error"):
+            self._cancelled.set()
+            self._answer_pending(CANCELLED)
+        data: dict[str, Json] = {
+            "turn": turn.event.seq or turn.event.id,
+            "reason": end.reason,
+        }
+        more = {"error": end.error, "usage": turn.extra_usage, "cost_usd": turn.extra_cost}
+        data |= {name: value for name, value in more.items() if value}
         return self._append([NewEvent("turn_end", data)])[0]
+
+    def _abandon(self) -> None:
+        """A turn that nobody goes on with has ended, such as one in a stream left behind."""
+        turn = self._live
+        if turn is None or self._closed:
+            return
+        self._cancelled.set()
+        deadline = time.monotonic() + _PATIENCE
+        while self._order.is_others() and self._live is turn and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._live = None
+        if not turn.finished:
+            try:
+                self._finish(turn, End("interrupted", "the turn was left"))
+            except BacktrailError as error:
+                self._complain("turn", str(error))
 
     def _result_of(self, turn: Event, ended: Event) -> Result:
         """The result of a turn, as the log has it."""
-        until = ended.seq or None
-        events = list(self.events(after=turn.seq, until=until))
-        messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         usage: dict[str, int] = {}
         cost: float | None = None
         text = ""
+        events = since(self, turn, ended.seq or None)
         for event in events:
-            for name, number in (event.data.get("usage") or {}).items():
-                usage[name] = usage.get(name, 0) + number
-            if isinstance(event.data.get("cost_usd"), (int, float)):
-                cost = (cost or 0.0) + event.data["cost_usd"]
+            add_usage(usage, spent(event.data))
+            cost = add_cost(cost, event.data.get("cost_usd"))
             if event.kind == "assistant_message":
                 text = text_of(event.data.get("message")) or text
+        messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         reason, error = ended.data.get("reason", "end_turn"), ended.data.get("error")
         return Result(text, messages, usage, self._paths_of(turn), reason, cost, error, turn)
 
     def _paths_of(self, turn: Event) -> list[str]:
         """The paths that the calls of a turn changed."""
-        if self._workspace is None:
+        if self._workspace is None or turn.seq == 0:
             return []
         found: set[str] = set()
         for changed in changes_by_turn(self.store, self.id, self._workspace.get, turn.seq):
@@ -330,14 +438,30 @@ class Sending(Rewinding):
                     found |= {file.path for file in call.files if call.by != "others"}
         return sorted(found)
 
-    def _resolved_agent(self) -> Callable[[LiveTurn], Json]:
-        if self.agent is None:
-            raise Unsupported(
-                "the session has no agent: give `agent=`, or append messages yourself"
-            )
-        if not callable(self.agent):
-            self.agent = resolve_agent(self.agent, self._agent_options)
-        return self.agent
+
+class _Driver:
+    """What a turn needs of a synchronous session."""
+
+    def __init__(self, session: Sending) -> None:
+        self._session = session
+
+    def emit_delta(self, delta: Delta) -> None:
+        self._session.emit(delta)
+
+    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
+        return Around(self._session.tool(name, input, **options))
+
+    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+        from .awaiting import awaited
+
+        return awaited(make())
+
+
+def _called(fn: Callable[[], Json]) -> Json:
+    try:
+        return fn()
+    except Exception as error:
+        return Failed(error)
 
 
 def _exhaust(flow: Generator[Delta | Event, None, Result]) -> Result:
@@ -347,30 +471,3 @@ def _exhaust(flow: Generator[Delta | Event, None, Result]) -> Result:
         except StopIteration as stop:
             result: Result = stop.value
             return result
-
-
-def _stepper(flow: Json) -> Callable[[Json], Json]:
-    """A function that sends an answer into an agent's flow and gives what it yields next."""
-    if inspect.isgenerator(flow):
-
-        def advance(answer: Json) -> Json:
-            failed = isinstance(answer, Failed)
-            return flow.throw(answer.error) if failed else flow.send(answer)
-
-        return advance
-    if hasattr(flow, "__anext__"):
-        return _async_stepper(flow)
-    items = iter(flow)
-    return lambda answer: next(items)
-
-
-def _async_stepper(flow: Json) -> Callable[[Json], Json]:
-    """The same for an asynchronous agent, on a loop of its own."""
-    from .awaiting import stepper
-
-    def step(answer: Json) -> Json:
-        if isinstance(answer, Failed):
-            return flow.athrow(answer.error)
-        return flow.asend(answer) if hasattr(flow, "asend") else flow.__anext__()
-
-    return stepper(step)

@@ -1,31 +1,32 @@
 """The turn engine: what an agent yields becomes requests that a driver carries out.
 
 An agent is a callable `agent(turn)` that yields messages and deltas, sync or async. It may
-also yield requests (`Ask` a model, `Run` tools), and is sent their answers. The engine is a
-plain generator with no I/O of its own: the synchronous driver is in `sending.py`, the
-asynchronous one in `aio_sending.py`.
+also yield requests (`Ask` a model, `Run` tools, `Pause`, `Do`), and is sent their answers.
+The engine is a plain generator with no I/O of its own: the synchronous driver is in
+`sending.py`, the asynchronous one in `aio_sending.py`. What goes wrong in a driver is thrown
+into the engine, which has the end of the turn recorded, whatever happens.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import get_args
 
-from .calls import ToolCall
+from .agents import ENDED as ENDED
+from .agents import Cancelled as Cancelled
+from .agents import End as End
+from .agents import ExitReason as ExitReason
+from .agents import Failed as Failed
+from .agents import Limits as Limits
+from .agents import LiveTurn as LiveTurn
+from .calls import ToolCall, answers_in, calls_in
 from .errors import InvalidData
-from .events import Event, Format, Json, NewEvent
-from .messages import message_event, text_of
+from .events import Event, Json, NewEvent
+from .messages import kind_of, message_event
 from .subscribing import Delta
-
-if TYPE_CHECKING:
-    from .watching import Watching
-
-ExitReason = Literal[
-    "end_turn", "max_turns", "max_tokens", "max_budget", "interrupted", "error", "stop_sequence"
-]
-"""Why a turn ended."""
+from .views import user_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +43,58 @@ class Result:
     event: Event | None = None
 
 
+# --- what an agent may yield besides messages and deltas ---------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message of the agent with what is known about it; a bare mapping will do too."""
+    """A message of the agent with what is known about it; a bare mapping will do too.
+
+    Calls in it are run by the agent, so they open no brackets of their own.
+    """
 
     message: Mapping[str, Json]
     usage: Mapping[str, int] | None = None
     cost_usd: float | None = None
     model: str | None = None
+    stop_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request: call this model. The answer is its reply; its deltas are told meanwhile."""
+    """A request: call this model. The answer is its reply.
+
+    Its deltas are told meanwhile, unless it is `quiet`.
+    """
 
     model: Json
     request: Json
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A tool call to be run: `run()` gives its result, `paths` are those it declares.
+
+    With `is_async`, what `run()` gives is awaited. A call that is `refused` is not run.
+    """
+
+    call: ToolCall
+    run: Callable[[], Json]
+    paths: list[str] | None = None
+    refused: str | None = None
+    is_async: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A request: run these tools, in parallel where `parallel` says so.
 
-    The answer is a list of results, one for each job; each is in the log by then.
+    The answer is a list of events with the results, one for each job, all in the log.
     """
 
     jobs: list[Job]
     parallel: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A tool call to be run: `run()` gives its result, `paths` are those it declares."""
-
-    call: ToolCall
-    run: Callable[[], object]
-    paths: list[str] | None = None
-    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +105,16 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """The turn is over, for this reason; what an agent yields last, if not `end_turn`."""
+class Do:
+    """A request: call `now`, or `later` on the event loop, if there is one of these."""
 
-    reason: ExitReason
-    error: str | None = None
+    now: Callable[[], Json]
+    later: Callable[[], Awaitable[Json]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """For the driver: put this into the log. The answer is the event.
+    """Put this into the log. The answer is the event.
 
     `spans`: a call in it opens a bracket, which its result closes. Not so where the agent
     brackets its tools itself.
@@ -108,123 +124,265 @@ class Append:
     spans: bool = True
 
 
+# --- what only drivers see ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Call the agent; the answer is what it yields from."""
+
+    agent: Callable[[LiveTurn], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Send an answer into the agent's flow; the answer is what it yields next, or `ENDED`."""
+
+    flow: Json
+    answer: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Ask a model; the answer is its stream."""
+
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next part of a model's stream, or `Failed`."""
+
+    parts: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """A model's stream, or an agent's flow, is not needed any more."""
+
+    what: Json
+
+
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """For the driver: hand this to whoever listens."""
+    """Hand this to whoever listens, and to the caller."""
 
     delta: Delta
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """An answer that is an error: it is raised where the agent asked."""
+class Show:
+    """Hand this to the caller; listeners have it."""
 
-    error: Exception
+    event: Event
 
 
-Todo = Append | Tell | Ask | Run | Pause
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Record the end of the turn; the answer is its event."""
+
+    end: End
+
+
+Todo = (
+    Append | Do | Finish | Next | Open | Pause | Run | Show | Shut | Start | Step | Tell
+)  # fmt: skip
 """What a driver carries out."""
 
-Flow = Iterator[Json] | AsyncIterator[Json]
+Engine = Generator[Todo, Json, Event]
 
 
-class AgentLike(Protocol):
-    """Any callable that answers a turn."""
-
-    def __call__(self, turn: LiveTurn, /) -> Flow:
-        """Yield messages and deltas."""
+# --- the engine --------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Limits:
-    """What a turn may use up; None: as much as it likes."""
-
-    max_turns: int | None = None
-    max_tokens: int | None = None
-    max_cost_usd: float | None = None
-    seconds: float | None = None
-
-
-class LiveTurn:
-    """A turn under way, as its agent sees it."""
-
-    def __init__(
-        self, session: Watching, event: Event, limits: Limits, cancelled: Callable[[], bool],
-        model: str | None = None,
-    ) -> None:  # fmt: skip
-        self.session = session
-        self.event = event
-        self.limits = limits
-        self.model = model
-        self.cancelled = cancelled
-        self.usage: dict[str, int] = {}
-        self.cost_usd: float | None = None
-        self.end = End("end_turn")
-        self._began = time.monotonic()
-
-    @property
-    def prompt(self) -> str:
-        """What the user said, as text."""
-        return text_of(self.event.data.get("message"))
-
-    @property
-    def workspace(self) -> str | None:
-        """The directory that is worked in."""
-        return self.session.info().cwd
-
-    def messages(self, format: Format | None = None) -> list[dict[str, Json]]:
-        """The whole conversation, this turn included."""
-        return self.session.messages(format)
-
-    def tool(self, name: str, input: Json = None, **options: Json) -> Json:
-        """A bracket around a tool call; see `Session.tool`."""
-        return self.session.tool(name, input, **options)
-
-    def emit(self, delta: Delta) -> None:
-        """Hand a delta to whoever listens; it is not stored."""
-        self.session.emit(delta)
-
-    def spent(self) -> ExitReason | None:
-        """The limit that is used up, if one is."""
-        limits = self.limits
-        if limits.max_tokens is not None and self.tokens() >= limits.max_tokens:
-            return "max_tokens"
-        cost = self.cost_usd or 0.0
-        if limits.max_cost_usd is not None and cost >= limits.max_cost_usd:
-            return "max_budget"
-        if limits.seconds is not None and time.monotonic() - self._began >= limits.seconds:
-            return "max_budget"
-        return None
-
-    def tokens(self) -> int:
-        """Tokens read and written in this turn so far."""
-        return sum(self.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
-
-    def count(self, usage: Mapping[str, int] | None, cost_usd: float | None) -> None:
-        """Add what a reply used up."""
-        for name, number in (usage or {}).items():
-            self.usage[name] = self.usage.get(name, 0) + number
-        if cost_usd is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + cost_usd
+def engine(turn: LiveTurn, agent: Callable[[LiveTurn], Json], first: Event | None) -> Engine:
+    """A turn from its `first` event, if that is new, to the one that ends it and is returned."""
+    failure: BaseException | None = None
+    flow: Json = None
+    try:
+        if first is not None:
+            yield Show(first)
+        flow = yield Start(agent)
+        yield from _steps(turn, flow)
+    except Cancelled as stop:
+        turn.end = End(stop.reason, None if stop.reason == "interrupted" else str(stop))
+    except BaseException as error:
+        failure = error
+        why = f"{type(error).__name__}: {error}"
+        turn.end = End("error" if isinstance(error, Exception) else "interrupted", why)
+    try:
+        yield Shut(flow)
+        ended: Event = yield Finish(turn.end)
+    except Exception:
+        # What went wrong first is what the caller must know.
+        if failure is None:
+            raise
+        raise failure from None
+    if turn.end.reason == "error":
+        yield Tell(Delta("error", {"error": turn.end.error}))
+    yield Tell(Delta("done", {"exit_reason": turn.end.reason, "usage": turn.usage}))
+    if failure is not None:
+        raise failure
+    return ended
 
 
-def carry(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
+def _steps(turn: LiveTurn, flow: Json) -> Generator[Todo, Json, None]:
+    answer: Json = None
+    while True:
+        turn.check()
+        item = yield Step(flow, answer)
+        if item is ENDED:
+            return
+        answer = yield from _answer(turn, item)
+        if isinstance(item, End):
+            return
+
+
+def _answer(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
     """What is to be done about one thing that an agent yielded; its answer is returned."""
     if isinstance(item, Delta):
         yield Tell(item)
         return None
-    if isinstance(item, (Ask, Run, Pause, Append)):
+    if isinstance(item, Ask):
+        return (yield from _ask(item))
+    if isinstance(item, Run):
+        return (yield from _run(item))
+    if isinstance(item, (Pause, Do)):
         return (yield item)
     if isinstance(item, End):
         if item.reason not in get_args(ExitReason):
             raise InvalidData(f"{item.reason!r} is no reason for a turn to end")
         turn.end = item
         return None
-    said = item if isinstance(item, Said) else None
+    if isinstance(item, Append):
+        event: Event = yield item
+        yield Show(event)
+        return event
+    return (yield from _say(turn, item if isinstance(item, Said) else None, item))
+
+
+def _say(turn: LiveTurn, said: Said | None, item: object) -> Generator[Todo, Json, Event]:
+    """A message goes into the log, then to those who listen."""
     message = said.message if said is not None else item
     usage, cost = (said.usage, said.cost_usd) if said is not None else (None, None)
-    event = message_event(message, usage=usage, cost_usd=cost)
-    if said is not None and said.model is not None:
-        event = NewEvent(event.kind, {**event.data, "model": said.model})
+    new = message_event(message, usage=usage, cost_usd=cost)
+    more = {n: getattr(said, n, None) for n in ("model", "stop_reason")}
+    new = NewEvent(new.kind, {**new.data, **{n: v for n, v in more.items() if v is not None}})
     turn.count(usage, cost)
-    return (yield Append(event, spans=said is None))
+    event: Event = yield Append(new, spans=said is None)
+    yield Show(event)
+    stored = event.data["message"]
+    if event.kind == "assistant_message":
+        if usage:
+            yield Tell(Delta("usage", {"usage": dict(usage), "cost_usd": cost}))
+        yield Tell(Delta("message", {"message": stored, "seq": event.seq, "id": event.id}))
+    if said is None:
+        for call in calls_in(stored):
+            yield _called(call)
+        for id in sorted(answers_in(stored)):
+            yield Tell(Delta("tool_result", {"id": id, "seq": event.seq}))
+    return event
+
+
+def _ask(ask: Ask) -> Generator[Todo, Json, Json]:
+    """Call a model: its deltas go out as they come, its reply or failure is the answer."""
+    parts = yield Open(ask)
+    try:
+        while True:
+            part = yield Next(parts)
+            if isinstance(part, Failed) or not hasattr(part, "text"):
+                break
+            if not ask.quiet:
+                yield Tell(Delta(part.kind, {"text": part.text}))
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield Shut(parts)
+        raise
+    yield Shut(parts)
+    return part
+
+
+def _run(run: Run) -> Generator[Todo, Json, list[Event]]:
+    """Run tools, each in a bracket; its result is in the log when it is told."""
+    together = run.parallel and len(run.jobs) > 1
+    done: list[Event] = []
+    for group in [run.jobs] if together else [[job] for job in run.jobs]:
+        for job in group:
+            yield _called(job.call)
+        events: list[Event] = yield Run(group)
+        for job, event in zip(group, events, strict=True):
+            yield Show(event)
+            data = {"id": job.call.id, "name": job.call.name, "seq": event.seq}
+            failed = event.data.get("error") is True
+            yield Tell(Delta("tool_result", {**data, "error": failed}))
+        done += events
+    return done
+
+
+def _called(call: ToolCall) -> Tell:
+    data = {"id": call.id, "name": call.name, "input": call.arguments}
+    return Tell(Delta("tool_call", data))
+
+
+# --- what both drivers share -------------------------------------------------------------
+
+Content = str | list[Json] | Mapping[str, Json]
+"""What a user says: text, blocks, or a whole message."""
+
+
+def said_by_user(content: Content) -> dict[str, Json]:
+    """What is sent, as a message of the user."""
+    message = user_message(content)
+    if kind_of(message) != "user_message":
+        raise InvalidData(f"only a user's message is sent, not one of {message.get('role')!r}")
+    return message
+
+
+def limits_of(max_turns: int | None, budget: float | Limits | None) -> Limits:
+    """The limits that a caller gave."""
+    if isinstance(budget, Limits):
+        return Limits(max_turns=max_turns).over(budget)
+    return Limits(max_turns=max_turns, max_cost_usd=budget)
+
+
+def check_job(job: Job, cancelled: bool) -> None:
+    """Raise where a call is not to be run."""
+    if job.refused is not None:
+        raise PermissionError(job.refused)
+    if cancelled:
+        raise InterruptedError("the turn was cancelled")
+
+
+class Order:
+    """One after another, like an `RLock`; but it may be left in another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def is_mine(self) -> bool:
+        """Whether this thread has it."""
+        return self._owner == threading.get_ident()
+
+    def is_others(self) -> bool:
+        """Whether another thread has it."""
+        return self._owner not in (None, threading.get_ident())
+
+    def claim(self) -> None:
+        """From now on this thread has it, if one has: what it does goes on here."""
+        if self._owner is not None:
+            self._owner = threading.get_ident()
+
+    def __enter__(self) -> None:
+        if not self.is_mine():
+            self._lock.acquire()
+            self._owner = threading.get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = None
+            self._lock.release()

@@ -13,24 +13,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..calls import repair
+from ..agents import LiveTurn
+from ..calls import answers_in, calls_in, repair
 from ..events import MESSAGE_KINDS, Event, Format, Json, NewEvent
 from ..formats.messages import convert
-from ..messages import format_of, text_of
-from ..turns import Append, Ask, LiveTurn
-from ..views import is_pinned
+from ..messages import page_of, text_of
+from ..turns import Append, Ask
+from ..views import conversation, is_pinned
 from .hooks import Veto
-from .models.base import ModelFailed, Reply, Request
+from .models.base import ModelFailed, Reply
+from .models.prices import cost
 
 if TYPE_CHECKING:
     from .loop import Loop
 
 PROMPT = (
     "Summarise the conversation so far for yourself, so that you can go on without it: what "
-    "the user wants, what was done, which files and commands matter, what is left to do."
+    "the user wants, what was done, which files and commands matter, what is left to do. "
+    "Answer with the summary alone, and call no tools."
 )
 
 _BYTES_PER_TOKEN = 4
+_WORTH = 0.25
 
 
 @dataclass(slots=True)
@@ -43,7 +47,7 @@ class Compaction:
 
     def before(self, loop: Loop, turn: LiveTurn) -> Generator[Json, Json, None]:
         """Compact if the view is nearly too long for the model."""
-        if self.window is None or self._tokens(loop, turn) < self.window * self.at:
+        if self.window is None or _size(self.view(turn, loop.model.format)) < self._most():
             return
         events = _live(turn)
         cut = self._cut(events)
@@ -53,38 +57,64 @@ class Compaction:
             loop.hooks.call("before_compact", turn, until=cut)
         except Veto:
             return
-        shown = _view(events, loop.model.format, until=cut)
-        asked = [*shown, {"role": "user", "content": PROMPT}]
+        older = _view(events, loop.model.format, turn, until=cut)
         try:
-            reply: Reply = yield Ask(loop.model, Request(repair(asked)))
+            asked = loop.asked([*older, {"role": "user", "content": PROMPT}])
+            reply: Reply = yield Ask(loop.model, asked, quiet=True)
         except ModelFailed:
             # The next request says what is wrong, if it is.
             return
+        spent = cost(reply.model or loop.model.name, reply.usage)
+        turn.count(reply.usage, spent)
+        if not _words(reply.message):
+            return
         data = {"summary": reply.message, "until": cut, "format": loop.model.format}
-        turn.count(reply.usage, None)
-        yield Append(NewEvent("compaction", {**data, "usage": reply.usage}))
+        data |= {"usage": reply.usage} | ({} if spent is None else {"cost_usd": spent})
+        yield Append(NewEvent("compaction", data))
 
     def view(self, turn: LiveTurn, format: Format) -> list[dict[str, Json]]:
         """The conversation as it is sent to a model."""
-        return repair(_view(_live(turn), format))
+        if not _was_compacted(turn):
+            return turn.messages(format)
+        return _view(_live(turn), format, turn)
 
-    def _tokens(self, loop: Loop, turn: LiveTurn) -> int:
-        view = self.view(turn, loop.model.format)
-        return len(msgspec.json.encode(view)) // _BYTES_PER_TOKEN
+    def _most(self) -> float:
+        return (self.window or 0) * self.at * _BYTES_PER_TOKEN
 
     def _cut(self, events: list[Event]) -> int | None:
-        """The last event to be summarised: the newest turns stay, and no call is cut in two."""
-        said = [event for event in events if event.kind in MESSAGE_KINDS and not is_pinned(event)]
-        users = [event for event in said[: -self.keep] if event.kind == "user_message"]
-        if len(users) < 2:
-            return None
+        """The last event to be summarised: the newest stay, and no call is cut in two."""
         done = _until(events)
-        cut = users[-1].seq - 1
-        return cut if cut > done else None
+        said = [e for e in events if e.seq > done and _message(e) and not is_pinned(e)]
+        open_calls: set[str] = set()
+        cut = 0
+        for at, event in enumerate(said[: max(0, len(said) - self.keep + 1)]):
+            message = event.data["message"]
+            if at and not open_calls and event.kind in ("user_message", "assistant_message"):
+                cut = at
+            open_calls |= {call.id for call in calls_in(message)}
+            open_calls -= answers_in(message)
+        # What is hardly shorter than before is not worth asking for.
+        sizes = [_size(event.data["message"]) for event in said]
+        if cut < 2 or sum(sizes[:cut]) < _WORTH * sum(sizes):
+            return None
+        return said[cut - 1].seq
+
+
+def _was_compacted(turn: LiveTurn) -> bool:
+    session = turn.session
+    if any(event.kind == "compaction" for event in session._unsaved):
+        return True
+    return next(iter(session.events(kinds=("compaction",), limit=1)), None) is not None
 
 
 def _live(turn: LiveTurn) -> list[Event]:
-    return turn.session.history()
+    """The history, with what is not stored yet, under numbers to come."""
+    session = turn.session
+    events = session.history()
+    last = events[-1].seq if events else 0
+    for number, new in enumerate(session._unsaved, last + 1):
+        events.append(Event(number, new.id or "", "", new.kind, dict(new.data)))
+    return events
 
 
 def _until(events: list[Event]) -> int:
@@ -93,23 +123,48 @@ def _until(events: list[Event]) -> int:
     return int(found[-1].data.get("until", 0)) if found else 0
 
 
-def _view(events: list[Event], format: Format, until: int | None = None) -> list[dict[str, Json]]:
+def _message(event: Event) -> dict[str, Json] | None:
+    message = event.data.get("message")
+    known = event.kind in MESSAGE_KINDS and isinstance(message, dict)
+    return message if known else None
+
+
+def _view(
+    events: list[Event], format: Format, turn: LiveTurn, until: int | None = None
+) -> list[dict[str, Json]]:
     """Pinned messages, the newest summary, and what came after it, up to `until`."""
     done = _until(events)
     summaries = [event for event in events if event.kind == "compaction"]
-    kept: list[tuple[dict[str, Json], Format]] = []
-    pins: list[tuple[dict[str, Json], Format]] = []
-    for event in events:
-        message = event.data.get("message")
-        if event.kind not in MESSAGE_KINDS or not isinstance(message, dict):
-            continue
-        entry = (message, format_of(message))
-        if event.data.get("pinned") is True:
-            pins = [entry] if event.kind == "system_message" else [*pins, entry]
-        elif event.seq > done and (until is None or event.seq <= until):
-            kept.append(entry)
+    kept = [event for event in events if is_pinned(event)]
     if summaries:
-        text = text_of(summaries[-1].data.get("summary"))
+        text = _words(summaries[-1].data.get("summary"))
         note = {"role": "user", "content": f"[What was said before, in short]\n{text}"}
-        kept.insert(0, (note, "openai"))
-    return convert([*pins, *kept], format)
+        kept.append(Event(0, "", "", "user_message", {"message": note, "format": "openai"}))
+    for event in events:
+        if event.seq > done and (until is None or event.seq <= until):
+            kept += [] if is_pinned(event) else [event]
+        elif event.seq <= done and _stays(event, turn):
+            kept.append(event)
+    shown = convert(conversation([page_of(kept)]), format)
+    return repair(shown)
+
+
+def _stays(event: Event, turn: LiveTurn) -> bool:
+    """Whether a message is shown though it is summarised: pinned ones, and the prompt."""
+    message = _message(event)
+    if message is None or is_pinned(event) or calls_in(message) or answers_in(message):
+        return False
+    return event.data.get("pinned") is True or event.id == turn.event.id
+
+
+def _words(message: Json) -> str:
+    """What a message says in words, without calls and thoughts."""
+    content = message.get("content") if isinstance(message, dict) else message
+    if isinstance(content, list):
+        texts = [b.get("text") for b in content if isinstance(b, dict) and b.get("type") == "text"]
+        return "\n".join(text for text in texts if isinstance(text, str)).strip()
+    return text_of(content).strip()
+
+
+def _size(value: Json) -> int:
+    return len(msgspec.json.encode(value))

@@ -1,17 +1,20 @@
 """Hooks of the host: plain callables that hear what the agent does, and may say no.
 
 `on_session_start`, `on_prompt`, `before_tool` and `before_compact` may veto, by raising
-`Veto` or returning False; `after_tool`, `on_stop` and `on_error` only listen.
+`Veto` or returning False; one that fails in another way counts as a no. `after_tool`,
+`on_stop` and `on_error` only listen; what they raise is noted in the session's problems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from inspect import isawaitable
+from weakref import WeakSet
 
+from ..agents import LiveTurn
 from ..errors import BacktrailError, InvalidData
 from ..events import Json
-from ..turns import LiveTurn
 
 NAMES = (
     "on_session_start",
@@ -29,36 +32,89 @@ class Veto(BacktrailError):
     """A hook said no; its message is for the model or the caller."""
 
 
+class About(Mapping[str, Json]):
+    """What a hook is told. The transcript is written when its path is asked for."""
+
+    def __init__(self, values: dict[str, Json], transcript: Callable[[], str]) -> None:
+        self._values = values
+        self._transcript = transcript
+
+    def __getitem__(self, name: str) -> Json:
+        if name == "transcript_path" and name not in self._values:
+            self._values[name] = self._transcript()
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._values, "transcript_path": None})
+
+    def __len__(self) -> int:
+        return len(self._values.keys() | {"transcript_path"})
+
+    def __repr__(self) -> str:
+        return f"About({self._values!r})"
+
+
 @dataclass(slots=True)
 class Hooks:
     """The host's callables by name."""
 
     known: Mapping[str, Callable[..., Json]] = field(default_factory=dict)
+    session_id: str | None = None
     parent_session_id: str | None = None
+    started: WeakSet[object] = field(default_factory=WeakSet)
 
     def __post_init__(self) -> None:
         unknown = set(self.known) - set(NAMES)
         if unknown:
             raise InvalidData(f"there is no hook {unknown.pop()!r}; there are {', '.join(NAMES)}")
 
+    def start(self, turn: LiveTurn) -> None:
+        """Call `on_session_start`, once for each session object."""
+        if turn.session not in self.started:
+            self.call("on_session_start", turn)
+            self.started.add(turn.session)
+
     def call(self, name: str, turn: LiveTurn, **details: Json) -> None:
         """Call a hook that may veto."""
         hook = self.known.get(name)
-        if hook is not None and hook(self._input(turn, details)) is False:
+        if hook is None:
+            return
+        try:
+            said = _plain(hook(self._about(turn, name, details)))
+        except Veto:
+            raise
+        except Exception as error:
+            raise Veto(f"the hook {name} failed: {type(error).__name__}: {error}") from error
+        if said is False:
             raise Veto(f"a hook of the host ({name}) said no")
 
     def tell(self, name: str, turn: LiveTurn, **details: Json) -> None:
         """Call a hook that only listens."""
         hook = self.known.get(name)
-        if hook is not None:
-            hook(self._input(turn, details))
+        if hook is None:
+            return
+        try:
+            _plain(hook(self._about(turn, name, details)))
+        except Exception as error:
+            turn.session._complain(f"hook {name}", f"{type(error).__name__}: {error}")
 
-    def _input(self, turn: LiveTurn, details: Mapping[str, Json]) -> dict[str, Json]:
+    def _about(self, turn: LiveTurn, name: str, details: Mapping[str, Json]) -> About:
         session = turn.session
-        return {
-            "session_id": session.id,
-            "parent_session_id": self.parent_session_id,
+        parent = self.parent_session_id or session.info().parent_id
+        values = {
+            "hook": name,
+            "session_id": self.session_id or session.id,
+            "parent_session_id": parent,
             "cwd": turn.workspace,
-            "transcript_path": session._transcript_path(),
             **details,
         }
+        return About(values, session._transcript_path)
+
+
+def _plain(said: Json) -> Json:
+    if isawaitable(said):
+        close = getattr(said, "close", None)
+        if callable(close):
+            close()
+        raise InvalidData("a hook is a plain function, not an asynchronous one")
+    return said

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..errors import InvalidData
 from ..events import Json
+from ..turns import Limits
 from .compaction import Compaction
 from .hooks import Hooks
 from .loop import Loop
-from .models.base import open_model
+from .models.base import Model, open_model
 from .permissions import Permissions
 from .subagents import spawn
 from .tools import tools_named
 
 _MODEL = ("base_url", "api_key", "timeout", "headers", "extra", "replies", "format", "delay")
-_LOOP = ("max_turns", "retries", "tool_timeout", "max_tokens", "temperature")
+_LOOP = (
+    "max_turns", "retries", "tool_timeout", "max_tokens", "temperature", "task_depth",
+    "task_seconds", "limits",
+)  # fmt: skip
+_OTHERS = ("tools", "can_use_tool", "phase", "allow", "deny", "hooks", "roots", "window")
 
 
 def open_agent(provider: str, model: str, options: Mapping[str, Json]) -> Loop:
@@ -24,19 +30,37 @@ def open_agent(provider: str, model: str, options: Mapping[str, Json]) -> Loop:
     Options: `tools`, `can_use_tool`, `phase`, `allow`, `deny`, `hooks`, `roots`, `window`
     (tokens that the model can read), and those of the model and of the loop.
     """
-    permissions = Permissions(
-        phase=options.get("phase", "default"),
-        allow=tuple(options.get("allow", ())),
-        deny=tuple(options.get("deny", ())),
-        can_use_tool=options.get("can_use_tool"),
-    )
+    unknown = set(options) - {*_MODEL, *_LOOP, *_OTHERS}
+    if unknown:
+        known = ", ".join(sorted((*_MODEL, *_LOOP, *_OTHERS)))
+        raise InvalidData(f"an agent has no option `{min(unknown)}`; there are {known}")
+    _check_limits(options.get("limits"))
+
+    def opener(name: str) -> Model:
+        return open_model(provider, name, **{n: options[n] for n in _MODEL if n in options})
+
     return Loop(
-        model=open_model(provider, model, **{n: options[n] for n in _MODEL if n in options}),
-        tools=tools_named(options.get("tools", "none")),
-        permissions=permissions,
-        hooks=Hooks(options.get("hooks", {})),
+        model=opener(model),
+        tools=tools_named(options.get("tools") or "none"),
+        permissions=_permissions(options),
+        hooks=Hooks(options.get("hooks") or {}),
         compaction=Compaction(window=options.get("window")),
         roots=tuple(Path(root).resolve() for root in options.get("roots", ())),
         spawn=spawn,
+        opener=opener,
         **{name: options[name] for name in _LOOP if name in options},
     )
+
+
+def _permissions(options: Mapping[str, Json]) -> Permissions:
+    return Permissions(
+        phase=options.get("phase", "default"),
+        allow=options.get("allow", ()),
+        deny=options.get("deny", ()),
+        can_use_tool=options.get("can_use_tool"),
+    )
+
+
+def _check_limits(limits: object) -> None:
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidData("`limits` are `backtrail.turns.Limits`")
