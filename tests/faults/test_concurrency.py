@@ -65,7 +65,9 @@ def many(url: str, processes: int, count: int, *, kill: bool, broken: Broken = s
     """Let processes append together, half of them killed meanwhile, and check the log."""
     with open_store(url) as store:
         store.create(SessionInfo("s"))
-    workers = [Worker(appending(url, name, count, broken)) for name in range(processes)]
+    # Those to be killed never come to an end by themselves.
+    counts = [count if name % 2 or not kill else 10**6 for name in range(processes)]
+    workers = [Worker(appending(url, name, n, broken)) for name, n in enumerate(counts)]
     if kill:
         dice = random.Random(processes)
         for worker in workers[::2]:
