@@ -188,7 +188,7 @@ class Turning(AsyncIterator[Delta | Event]):
         if item is None:
             self._is_over = True
             raise StopAsyncIteration
-        self._session._close_stream = partial(from_thread.run, self.aclose)
+        self._session._close_stream = partial(from_thread.run, self._end_with_session)
         return item
 
     async def aclose(self) -> None:
@@ -204,6 +204,13 @@ class Turning(AsyncIterator[Delta | Event]):
         finally:
             self._is_over = True
             await self._leave()
+
+    async def _end_with_session(self) -> None:
+        try:
+            await self.aclose()
+        except RuntimeError:
+            # The lock belongs to the task that took it; nobody waits for it any more.
+            return
 
     # --- beginning and ending ------------------------------------------------------------
 
