@@ -103,6 +103,7 @@ class LiveTurn:
         self.cost_usd: float | None = None
         self.end = End("end_turn")
         self.finished = False
+        self.is_compacted: bool | None = None
         self.extra_usage: dict[str, int] = {}
         self.extra_cost: float | None = None
         self._began = time.monotonic()

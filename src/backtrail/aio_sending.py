@@ -7,10 +7,10 @@ tools and plain agents in worker threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import anyio
 from anyio import from_thread, to_thread
@@ -98,7 +98,7 @@ class AsyncSending:
         begin = partial(self._session._open_send, said_by_user(content), id)
         return await Turning(self, begin, model, limits_of(max_turns, budget)).finished()
 
-    async def stream(
+    def stream(
         self,
         content: Content,
         *,
@@ -106,18 +106,14 @@ class AsyncSending:
         model: str | None = None,
         max_turns: int | None = None,
         budget: float | Limits | None = None,
-    ) -> AsyncGenerator[Delta | Event, None]:
+    ) -> AsyncStream:
         """`send`, giving every delta and event as it comes; the last is a delta "done".
 
-        Who leaves it early closes it (`contextlib.aclosing`), which ends the turn.
+        Who leaves it early closes it (`async with`, or `contextlib.aclosing`), which ends
+        the turn. One that is only forgotten is ended by the next turn, or with the session.
         """
         begin = partial(self._session._open_send, said_by_user(content), id)
-        turning = Turning(self, begin, model, limits_of(max_turns, budget))
-        try:
-            async for item in turning:
-                yield item
-        finally:
-            await turning.aclose()
+        return AsyncStream(Turning(self, begin, model, limits_of(max_turns, budget)))
 
     async def proceed(
         self,
@@ -136,6 +132,29 @@ class AsyncSending:
         self._session.cancel()
         if self._scope is not None:
             self._scope.cancel()
+
+
+class AsyncStream(AsyncIterator[Delta | Event]):
+    """What a turn shows, as it comes. The turn begins with the first step."""
+
+    def __init__(self, turning: Turning) -> None:
+        self._turning = turning
+
+    async def __anext__(self) -> Delta | Event:
+        return await anext(self._turning)
+
+    async def aclose(self) -> None:
+        """End the turn if it has not ended; twice is the same as once."""
+        await self._turning.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        self._turning.forget()
 
 
 class Turning(AsyncIterator[Delta | Event]):
@@ -164,6 +183,7 @@ class Turning(AsyncIterator[Delta | Event]):
         self._is_over = False
         self._is_left = False
         self._task: int | None = None
+        self.is_forgotten = False
         self.result: Result | None = None
 
     async def finished(self) -> Result:
@@ -205,6 +225,12 @@ class Turning(AsyncIterator[Delta | Event]):
             self._is_over = True
             await self._leave()
 
+    def forget(self) -> None:
+        """Nobody will take another step."""
+        self.is_forgotten = True
+        if not self._is_over and self._engine is not None:
+            self._session.cancel()
+
     async def _end_with_session(self) -> None:
         try:
             await self.aclose()
@@ -218,7 +244,10 @@ class Turning(AsyncIterator[Delta | Event]):
         owner, session = self._owner, self._session
         session._check_open()
         self._task = anyio.get_current_task().id
-        if owner._turning is not None and owner._turning._task == self._task:
+        before = owner._turning
+        if before is not None and before.is_forgotten:
+            await before.aclose()
+        elif before is not None and before._task == self._task:
             raise Conflict(f"a turn of session `{session.id}` is under way here: let it end first")
         held = owner._driving()
         await held.__aenter__()

@@ -25,7 +25,7 @@ from .agents import (
     resolve_agent,
     since,
 )
-from .calls import INTERRUPTED, answer_to, calls_in
+from .calls import INTERRUPTED, answer_to, calls_in, pending
 from .conversation import SessionOptions
 from .errors import BacktrailError, Conflict, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent
@@ -234,7 +234,7 @@ class Sending(Rewinding):
     def _answer_pending(self, text: str) -> None:
         """Answer calls that have no result, in the log."""
         messages = self.messages(repair=False)
-        for call in self.pending():
+        for call in pending(messages):
             asking = (m for m in reversed(messages) if any(c.id == call.id for c in calls_in(m)))
             answer = answer_to(call.id, next(asking, {}), text, failed=True)
             event = message_event(answer, kind="tool_result")

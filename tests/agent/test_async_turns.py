@@ -521,6 +521,26 @@ def test_a_stream_that_is_closed_ends_its_turn(run: Run, url: str) -> None:
     run(main)
 
 
+def test_a_stream_that_is_forgotten_is_ended_by_the_next_turn(run: Run, url: str) -> None:
+    """A plain `break` is enough."""
+
+    async def main() -> None:
+        async with await AsyncSession.open(url, "s", agent=awaiting) as s:
+            for n in range(3):
+                async for _ in s.stream(f"left {n}"):
+                    break
+            assert (await s.send("more")).text == "you said more"
+            assert await ends(s) == [*["interrupted"] * 3, "end_turn"]
+            async with s.stream("with") as flow:
+                await anext(flow)
+            async for _ in s.stream("left"):
+                break
+        async with await AsyncSession.open(url, "s", agent=awaiting) as s:
+            assert (await ends(s))[4:] == ["interrupted"] * 2
+
+    run(main)
+
+
 def test_closing_a_session_ends_the_turn_of_a_stream(tmp_path: Path) -> None:
     """As when a client of a web server goes away; the lease is free then."""
 

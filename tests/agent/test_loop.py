@@ -16,6 +16,7 @@ from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tool_from, tools_named
+from backtrail.calls import answers_in
 from backtrail.errors import InvalidData, Unsupported
 from backtrail.events import Json
 from backtrail.turns import Limits
@@ -150,6 +151,39 @@ def test_parallel_calls_run_side_by_side(opened: Opened, server: OpenAIServer, w
     assert s.send("go").text == "done"
     assert sorted(results(s)) == ["x", "y"]
     assert server.refused == []
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_results_are_sent_in_the_order_of_the_calls(
+    server: OpenAIServer, claude: AnthropicServer, provider: str
+) -> None:
+    """Whichever came first: the same turn makes the same requests."""
+
+    def wait(seconds: float) -> float:
+        """Wait."""
+        time.sleep(seconds)
+        return seconds
+
+    tools = [tool_from(wait, kind="read")]
+    waits = {"a": 0.15, "b": 0.08, "c": 0.0}
+    if provider == "openai":
+        server.script(calling(*(call(id, "wait", seconds=n) for id, n in waits.items())), "done")
+    else:
+        uses = [
+            {"type": "tool_use", "id": id, "name": "wait", "input": {"seconds": n}}
+            for id, n in waits.items()
+        ]
+        claude.script({"role": "assistant", "content": uses}, "done")
+    used = server if provider == "openai" else claude
+    options = {"base_url": used.url, "api_key": "k"}
+    with Session.open("memory:", agent=f"{provider}:m", tools=tools, agent_options=options) as s:
+        assert s.send("go").text == "done"
+        logged = [e.data["message"] for e in s.events(kinds=("tool_result",))]
+        assert [sorted(answers_in(m)) for m in logged] == [["c"], ["b"], ["a"]]
+    sent = used.requests[-1]["messages"][2:]
+    blocks = [block for m in sent for block in (m["content"] if provider == "anthropic" else [m])]
+    assert [b.get("tool_use_id") or b.get("tool_call_id") for b in blocks] == ["a", "b", "c"]
+    assert used.refused == []
 
 
 def test_a_shell_has_the_place_to_itself(opened: Opened, server: OpenAIServer, work: Path) -> None:

@@ -70,6 +70,7 @@ class Compaction:
             return
         data = {"summary": reply.message, "until": cut, "format": loop.model.format}
         data |= {"usage": reply.usage} | ({} if spent is None else {"cost_usd": spent})
+        turn.is_compacted = True
         yield Append(NewEvent("compaction", data))
 
     def view(self, turn: LiveTurn, format: Format) -> list[dict[str, Json]]:
@@ -101,10 +102,13 @@ class Compaction:
 
 
 def _was_compacted(turn: LiveTurn) -> bool:
-    session = turn.session
-    if any(event.kind == "compaction" for event in session._unsaved):
-        return True
-    return next(iter(session.events(kinds=("compaction",), limit=1)), None) is not None
+    """Whether there is a compaction; the log is asked once in a turn."""
+    if turn.is_compacted is None:
+        session = turn.session
+        stored = next(iter(session.events(kinds=("compaction",), limit=1)), None)
+        waiting = any(event.kind == "compaction" for event in session._unsaved)
+        turn.is_compacted = waiting or stored is not None
+    return turn.is_compacted
 
 
 def _live(turn: LiveTurn) -> list[Event]:

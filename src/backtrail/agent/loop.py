@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from ..agents import LiveTurn
-from ..calls import ToolCall, calls_in, pending
+from ..calls import ToolCall, answers_in, calls_in, pending
 from ..errors import Unsupported
 from ..events import Format, Json
 from ..messages import text_of
@@ -167,7 +167,7 @@ class Loop:
 
     def asked(self, messages: list[dict[str, Json]]) -> Request:
         """A request with these messages."""
-        system, messages = _system(messages, self.model.format)
+        system, messages = _system(_in_order(messages), self.model.format)
         specs = [ToolSpec(tool.name, tool.description, tool.schema) for tool in self.tools]
         return Request(messages, system, specs, self.max_tokens, (), self.temperature)
 
@@ -323,6 +323,36 @@ def _arguments(call: ToolCall) -> Json:
         return msgspec.json.decode(given) if given.strip() else {}
     except msgspec.MsgspecError as error:
         raise ToolFailed(f"the arguments are not JSON: {error}") from error
+
+
+def _in_order(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Results in the order of their calls, whichever came first: a request is the same then."""
+    found: list[dict[str, Json]] = []
+    order: dict[str, int] = {}
+    start = 0
+    for message in [*messages, {}]:
+        if not (answers_in(message) and _only_answers(message)):
+            found[start:] = sorted(found[start:], key=lambda m: _place(m, order))
+            order = {call.id: n for n, call in enumerate(calls_in(message))}
+            start = len(found) + 1
+        elif isinstance(blocks := message.get("content"), list):
+            message = {**message, "content": sorted(blocks, key=lambda b: _rank(b, order))}
+        found.append(message)
+    return found[:-1]
+
+
+def _rank(block: dict[str, Json], order: dict[str, int]) -> int:
+    return order.get(str(block.get("tool_use_id")), len(order))
+
+
+def _place(message: dict[str, Json], order: dict[str, int]) -> int:
+    return min((order.get(id, len(order)) for id in answers_in(message)), default=-1)
+
+
+def _only_answers(message: dict[str, Json]) -> bool:
+    content = message.get("content")
+    blocks = content if message.get("role") == "user" and isinstance(content, list) else ()
+    return all(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
 
 
 def _system(

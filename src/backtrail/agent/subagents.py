@@ -16,7 +16,7 @@ from ..agents import Failed, LiveTurn, Reading
 from ..calls import answer_to
 from ..calls import repair as repaired
 from ..errors import BacktrailError
-from ..events import Event, Format, Json, new_id
+from ..events import Event, Format, Json, NewEvent, new_id
 from ..formats.messages import convert
 from ..messages import as_message, format_of, text_of
 from ..turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said, check_job
@@ -42,6 +42,7 @@ class ChildTurn(LiveTurn):
         event = Event(0, new_id(), "", "user_message", {"message": message})
         super().__init__(parent.session, event, limits, parent.is_over, parent.model, parent.driver)
         self.parent = parent
+        self.is_compacted = False
         self.spoken: list[dict[str, Json]] = [message]
 
     def messages(self, format: Format | None = None) -> list[dict[str, Json]]:
@@ -73,7 +74,7 @@ class Child:
             parent, depth=parent.depth + 1, hooks=hooks, compaction=Compaction(), limits=Limits()
         )
         self._end = End("end_turn")
-        self._log = turn.session.subagent(self.id)
+        self._log = f"subagents/{self.id}"
         about = {"prompt": prompt, "description": description, "call": call_id}
         self._note("start", {**about, "depth": self._loop.depth})
         self._note("message", {"message": self._turn.spoken[0]})
@@ -176,10 +177,12 @@ class Child:
         self._note("message", {"message": given})
 
     def _note(self, kind: str, data: dict[str, Json]) -> None:
+        # Not buffered: a log that fails must not fail the session when it is closed.
+        session = self._parent.session
         try:
-            self._log.append(data, kind=kind)
+            session.store.append(session.id, [NewEvent(kind, data)], log=self._log)
         except BacktrailError as error:
-            self._parent.session._complain("subagent", str(error))
+            session._complain(self._log, str(error))
 
 
 def _text(result: Json) -> str:
