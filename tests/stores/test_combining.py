@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from pathlib import Path
@@ -55,6 +56,59 @@ def test_a_failed_group_fails_for_each_of_it_and_the_next_goes_on() -> None:
         combiner.do(1)
     broken = False
     assert combiner.do(2) == 2
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["queued", "begun"])
+def test_who_is_interrupted_keeps_nobody_waiting(begun: bool) -> None:
+    """Ctrl-C in one that waits takes only its own job back, or leaves it; the others end."""
+    go, running = threading.Semaphore(0), threading.Semaphore(0)
+    done: list[int] = []
+    leading = 0
+
+    def run(jobs: list[Job[int, int]]) -> None:
+        nonlocal leading
+        leading += 1
+        assert leading == 1
+        running.release()
+        go.acquire(timeout=30)
+        done.extend(job.value for job in jobs)
+        leading -= 1
+
+    combiner = Combiner(run)
+
+    def waiting(number: int) -> None:
+        while len(combiner._queue) < number:
+            time.sleep(0.001)
+
+    def other(value: int) -> threading.Thread:
+        thread = threading.Thread(target=combiner.do, args=(value,))
+        thread.start()
+        return thread
+
+    def interrupt() -> None:
+        waiting(2)
+        others.append(other(3))
+        waiting(3)
+        if begun:
+            go.release()
+            running.acquire(timeout=30)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    others = [other(1)]
+    running.acquire(timeout=30)
+    others.append(other(2))
+    waiting(1)
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        combiner.do(0)
+    go.release(9)
+    interrupting.join()
+    for thread in others:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert sorted(done) == ([0, 1, 2, 3] if begun else [1, 2, 3])
+    assert combiner.do(4) is None and done[-1] == 4
 
 
 @pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])

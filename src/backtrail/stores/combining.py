@@ -2,6 +2,9 @@
 
 With `synced` durability every append waits for the disk. Threads that come meanwhile queue
 up, and the next of them writes and syncs for the whole queue: one lock, one write, one sync.
+
+Those who are served wake each other, one after the other. Woken all at once they would only
+queue for the interpreter: that costs two switches more for each, and a third of the rate.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ Result = TypeVar("Result")
 class Job(Generic[Value, Result]):
     """What one thread wants done, and what came of it."""
 
-    __slots__ = ("_woken", "done", "error", "result", "value")
+    __slots__ = ("_woken", "done", "error", "following", "left", "result", "value")
 
     def __init__(self, value: Value) -> None:
         self.value = value
         self.result: Result | None = None
         self.error: BaseException | None = None
         self.done = False
+        self.left = False
+        self.following: Job[Value, Result] | None = None
         self._woken: LockType | None = None
 
     def will_wait(self) -> None:
@@ -64,6 +69,7 @@ class Combiner(Generic[Value, Result]):
         self._gate = allocate_lock()
         self._queue: list[Job[Value, Result]] = []
         self._leading = False
+        self._chosen: Job[Value, Result] | None = None
 
     def do(self, value: Value) -> Result | None:
         """Have `value` done, by this thread or another."""
@@ -77,7 +83,7 @@ class Combiner(Generic[Value, Result]):
         if not leads:
             self._wait(job)
         if not job.done:
-            self._lead()
+            self._lead(job)
         if job.error is not None:
             raise job.error
         return job.result
@@ -87,22 +93,29 @@ class Combiner(Generic[Value, Result]):
             job.wait()
         except BaseException:
             # Interrupted. If the job was not begun it is taken back; if it was just chosen
-            # to lead, somebody else has to.
+            # to lead, or has somebody to wake, that is not forgotten.
             with self._gate:
+                job.left = True
                 if job in self._queue:
                     self._queue.remove(job)
-                    first = self._queue[0] if self._queue else None
-                    self._leading = first is not None
-                else:
-                    first = None
-            if first is not None:
-                first.wake()
+                woken = self._choose() if job is self._chosen else job.following
+            if woken is not None:
+                woken.wake()
             raise
+        if job.following is not None:
+            job.following.wake()
 
-    def _lead(self) -> None:
+    def _choose(self) -> Job[Value, Result] | None:
+        """Who leads next, if anybody waits. Under the gate."""
+        self._chosen = self._queue[0] if self._queue else None
+        self._leading = self._chosen is not None
+        return self._chosen
+
+    def _lead(self, mine: Job[Value, Result]) -> None:
         """Do everything that is queued, then hand over."""
         with self._gate:
             jobs, self._queue = self._queue, []
+            self._chosen = None
         try:
             self._run(jobs)
         except Exception as error:
@@ -113,13 +126,15 @@ class Combiner(Generic[Value, Result]):
                 job.error = job.error or StoreFailed("interrupted before it was acknowledged")
             raise
         finally:
-            for job in jobs:
-                job.done = True
             with self._gate:
-                first = self._queue[0] if self._queue else None
-                self._leading = first is not None
+                served = None
+                for job in reversed(jobs):
+                    job.done = True
+                    if job is not mine and not job.left:
+                        job.following, served = served, job
+                first = self._choose()
             # The next one first: it waits for the disk while the others make new jobs.
             if first is not None:
                 first.wake()
-            for job in jobs:
-                job.wake()
+            if served is not None:
+                served.wake()
