@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from .errors import Unsupported
 from .events import Event, Format, Json, NewEvent
 from .messages import text_of
+from .recalling import Recall
 from .subscribing import Delta
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class LiveTurn:
         self.end = End("end_turn")
         self.finished = False
         self.is_compacted: bool | None = None
+        self._recall = Recall(session)
         self.extra_usage: dict[str, int] = {}
         self.extra_cost: float | None = None
         self._began = time.monotonic()
@@ -124,6 +126,10 @@ class LiveTurn:
     def messages(self, format: Format | None = None) -> list[dict[str, Json]]:
         """The whole conversation, this turn included."""
         return self.session.messages(format)
+
+    def recalled(self, format: Format) -> list[dict[str, Json]]:
+        """The same, for who changes nothing in it: only what is new is read."""
+        return self._recall.messages(format)
 
     def said(self) -> list[dict[str, Json]]:
         """The messages of this turn so far, without the user's."""

@@ -15,9 +15,9 @@ import msgspec
 from .errors import NotFound
 from .events import Event, Json
 from .files.attribution import changes_of
-from .files.differences import Diff, FileDiff, described
+from .files.differences import Diff, FileDiff, described, paths_of
 from .files.plan import Change
-from .files.trees import Get, diff_trees
+from .files.trees import Difference, Get, diff_trees
 from .messages import text_of
 from .points import Target, find_event
 from .stores.base import Store, checkpoint_of
@@ -59,9 +59,9 @@ class TurnChanges:
 
 
 def tree_of(event: Event) -> bytes | None:
-    """The state an event leaves, if it says."""
+    """The state an event leaves, if it says; trees of some paths alone are no state."""
     files = event.data.get("files")
-    found = files.get("after") if isinstance(files, dict) else None
+    found = files.get("after") if isinstance(files, dict) and not files.get("partial") else None
     if found is None:
         found = event.data.get("tree")
     return bytes.fromhex(found) if isinstance(found, str) else None
@@ -70,7 +70,7 @@ def tree_of(event: Event) -> bytes | None:
 def tree_before(event: Event) -> bytes | None:
     """The state an event found, if it says."""
     files = event.data.get("files")
-    found = files.get("before") if isinstance(files, dict) else None
+    found = files.get("before") if isinstance(files, dict) and not files.get("partial") else None
     if found is None and event.kind == "user_message":
         found = event.data.get("tree")
     return bytes.fromhex(found) if isinstance(found, str) else None
@@ -139,6 +139,18 @@ def changes_by_turn(store: Store, session_id: str, get: Get, first: int = 0) -> 
     return [turn for turn in turns if turn.seq or turn.calls]
 
 
+def paths_changed(store: Store, session_id: str, get: Get, turn: int) -> set[str]:
+    """The paths that the calls of one turn changed."""
+    found: set[str] = set()
+    for event in store.read(session_id, after=turn):
+        if event.kind == "user_message":
+            break
+        files = event.data.get("files")
+        if isinstance(files, dict) and "after" in files and event.kind != "files_changed":
+            found |= paths_of(_own_differences(get, event.seq, files))
+    return found
+
+
 def _author(event: Event) -> str:
     if event.kind == "files_changed":
         return "others"
@@ -147,17 +159,18 @@ def _author(event: Event) -> str:
 
 
 def _diff_of(get: Get, seq: int, files: Json) -> Diff:
+    return described(get, _own_differences(get, seq, files))
+
+
+def _own_differences(get: Get, seq: int, files: Json) -> Iterator[Difference]:
     """What an event changed, without what is not its own."""
-    found = [
-        difference
-        for change in changes_of(seq, files)
-        for difference in _readable(get, change)
-        if difference.path not in change.foreign
-    ]
-    return described(get, found)
+    for change in changes_of(seq, files):
+        for difference in _readable(get, change):
+            if difference.path not in change.foreign:
+                yield difference
 
 
-def _readable(get: Get, change: Change) -> Iterator[Json]:
+def _readable(get: Get, change: Change) -> Iterator[Difference]:
     """A change's differences; none where collected contents took the trees away."""
     try:
         yield from diff_trees(get, change.before, change.after)

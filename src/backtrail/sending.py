@@ -29,7 +29,7 @@ from .calls import INTERRUPTED, answer_to, calls_in, pending
 from .conversation import SessionOptions
 from .errors import BacktrailError, Conflict, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent
-from .filepoints import changes_by_turn
+from .filepoints import paths_changed
 from .history import spent
 from .messages import message_event, text_of
 from .rewinding import Rewinding
@@ -431,12 +431,7 @@ class Sending(Rewinding):
         """The paths that the calls of a turn changed."""
         if self._workspace is None or turn.seq == 0:
             return []
-        found: set[str] = set()
-        for changed in changes_by_turn(self.store, self.id, self._workspace.get, turn.seq):
-            if changed.seq == turn.seq:
-                for call in changed.calls:
-                    found |= {file.path for file in call.files if call.by != "others"}
-        return sorted(found)
+        return sorted(paths_changed(self.store, self.id, self._workspace.get, turn.seq))
 
 
 class _Driver:

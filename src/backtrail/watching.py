@@ -72,6 +72,7 @@ class Watching(Conversation):
         self._open_calls = 0
         self._turn_bracket: Bracket | None = None
         self._spans: dict[str, Bracket] = {}
+        self._last: Event | None = None
         self._watch = threading.RLock()
 
     # --- the workspace -------------------------------------------------------------------
@@ -166,6 +167,7 @@ class Watching(Conversation):
             owed, details = self._look()
             events = [_detailed(event, details) for event in events]
         stored = super()._append([*owed, *events], expected=expected)[len(owed) :]
+        self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
         if spans and any(event.kind == "assistant_message" for event in stored):
             self._open_spans(stored)
         return stored
@@ -369,10 +371,11 @@ class Watching(Conversation):
 
     def _asking(self, call_id: str) -> dict[str, Json]:
         """The message that asks for a call; empty if there is none."""
+        if self._last is not None and _asks(self._last, call_id):
+            return dict(self._last.data["message"])
         for event in self.store.walk(self.id, until=self._at) if self._at != 0 else ():
-            message = event.data.get("message")
-            if isinstance(message, dict) and any(c.id == call_id for c in calls_in(message)):
-                return message
+            if _asks(event, call_id):
+                return dict(event.data["message"])
             if event.kind == "user_message":
                 break
         return {}
@@ -446,6 +449,12 @@ class Watching(Conversation):
             workspace.close()
         if depot is not None:
             depot.close()
+
+
+def _asks(event: Event, call_id: str) -> bool:
+    """Whether an event's message asks for a call."""
+    message = event.data.get("message")
+    return isinstance(message, dict) and any(c.id == call_id for c in calls_in(message))
 
 
 def _detailed(event: NewEvent, details: dict[str, Json]) -> NewEvent:

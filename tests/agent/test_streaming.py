@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -46,11 +47,11 @@ def deltas(items: list[Delta | Event], type: str) -> list[dict[str, Json]]:
     return [item.data for item in items if isinstance(item, Delta) and item.type == type]
 
 
-def test_a_stream_tells_everything_in_order(server: OpenAIServer) -> None:
+def test_a_stream_tells_everything_in_order(server: OpenAIServer, tmp_path: Path) -> None:
     """Words as they come, then the message that is stored, then what it used; the tools."""
     thinking = {**LOOK, "reasoning_content": "let me look"}
     server.script(thinking, "Nothing is there.")
-    with at(server) as s:
+    with at(server, cwd=tmp_path, files=False) as s:
         items = list(s.stream("go"))
     order = [name for n, name in enumerate(told(items)) if n == 0 or told(items)[n - 1] != name]
     assert order == [

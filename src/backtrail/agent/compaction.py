@@ -76,7 +76,7 @@ class Compaction:
     def view(self, turn: LiveTurn, format: Format) -> list[dict[str, Json]]:
         """The conversation as it is sent to a model."""
         if not _was_compacted(turn):
-            return turn.messages(format)
+            return turn.recalled(format)
         return _view(_live(turn), format, turn)
 
     def _most(self) -> float:

@@ -50,6 +50,10 @@ class ChildTurn(LiveTurn):
             return list(self.spoken)
         return repaired(convert([(m, format_of(m)) for m in self.spoken], format))
 
+    def recalled(self, format: Format) -> list[dict[str, Json]]:
+        """The same."""
+        return self.messages(format)
+
     def said(self) -> list[dict[str, Json]]:
         return self.spoken[1:]
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from hashlib import sha256
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ..errors import Closed, Conflict, Damaged, NotFound
 from ..events import new_id
-from .trees import Get
+from .trees import EMPTY, EMPTY_DIGEST, Get
 
 
 class Reference(NamedTuple):
@@ -212,6 +212,33 @@ def gone(digests: Collection[bytes]) -> Conflict:
 
 
 # --- in memory ---------------------------------------------------------------------------
+
+
+class CachedBlobs:
+    """Fetches blobs and keeps the small ones: trees are asked for again and again."""
+
+    def __init__(self, get: Get) -> None:
+        self._get = get
+        self._kept: dict[bytes, bytes] = {EMPTY_DIGEST: EMPTY}
+
+    def __call__(self, digest: bytes) -> bytes:
+        found = self._kept.get(digest)
+        if found is None:
+            found = self._get(digest)
+            self.keep({digest: found})
+        return found
+
+    def keep(self, contents: Mapping[bytes, bytes]) -> None:
+        """What is stored, and will be asked for."""
+        if len(self._kept) > _MOST_KEPT:
+            self._kept = {EMPTY_DIGEST: EMPTY}
+        for digest, content in contents.items():
+            if len(content) < _SMALL:
+                self._kept[digest] = content
+
+
+_MOST_KEPT = 2000
+_SMALL = 100_000
 
 
 class MemoryBlobs(Blobs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from .roots import Identity
 
@@ -23,7 +24,8 @@ class Bracket:
     """A call under way: whose it is, and what it said it would touch (None: anything).
 
     `opened` is the number of the last transition before it, `tree` the state it began with,
-    `name` and `call` say what it is, `pid` and `born` which process runs it.
+    `name` and `call` say what it is, `pid` and `born` which process runs it, `agent` for
+    which of the session's agents; empty is the main one.
     """
 
     id: str
@@ -36,6 +38,15 @@ class Bracket:
     call: str | None = None
     pid: int = 0
     born: int = 0
+    agent: str = ""
+
+
+class Runner(NamedTuple):
+    """The process that runs a call, where it is not this one."""
+
+    pid: int
+    born: int
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

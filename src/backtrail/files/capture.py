@@ -12,18 +12,21 @@ import stat
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, StoreFailed
 from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT
 from .index import Index, KnownDirectory, KnownFile
-from .trees import Kind, digest_of
+from .trees import Kind, Tree, digest_of, encode_tree, remember
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _THREADS = 2
 _SLICE = 8 * 1024 * 1024
+_FEW = 100
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 SECOND = 1_000_000_000
@@ -70,13 +73,17 @@ def is_gone(error: OSError) -> bool:
 
 
 class Capture:
-    """Takes contents during one scan, and stores them. `finish` makes them durable."""
+    """Takes contents during one scan, and stores them. `finish` makes them durable.
+
+    `trees` are new ones, the first of them, for whoever will ask for them next.
+    """
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._index: Index | None = None
         self._limit = FILE_LIMIT
         self._start = time.time_ns()
+        self.trees: dict[bytes, bytes] = {}
         self._new: dict[bytes, bytes] = {}
         self._bytes = 0
         self._done: set[bytes] = set()
@@ -193,11 +200,15 @@ class Capture:
 
     # --- blobs ---------------------------------------------------------------------------
 
-    def tree(self, encoded: bytes, known: bytes = b"") -> bytes:
+    def tree(self, tree: Tree, known: bytes = b"") -> bytes:
         """The digest of a tree, which is stored unless it is the one known already."""
+        encoded = encode_tree(tree)
         digest = digest_of(encoded)
         if digest != known:
             self._add(digest, encoded)
+            if len(self.trees) < _FEW:
+                self.trees[digest] = encoded
+                remember(encoded, tree)
         return digest
 
     def _add(self, digest: bytes, content: bytes) -> None:
@@ -213,6 +224,9 @@ class Capture:
     def _hand_over(self, contents: dict[bytes, bytes]) -> None:
         """Let a thread store contents, as soon as one has time."""
         if self._pool is None:
+            # Most scans find little to read, and a hook pays for every import.
+            from concurrent.futures import ThreadPoolExecutor
+
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
         self._unsynced = True
         self.written += len(contents)

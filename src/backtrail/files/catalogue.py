@@ -20,7 +20,7 @@ import msgspec
 from ..events import Json, new_id
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import Schema
-from .brackets import Bracket, Place, Transition, own_birth
+from .brackets import Bracket, Place, Runner, Transition, own_birth
 from .roots import Identity
 
 _FIRST = """
@@ -124,15 +124,17 @@ class Catalogue:
 
     def open_bracket(
         self, workspace: int, owner: str, tree: bytes, paths: list[bytes] | None,
-        name: str, call: str | None,
+        name: str, call: str | None, runner: Runner | None = None,
     ) -> Bracket:  # fmt: skip
-        """A call begins with `tree`, which a scan found just now."""
+        """A call begins with `tree`, which a scan found just now.
+
+        `runner` is the process whose death ends it; this one by default.
+        """
         pid = os.getpid()
+        by = runner or Runner(pid, own_birth(pid))
         with self._database.writing as execute:
             opened = _record(execute, workspace, tree)
-            bracket = Bracket(
-                new_id(), owner, opened, tree, paths, time.time(), name, call, pid, own_birth(pid)
-            )
+            bracket = Bracket(new_id(), owner, opened, tree, paths, time.time(), name, call, *by)
             execute(
                 "INSERT INTO brackets VALUES(?, ?, ?, ?)",
                 (bracket.id, workspace, opened, _encoded(bracket)),

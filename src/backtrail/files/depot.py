@@ -8,8 +8,6 @@ last session closes. Sessions of one process share what is open.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,6 @@ from weakref import WeakKeyDictionary
 from ..errors import Unsupported
 from ..stores.base import Store
 from ..stores.files import make_directory, mark
-from ..stores.memory import MemoryStore
 from ..stores.wrapper import Wrapper
 from .blobs import Blobs
 from .catalogue import Catalogue
@@ -75,6 +72,8 @@ class Depot:
             self.catalogue.close()
             self.blobs.close()
             if self._temporary:
+                import shutil
+
                 shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -83,6 +82,11 @@ def _folder_of(store: Store) -> tuple[Path, bool]:
         store = store.inner
     if store.contents is not None:
         return Path(store.contents), False
+    # A hook pays for every import, and its store is in files.
+    import tempfile
+
+    from ..stores.memory import MemoryStore
+
     if not isinstance(store, MemoryStore):
         raise Unsupported(
             f"{store.url or type(store).__name__} has no place for file contents: name one with "

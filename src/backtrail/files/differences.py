@@ -86,6 +86,12 @@ def described(get: Get, found: Iterable[Difference]) -> Diff:
     return Diff(files)
 
 
+def paths_of(found: Iterable[Difference]) -> set[str]:
+    """The paths of differences, both names of what moved; directories as in `described`."""
+    found = list(found)
+    return {shown(difference.path) for difference in found if not _only_holds(difference, found)}
+
+
 def _only_holds(difference: Difference, found: list[Difference]) -> bool:
     """Whether a directory came or went only because of what is in it."""
     kinds = {entry.kind for entry in (difference.before, difference.after) if entry}

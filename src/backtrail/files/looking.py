@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..errors import Conflict
-from .blobs import Blobs, Reference
+from .blobs import Blobs, CachedBlobs, Reference
 from .capture import Capture
 from .garbage import check_budget, check_floor
 from .index import Index
@@ -31,9 +31,11 @@ class Looking:
     """The index of one workspace, and the way from its directory to a stored tree."""
 
     def __init__(
-        self, blobs: Blobs, path: Path, limits: Limits, progress: Callable[[int], None] | None
-    ) -> None:
+        self, blobs: Blobs, path: Path, limits: Limits, progress: Callable[[int], None] | None,
+        trees: CachedBlobs,
+    ) -> None:  # fmt: skip
         self._blobs = blobs
+        self._trees = trees
         self._path = path
         self._limits = limits
         self._progress = progress
@@ -83,6 +85,7 @@ class Looking:
                     check_floor(self._path.parent)
                     check_budget(self._blobs.used(), self._path.parent)
                 capture.finish([] if relied or new is None else [new])
+                self._trees.keep(capture.trees)
                 if new is not None:
                     # One alone: references to earlier trees may be dropped by the budget.
                     self._relied = {new}

@@ -31,7 +31,6 @@ from .ignore import (
 )
 from .index import Index, KnownDirectory, KnownFile
 from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
-from .trees import encode_tree
 
 GRANULARITY = 20_000_000
 """Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
@@ -128,7 +127,7 @@ class Scanner:
     def _digests(self, root: KnownDirectory) -> bytes:
         """Compute the digests of changed directories, which are in order, leaves first."""
         for known in self._dirty:
-            digest = self.capture.tree(encode_tree(known.tree()), known.digest)
+            digest = self.capture.tree(known.tree(), known.digest)
             if digest != known.digest:
                 known.digest = digest
                 self.index.changed = True

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
@@ -121,10 +120,22 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
-@lru_cache(maxsize=512)
+_decoded: dict[bytes, Tree] = {}
+_DECODED = 512
+
+
 def _read(data: bytes) -> Tree:
     """`decode_tree`, for those who ask again and again and change nothing."""
-    return decode_tree(data)
+    tree = _decoded.get(data)
+    return remember(data, decode_tree(data)) if tree is None else tree
+
+
+def remember(data: bytes, tree: Tree) -> Tree:
+    """Spare others the decoding of a tree that nobody changes any more."""
+    if len(_decoded) >= _DECODED:
+        _decoded.clear()
+    _decoded[data] = tree
+    return tree
 
 
 def check_name(name: bytes) -> bytes:

@@ -13,26 +13,28 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import Conflict, Damaged, NotFound, StoreFailed
 from ..stores.base import Store
 from ..stores.files import failed
 from ..stores.locks import FileLock
-from .attribution import Attributed, attribute
 from .beneath import DIRECTORY
-from .blobs import Blobs, Reference
-from .brackets import Bracket, Place, is_dead
+from .blobs import Blobs, CachedBlobs, Reference
+from .brackets import Bracket, Place, Runner, is_dead
 from .catalogue import Catalogue
 from .git import git_head
 from .grabbing import grab
-from .journal import Journal, decoded, tell
 from .looking import Log, Looking
 from .names import shown
-from .plan import Plan
-from .restore import HalfRestored, Restore
 from .roots import Identity, identity
 from .scan import Limits, Own
-from .trees import EMPTY, EMPTY_DIGEST, diff_trees
+from .trees import EMPTY_DIGEST, diff_trees
+
+if TYPE_CHECKING:
+    from .attribution import Attributed
+    from .journal import Journal
+    from .plan import Plan
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
@@ -63,12 +65,12 @@ class Workspace:
         self.root = os.fsencode(os.path.realpath(root))
         self.blobs = blobs
         self.catalogue = catalogue
-        self.get = _cached(blobs.get)
+        self.get = CachedBlobs(blobs.get)
         self.problems: list[str] = []
         self.place = self._find()
         self._lock = FileLock(state / f"lock-{self.place.n}", f"the workspace {self.path}")
         index = state / f"index-{self.place.n}"
-        self._looking = Looking(blobs, index, Limits(own=own), progress)
+        self._looking = Looking(blobs, index, Limits(own=own), progress, self.get)
 
     @property
     def path(self) -> str:
@@ -216,12 +218,16 @@ class Workspace:
 
     def begin(
         self, log: Log, name: str, call: str | None, paths: list[bytes] | None,
-        store: Store | None = None, *, rebind: bool = False,
+        store: Store | None = None, *, rebind: bool = False, runner: Runner | None = None,
     ) -> Bracket:  # fmt: skip
-        """A call begins; its bracket holds the tree it begins with."""
+        """A call begins; its bracket holds the tree it begins with.
+
+        `runner` is the process that runs the call, if it is not this one.
+        """
+        n = self.place.n
         with self.locked(store, rebind=rebind) as root:
             tree = self._looking.captured(root, log, paths)
-            return self.catalogue.open_bracket(self.place.n, log[1], tree, paths, name, call)
+            return self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
 
     def open(self, log: Log, name: str, tree: bytes) -> Bracket:
         """A bracket that begins with a tree which was scanned just now."""
@@ -242,6 +248,9 @@ class Workspace:
         return tree, done
 
     def _attributed(self, bracket: Bracket, tree: bytes) -> Attributed | None:
+        # Here, as a hook that opens a bracket pays for every import.
+        from .attribution import attribute
+
         open_now = {other.id for other in self.catalogue.brackets(self.place.n)}
         spans = self.catalogue.transitions(self.place.n, bracket.opened)
         long = time.time() - bracket.since > LONG_CALL
@@ -281,6 +290,8 @@ class Workspace:
         The present state is stored first; that is what undo goes back to. Where the plan
         changes nothing, nothing is appended.
         """
+        from .restore import HalfRestored, Restore
+
         with self.locked(store, make=True) as root:
             now = self._scan(root, log)
             plan = plan_for(now)
@@ -343,6 +354,9 @@ class Workspace:
                 f"a restore of {shown(place.path)} was cut short, and another directory is there"
             )
             return
+        from .journal import decoded, tell
+        from .restore import Restore
+
         journal = decoded(content)
         done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
         tell(journal, self._verified(root, journal.log, done), store)
@@ -372,21 +386,3 @@ def _identity_at(path: bytes) -> Identity | None:
         return identity(fd)
     finally:
         os.close(fd)
-
-
-def _cached(get: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Trees are asked for again and again; small contents are kept."""
-    known: dict[bytes, bytes] = {EMPTY_DIGEST: EMPTY}
-
-    def fetch(digest: bytes) -> bytes:
-        found = known.get(digest)
-        if found is None:
-            found = get(digest)
-            if len(found) < 100_000:
-                if len(known) > 2000:
-                    known.clear()
-                    known[EMPTY_DIGEST] = EMPTY
-                known[digest] = found
-        return found
-
-    return fetch
