@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .files.looking import Log
     from .files.workspace import Workspace
 
+_RECENT = 200
+
 
 class Call:
     """A call under way. Set `result`; it goes into the event that ends the call."""
@@ -72,6 +74,7 @@ class Watching(Conversation):
         self._open_calls = 0
         self._turn_bracket: Bracket | None = None
         self._spans: dict[str, Bracket] = {}
+        self._untold: list[Bracket] = []
         self._last: Event | None = None
         self._watch = threading.RLock()
 
@@ -167,6 +170,7 @@ class Watching(Conversation):
             owed, details = self._look()
             events = [_detailed(event, details) for event in events]
         stored = super()._append([*owed, *events], expected=expected)[len(owed) :]
+        self._drop_told()
         self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
         if spans and any(event.kind == "assistant_message" for event in stored):
             self._open_spans(stored)
@@ -218,14 +222,35 @@ class Watching(Conversation):
         """Calls that a crash left open end now, with what they did to the files."""
         ended: list[NewEvent] = []
         for bracket in workspace.orphans(self.id):
-            tree, done = workspace.end(bracket, self._log_name, self.store)
+            if bracket.ended and self._is_told(bracket):
+                workspace.drop(bracket)
+                continue
+            tree, done = workspace.end(bracket, self._log_name, self.store, told=False)
             if done is not None:
+                self._untold.append(bracket)
                 data = {"name": bracket.name, "interrupted": True, "files": done.to_dict()}
                 if bracket.call:
                     data["call"] = bracket.call
                 ended.append(NewEvent("action", data))
                 self._tree = tree
         return ended
+
+    def _is_told(self, bracket: Bracket) -> bool:
+        """Whether what a call did is in the log: its process died right after that."""
+        before = bracket.tree.hex()
+        for event in self.store.read(self.id, reverse=True, limit=_RECENT):
+            files = event.data.get("files")
+            if isinstance(files, dict) and files.get("before") == before:
+                return bool(event.data.get("name") == bracket.name)
+        return False
+
+    def _drop_told(self) -> None:
+        """Calls whose events are stored now need no bracket."""
+        if self._untold and self._workspace is not None:
+            with self._watch:
+                untold, self._untold = self._untold, []
+            for bracket in untold:
+                self._workspace.drop(bracket)
 
     # --- calls in messages ---------------------------------------------------------------
 
@@ -244,6 +269,7 @@ class Watching(Conversation):
             return event
         ended = [self._spans.pop(id) for id in sorted(answers_in(message)) if id in self._spans]
         found = [files for files in map(self._files_of, ended) if files]
+        self._untold += ended
         if not found or "files" in event.data:
             return event
         data = {**event.data, "files": joined(found)}
@@ -316,16 +342,21 @@ class Watching(Conversation):
         except BaseException:
             self._drop_bracket(workspace, bracket)
             raise
+        self._drop_told()
         return bracket
 
     def _drop_bracket(self, workspace: Workspace, bracket: Bracket) -> None:
         with self._watch:
             self._open_calls -= 1
-            workspace.catalogue.close_bracket(workspace.place.n, bracket)
+            workspace.drop(bracket)
 
     def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
         files = self._files_of(bracket) if bracket is not None else self._grabbed(call)
-        call.event = super()._append([self._told(call, files, error)])[0]
+        try:
+            call.event = super()._append([self._told(call, files, error)])[0]
+        finally:
+            if files and bracket is not None and self._workspace is not None:
+                self._workspace.drop(bracket)
 
     def _grabbed(self, call: Call) -> dict[str, Json] | None:
         """What a call without a bracket did to the paths it declared."""
@@ -345,7 +376,7 @@ class Watching(Conversation):
         with self._watch:
             self._open_calls -= 1
             try:
-                tree, done = workspace.end(bracket, self._log_name, self.store)
+                tree, done = workspace.end(bracket, self._log_name, self.store, told=False)
             except BacktrailError as failure:
                 self._missed(failure)
                 return {"missed": str(failure)}
@@ -416,12 +447,14 @@ class Watching(Conversation):
             files = self._files_of(bracket)
         if files:
             super()._append([NewEvent("action", {"name": "turn", "files": files})])
+            if self._workspace is not None:
+                self._workspace.drop(bracket)
 
     def _retire_turn(self, workspace: Workspace) -> None:
         """The turn uses tools: what nobody claims is not its own."""
         bracket, self._turn_bracket = self._turn_bracket, None
         if bracket is not None:
-            workspace.catalogue.close_bracket(workspace.place.n, bracket)
+            workspace.drop(bracket)
 
     def _needed(self) -> Workspace:
         workspace = self._watched()

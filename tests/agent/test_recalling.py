@@ -26,7 +26,7 @@ def test_what_is_recalled_is_what_is_shown(url: str) -> None:
                     other.append({"role": "tool", "tool_call_id": f"c{step - 1}", "content": "x"})
                 case 5:
                     other.checkpoint(f"point {step}")
-                case 6 if (events := list(s.events(kinds=("user_message",)))):
+                case 6 if events := list(s.events(kinds=("user_message",))):
                     other.rewind(chance.choice(events))
                 case 7 if any(s.events(kinds=("rewound",))):
                     s.undo()

@@ -26,6 +26,7 @@ class Bracket:
     `opened` is the number of the last transition before it, `tree` the state it began with,
     `name` and `call` say what it is, `pid` and `born` which process runs it, `agent` for
     which of the session's agents; empty is the main one.
+    One that `ended` claims nothing more; it stays until what it did is in the log.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Bracket:
     pid: int = 0
     born: int = 0
     agent: str = ""
+    ended: bool = False
 
 
 class Runner(NamedTuple):

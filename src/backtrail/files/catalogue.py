@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -141,6 +142,12 @@ class Catalogue:
             )
         return bracket
 
+    def end_bracket(self, bracket: Bracket) -> None:
+        """The call is over, and what it did is about to be told."""
+        with self._database.writing as execute:
+            body = _encoded(replace(bracket, ended=True))
+            execute("UPDATE brackets SET body = ? WHERE id = ?", (body, bracket.id))
+
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:
         """The call is over. Transitions that no open bracket needs are dropped."""
         with self._database.writing as execute:
@@ -152,7 +159,7 @@ class Catalogue:
             )
 
     def brackets(self, workspace: int) -> list[Bracket]:
-        """The calls under way."""
+        """The calls under way, and those that ended and are not told yet."""
         with self._database.reading() as connection:
             return _brackets(connection.execute, workspace)
 
@@ -221,7 +228,7 @@ def _record(execute: Json, workspace: int, tree: bytes) -> int:
     ).fetchone()
     if before == tree:
         return int(count)
-    open_now = _brackets(execute, workspace)
+    open_now = [bracket for bracket in _brackets(execute, workspace) if not bracket.ended]
     if before is not None and open_now:
         execute(
             "INSERT INTO transitions VALUES(?, ?, ?, ?, ?)",

@@ -234,9 +234,14 @@ class Workspace:
         return self.catalogue.open_bracket(self.place.n, log[1], tree, None, name, None)
 
     def end(
-        self, bracket: Bracket, log: Log, store: Store | None = None
+        self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True
     ) -> tuple[bytes, Attributed | None]:
-        """A call is over: the tree now, and what the call did to the files, if anything."""
+        """A call is over: the tree now, and what the call did to the files, if anything.
+
+        Who is about to tell it in a log says `told=False`, and calls `drop` once that is
+        done: killed in between, the bracket is an orphan and can be ended again.
+        """
+        done = None
         with self.locked(store) as root:
             try:
                 tree = self._scan(root, log, bracket.paths)
@@ -244,14 +249,22 @@ class Workspace:
                 if done is not None:
                     self._rely(log, done)
             finally:
-                self.catalogue.close_bracket(self.place.n, bracket)
+                if told or done is None:
+                    self.drop(bracket)
+                else:
+                    self.catalogue.end_bracket(bracket)
         return tree, done
+
+    def drop(self, bracket: Bracket) -> None:
+        """Forget a call: it is told, or there is nothing to tell."""
+        self.catalogue.close_bracket(self.place.n, bracket)
 
     def _attributed(self, bracket: Bracket, tree: bytes) -> Attributed | None:
         # Here, as a hook that opens a bracket pays for every import.
         from .attribution import attribute
 
-        open_now = {other.id for other in self.catalogue.brackets(self.place.n)}
+        others = self.catalogue.brackets(self.place.n)
+        open_now = {other.id for other in others if not other.ended}
         spans = self.catalogue.transitions(self.place.n, bracket.opened)
         long = time.time() - bracket.since > LONG_CALL
         return attribute(self.get, bracket, tree, spans, open_now, long=long)

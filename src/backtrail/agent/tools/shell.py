@@ -7,6 +7,7 @@ left unreaped until all are gone, so that no other process can get its number me
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 import shutil
@@ -74,12 +75,15 @@ def bash(ctx: Context, command: str, timeout: float | None = None) -> str:
         raise ToolFailed("a command cannot hold a NUL byte")
     limit = ctx.timeout if timeout is None else min(timeout, ctx.timeout)
     output = Output(ctx.output_limit)
-    process = _started(ctx, command)
+    begun: list[subprocess.Popen[bytes]] = []
+    code = 0
     try:
-        stopped = _follow(process, output, ctx, time.monotonic() + limit)
+        _begin(ctx, command, begun)
+        stopped = _follow(begun[0], output, ctx, time.monotonic() + limit)
     finally:
         # Interrupted or not, nothing is left behind.
-        code = _end(process, output)
+        if begun:
+            code = _end(begun[0], output)
     text = output.text()
     text += "\n" if text and not text.endswith("\n") else ""
     if stopped == "cancelled":
@@ -90,20 +94,47 @@ def bash(ctx: Context, command: str, timeout: float | None = None) -> str:
     return f"{text}({how})"
 
 
+def _begin(ctx: Context, command: str, begun: list[subprocess.Popen[bytes]]) -> None:
+    """Start a command; it is in `begun` even if this is interrupted.
+
+    Ctrl-C strikes the main thread, also in the middle of making a process, which nobody
+    would know then. So it is made in another one.
+    """
+    failed: list[Exception] = []
+    over = _thread.allocate_lock()
+    over.acquire()
+
+    def start() -> None:
+        try:
+            begun.append(_started(ctx, command))
+        except (OSError, ValueError) as error:
+            failed.append(error)
+        finally:
+            over.release()
+
+    try:
+        _thread.start_new_thread(start, ())
+        over.acquire()
+    except RuntimeError as error:
+        failed.append(error)
+    except BaseException:
+        over.acquire(timeout=5)
+        raise
+    if failed:
+        raise ToolFailed(f"the command could not be started: {failed[0]}") from failed[0]
+
+
 def _started(ctx: Context, command: str) -> subprocess.Popen[bytes]:
     shell = shutil.which("bash") or "/bin/sh"
-    try:
-        return subprocess.Popen(
-            [shell, "-c", command],
-            cwd=ctx.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise ToolFailed(f"the command could not be started: {error}") from error
+    return subprocess.Popen(
+        [shell, "-c", command],
+        cwd=ctx.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        start_new_session=True,
+    )
 
 
 def _follow(process: subprocess.Popen[bytes], output: Output, ctx: Context, deadline: float) -> str:
