@@ -256,7 +256,7 @@ def fold(
             price = event.data.get("cost_usd")
             if isinstance(price, (int, float)) and not isinstance(price, bool):
                 cost = (cost or 0.0) + price
-        if event.kind == "session_end" and event.seq > own_after:
+        if event.kind in ("session_end", "turn_end") and event.seq > own_after:
             said = event.data.get("reason")
             reason = said if isinstance(said, str) else None
         elif event.kind in ("session_resume", "user_message"):

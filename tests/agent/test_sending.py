@@ -72,8 +72,10 @@ def test_ten_lines_are_an_agent(opened: Callable[..., Session]) -> None:
     async def other(turn: LiveTurn):  # type: ignore[no-untyped-def]
         yield saying(f"awaited {turn.prompt}")
 
-    result = opened(agent).send("hello")
+    session = opened(agent)
+    result = session.send("hello")
     assert (result.text, result.exit_reason) == ("you said hello", "end_turn")
+    assert session.info().exit_reason == "end_turn"
     assert opened(other, "t").send("hello").text == "awaited hello"
 
 
