@@ -93,7 +93,7 @@ def summary(judged: Sequence[Verdict]) -> str:
 
 _UNITS = (
     {"p50": "µs", "ms": "ms", "mb": "MB", "rate": "/s", "growth": ""}
-    | dict.fromkeys(("first", "again", "changed", "back"), "ms")
+    | dict.fromkeys(("first", "again", "changed", "back", "before", "after", "over"), "ms")
     | {"stored": "MB", "memory": "MB", "per_mb": "ms/MB"}
 )
 

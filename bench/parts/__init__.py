@@ -5,13 +5,14 @@ from __future__ import annotations
 from .agents import turn_part
 from .base import Part, Sizes
 from .files import file_part, trees_part
+from .hooks import hook_part
 from .reading import fork_part, list_part, load_part, tail_part
 from .starting import start_part
 from .writing import append_part, loop_part, threads_part
 
 PARTS = (
     *("append", "threads", "load", "tail", "list", "fork", "start", "loop", "trees", "file"),
-    "turn",
+    *("turn", "hook"),
 )
 
 
@@ -29,6 +30,7 @@ def make(name: str, sizes: Sizes) -> Part:
         trees_part,
         file_part,
         turn_part,
+        hook_part,
     )
     return dict(zip(PARTS, makers, strict=True))[name](sizes)
 

@@ -27,6 +27,7 @@ class Sizes:
     loop_idle: float = 2.0
     tree: int = 20_000
     tree_large: int = 50_000
+    project: int = 2_000
     many: int = 50
     few: int = 5
     all_peers: bool = False
@@ -46,6 +47,7 @@ QUICK = Sizes(
     loop_idle=0.2,
     tree=1_000,
     tree_large=2_000,
+    project=500,
     many=5,
     few=2,
 )

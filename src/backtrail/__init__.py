@@ -10,7 +10,7 @@
     telemetry      what the library itself does                           (telemetry.py)
     testing        prove a store of your own                              (testing/)
 
-Layers, each importing only from those before it: errors, events, messages, telemetry,
+Layers, each importing only from those before it: errors, events, secrets, messages, telemetry,
 calls, history, formats, stores, views, points, conversation, rewinding, turns, sending, session,
 agent, aio, oneshot.
 """
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .stores.buffered import Buffered as Buffered
     from .stores.copying import copy_sessions as copy_sessions
     from .stores.opening import open_store as open_store
+    from .stores.redacting import Redacting as Redacting
     from .subscribing import Delta as Delta
     from .turns import Result as Result
     from .views import Rewind as Rewind
@@ -70,6 +71,7 @@ _HOME = {
     **dict.fromkeys(("Rewind", "State"), "views"),
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
     "Buffered": "stores.buffered",
+    "Redacting": "stores.redacting",
     "Delta": "subscribing",
     **dict.fromkeys(("Purged", "purge"), "purging"),
     **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "oneshot"),
@@ -110,6 +112,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "Purged",
+    "Redacting",
     "Result",
     "Rewind",
     "Session",

@@ -64,7 +64,7 @@ def tree_of(event: Event) -> bytes | None:
     found = files.get("after") if isinstance(files, dict) and not files.get("partial") else None
     if found is None:
         found = event.data.get("tree")
-    return bytes.fromhex(found) if isinstance(found, str) else None
+    return _digest(found)
 
 
 def tree_before(event: Event) -> bytes | None:
@@ -73,7 +73,16 @@ def tree_before(event: Event) -> bytes | None:
     found = files.get("before") if isinstance(files, dict) and not files.get("partial") else None
     if found is None and event.kind == "user_message":
         found = event.data.get("tree")
-    return bytes.fromhex(found) if isinstance(found, str) else None
+    return _digest(found)
+
+
+def _digest(text: Json) -> bytes | None:
+    """The digest a text spells; None if it is something else, since anybody may record events."""
+    try:
+        digest = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        return None
+    return digest if len(digest) == 32 else None
 
 
 def point_at(store: Store, session_id: str, target: Target, *, before: bool = False) -> Point:

@@ -394,9 +394,14 @@ class Watching(Conversation):
             details["error"] = True
         if call.id is None:
             return NewEvent("action", {**details, "input": _as_json(call.input), "result": result})
-        content = result if isinstance(result, str) else msgspec.json.encode(result).decode()
-        content = "" if result is None else content
-        answer = answer_to(call.id, self._asking(call.id), content, failed=failed)
+        if _is_shown(result):
+            # Only Anthropic has a word for an image in a result; a view converts it.
+            asked: dict[str, Json] = {"content": [{"type": "tool_use", "id": call.id}]}
+            answer = answer_to(call.id, asked, result)
+        else:
+            content = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+            content = "" if result is None else content
+            answer = answer_to(call.id, self._asking(call.id), content, failed=failed)
         event = message_event(answer, kind="tool_result")
         return NewEvent(event.kind, {**event.data, **details})
 
@@ -482,6 +487,13 @@ class Watching(Conversation):
             workspace.close()
         if depot is not None:
             depot.close()
+
+
+def _is_shown(result: Json) -> bool:
+    """Whether a result is not text but something to look at, as blocks of a message."""
+    blocks = result if isinstance(result, list) else []
+    kinds = {block.get("type") for block in blocks if isinstance(block, dict)}
+    return "image" in kinds and kinds <= {"text", "image"}
 
 
 def _asks(event: Event, call_id: str) -> bool:

@@ -186,6 +186,40 @@ def test_results_are_sent_in_the_order_of_the_calls(
     assert used.refused == []
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_model_is_shown_the_images_it_reads(
+    server: OpenAIServer, claude: AnthropicServer, tmp_path: Path, provider: str
+) -> None:
+    """As the provider wants them, beside the results of other calls."""
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    (tmp_path / "b.txt").write_text("words\n")
+    paths = {"1": "a.png", "2": "b.txt"}
+    if provider == "openai":
+        server.script(calling(*(call(id, "read", path=path) for id, path in paths.items())), "ok")
+    else:
+        uses = [
+            {"type": "tool_use", "id": id, "name": "read", "input": {"path": path}}
+            for id, path in paths.items()
+        ]
+        claude.script({"role": "assistant", "content": uses}, "ok")
+    used = server if provider == "openai" else claude
+    options = {"base_url": used.url, "api_key": "k"}
+    with Session.open(
+        "memory:", cwd=tmp_path, agent=f"{provider}:m", tools="all", agent_options=options
+    ) as s:
+        assert s.send("look").text == "ok"
+    said = used.requests[-1]["messages"]
+    assert used.refused == []
+    if provider == "openai":
+        assert [message["role"] for message in said[-3:]] == ["tool", "tool", "user"]
+        (image,) = said[-1]["content"]
+        assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+    else:
+        shown, read = said[-1]["content"]
+        assert shown["content"][0]["source"]["media_type"] == "image/png"
+        assert "words" in str(read["content"])
+
+
 def test_a_shell_has_the_place_to_itself(opened: Opened, server: OpenAIServer, work: Path) -> None:
     """What one command changed is not taken for another's."""
     commands = ["sleep 0.1; echo 1 > a", "cat a; echo 2 > b"]

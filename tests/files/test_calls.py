@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Session
+from backtrail import Damaged, Session
 from backtrail.events import Event, Json
 from backtrail.files.workspace import Workspace
 from tests.files.conftest import shell
@@ -328,3 +328,27 @@ def test_a_whole_conversation_opens_no_brackets(session: Session) -> None:
     workspace: Workspace | None = session._workspace
     assert workspace is not None
     assert workspace.catalogue.brackets(workspace.place.n) == []
+
+
+def test_anybody_may_record_a_tree(session: Session, project: Path) -> None:
+    """Of wood. It is no state of the files."""
+    point = session.append(user("a"))
+    session.record("garden", {"tree": "oak"})
+    session.record("garden", {"tree": "ab" * 31})
+    (project / "new").touch()
+    session.append(user("b"))
+    session.rewind(point, mode="exact")
+    assert not (project / "new").exists()
+
+
+@pytest.mark.parametrize("files", [{"after": "oak"}, {"after": "ab", "before": "ab"}, {"after": 1}])
+def test_a_record_that_looks_like_a_change_and_is_none(
+    session: Session, project: Path, files: dict[str, Json]
+) -> None:
+    """It is said, and nothing is touched."""
+    point = session.append(user("a"))
+    (project / "new").touch()
+    session.record("garden", {"files": files})
+    with pytest.raises(Damaged, match="event"):
+        session.rewind(point)
+    assert (project / "new").exists()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ..errors import Damaged
 from ..events import Json
 from .brackets import Bracket, Transition
 from .names import hidden, shown
@@ -130,23 +131,32 @@ def _declares(bracket: Bracket, path: bytes) -> bool:
 
 
 def changes_of(seq: int, files: Json) -> list[Change]:
-    """The changes an event's `files` tell of, for a plan."""
+    """The changes an event's `files` tell of, for a plan; `Damaged` if it is not spelled so."""
 
     def paths(part: Json, name: str) -> frozenset[bytes]:
         return frozenset(hidden(path) for path in part.get(name, ()))
 
-    uncertain = paths(files, "uncertain")
-    return [
-        Change(
-            seq,
-            bytes.fromhex(part["before"]),
-            bytes.fromhex(part["after"]),
-            paths(part, "foreign"),
-            paths(part, "shared"),
-            uncertain,
-        )
-        for part in files.get("parts", [files])
-    ]
+    def digest(part: Json, name: str) -> bytes:
+        found = bytes.fromhex(part[name])
+        if len(found) != 32:
+            raise ValueError(name)
+        return found
+
+    try:
+        uncertain = paths(files, "uncertain")
+        return [
+            Change(
+                seq,
+                digest(part, "before"),
+                digest(part, "after"),
+                paths(part, "foreign"),
+                paths(part, "shared"),
+                uncertain,
+            )
+            for part in files.get("parts", [files])
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"event {seq} does not tell what it did to the files: {error!r}") from error
 
 
 def _names(paths: Iterable[bytes]) -> list[str]:

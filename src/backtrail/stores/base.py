@@ -42,6 +42,7 @@ from ..events import (
 )
 from ..history import walk
 from ..messages import Page, paged, text_of
+from .adopting import Logs, adopt
 from .files import real_path
 from .searching import Query
 
@@ -218,6 +219,16 @@ class Store(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        """Make a session with all its logs, as it was elsewhere; `AlreadyExists` as in `create`.
+
+        Events come in order and are numbered from 1; an id that comes twice in a log is
+        `InvalidData`. Logs are gone through once each, in the order given, and may raise.
+        After any failure there is no such session. A store on a disk also shows nothing of
+        it before it is whole, and nothing after a crash; here it grows before one's eyes.
+        """
+        adopt(self, info, logs)
 
     def tail(self, session_id: str, n: int, *, log: str = MAIN_LOG) -> list[Event]:
         """The last `n` events, oldest first."""

@@ -40,9 +40,11 @@ from ..events import (
 from ..history import Fold, fold, walk_pages
 from ..messages import Page
 from . import forking
+from .adopting import Logs
 from .base import Lease, Memory, Store, note_name, resolved
 from .batches import drafts, is_usual
 from .files import failed, make_directory, mark, refuse_network, sync_directory
+from .jsonl_adopting import adopt_session
 from .jsonl_folder import Folder, Marks, make_session
 from .jsonl_notes import FileMemory
 from .jsonl_pages import pages_backward
@@ -225,6 +227,17 @@ class JSONLStore(Store):
                 if not 0 <= base[1] <= self._head(base[0]):
                     raise NotFound(f"no event {base[1]} in session `{base[0]}`")
             make_session(path, record, source, base[1] if base else 0)
+            sync_directory(self._sessions)
+
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        self.check_open()
+        record = new_record(info, self.scope)
+        path = self._sessions / record.id
+        with self._failing(f"create session `{record.id}`"), self._names:
+            if is_session(path):
+                raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
+            self._check_key(record)
+            adopt_session(path, record, logs)
             sync_directory(self._sessions)
 
     def _check_key(self, record: SessionInfo) -> None:

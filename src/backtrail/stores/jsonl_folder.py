@@ -247,14 +247,19 @@ def _unlink(log: Path) -> None:
         os.unlink(log)
 
 
-def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int) -> None:
-    """Make a session's folder, with a copy of `source` up to `seq` for a fork."""
+def make_folder(path: Path) -> None:
+    """An empty folder for a session; what a crash left there goes."""
     if path.is_symlink():
         raise Unsafe(f"{path} is a link, not a session: remove it, or take another id")
     if not path.exists():
         # Its name is synced by the caller, once all is there.
         os.mkdir(path, 0o700)
     clear(path)
+
+
+def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int) -> None:
+    """Make a session's folder, with a copy of `source` up to `seq` for a fork."""
+    make_folder(path)
     ancestors = [] if source is None else [source.parent.name, *ancestors_of(source.parent)]
     replace_file(path / "metadata.json", encode_record(record, ancestors))
     temporary = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"

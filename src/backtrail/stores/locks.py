@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import sys
 import threading
 import time
@@ -58,7 +57,7 @@ class FileLock:
         """Take the lock or raise `SessionBusy` after `wait` seconds."""
         mutex = self._mutex
         if not mutex.acquire(False) and not mutex.acquire(timeout=wait):
-            owner = Owner(os.getpid(), socket.gethostname())
+            owner = Owner(os.getpid(), os.uname().nodename)
             raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
         try:
             if self._fd < 0:
@@ -144,7 +143,7 @@ def holder(fd: int) -> Owner:
             for line in locks:
                 fields = line.split()
                 if "FLOCK" in fields and name in fields:
-                    return Owner(int(fields[fields.index(name) - 1]), socket.gethostname())
+                    return Owner(int(fields[fields.index(name) - 1]), os.uname().nodename)
     except (OSError, ValueError):
         return Owner()
     return Owner()
@@ -171,7 +170,7 @@ _held = _Held()
 
 def me() -> Owner:
     """This process as an owner, from now."""
-    return Owner(os.getpid(), socket.gethostname(), now())
+    return Owner(os.getpid(), os.uname().nodename, now())
 
 
 def busy(session_id: str, owner: Owner) -> SessionBusy:

@@ -34,6 +34,7 @@ from ..events import (
 from ..history import walk_pages
 from ..messages import Page, text_of
 from . import files
+from .adopting import Logs, whole, with_main
 from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
 from .batches import PURGED, drafts, is_usual
 from .locks import file_lease
@@ -41,7 +42,7 @@ from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, new_record, select
 from .searching import Query
-from .sqlite_appending import Appender
+from .sqlite_appending import Appender, insert_all
 from .sqlite_connections import Database
 from .sqlite_deleting import detach, sweep
 from .sqlite_logs import (
@@ -127,6 +128,17 @@ class SQLiteStore(Store):
             if base is not None and log.base:
                 inherit_fold(execute, self.scope, base[0], session, log.base)
                 execute(_DIRTY, (log.n,))
+        self._database.acknowledge()
+
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        record = new_record(info, self.scope)
+        with self._database.writing as execute:
+            session = insert_record(execute, record)
+            for name, events in with_main(logs).items():
+                log = add_log(execute, session, check_log(name))
+                filled = insert_all(execute, log, whole(events))
+                if filled and name == MAIN_LOG:
+                    execute(_DIRTY, (log.n,))
         self._database.acknowledge()
 
     def info(self, session_id: str) -> SessionInfo:

@@ -9,6 +9,7 @@ it was deleted or counted meanwhile. If so, and for everything else, the long wa
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import apsw
 
@@ -25,7 +26,7 @@ from ..events import (
     mint,
     numbered,
 )
-from .batches import Draft, settle
+from .batches import Draft, Stored, settle
 from .combining import Combiner, Job
 from .files import failed
 from .locks import WAIT
@@ -57,6 +58,16 @@ _REMEMBERED = 4096
 
 
 _Waiting = tuple[str, Event, bytes]
+
+
+def insert_all(execute: Execute, log: Log, stored: Iterable[Stored]) -> bool:
+    """Write events that have their numbers to a new log; whether there were any."""
+    first, filled = log.n << 32, False
+    for event, body in stored:
+        key = first | event.seq
+        execute(_INSERT, (key, event.id, event.ts, event.kind, event.follows, body))
+        filled = True
+    return filled
 
 
 class Appender:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
+from .adopting import Logs
 from .base import Lease, Memory, Store
 from .records import Filters
 
@@ -31,6 +32,9 @@ class Wrapper(Store):
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
         self.inner.create(info, base=base)
+
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        self.inner.adopt(info, logs)
 
     def info(self, session_id: str) -> SessionInfo:
         return self.inner.info(session_id)

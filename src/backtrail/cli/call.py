@@ -1,0 +1,186 @@
+"""One run of a verb: its arguments, its store, and what people call things by."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from ..errors import InvalidId, NotFound
+from .output import Output
+from .places import around, here
+from .verbs import Usage
+
+if TYPE_CHECKING:
+    from ..events import Event, SessionInfo
+    from ..session import Session
+    from ..settings import Settings
+    from ..stores.base import Store
+
+SHORTEST = 4
+"""Characters of an id below which a prefix is not looked for."""
+
+
+class Call:
+    """What a verb gets. The store is opened when it is first asked for, and closed after."""
+
+    def __init__(self, verb: str, arguments: Namespace, out: Output) -> None:
+        self.verb = verb
+        self.arguments = arguments
+        self.out = out
+        self._open = ExitStack()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, as flags, environment and files have them."""
+        from ..settings import load
+
+        found = load({"store": getattr(self.arguments, "store", None)})
+        if found.text("color") == "never":
+            self.out.in_color = False
+        return found
+
+    @cached_property
+    def store(self) -> Store:
+        """The store of `--store`, else of the settings, else the default one."""
+        from ..stores.opening import open_store
+
+        self.settings.apply()
+        return self._open.enter_context(
+            open_store(self.settings.store, on_damage=lambda problem: self._damaged())
+        )
+
+    def _damaged(self) -> None:
+        if not self.__dict__.get("_told"):
+            self.__dict__["_told"] = True
+            self.out.note("backtrail: parts of the log are damaged; `backtrail verify` tells more")
+
+    # --- sessions ------------------------------------------------------------------------
+
+    def info(self, name: str | None = None) -> SessionInfo:
+        """A session by id, unique prefix, key, title or `latest`; None: the latest here."""
+        if name is None:
+            return self._here()
+        if name == "latest":
+            found = next((i for i in self.store.sessions() if i.relation != "subagent"), None)
+            if found is None:
+                raise NotFound("there is no session yet")
+            return found
+        try:
+            return self.store.info(name)
+        except (NotFound, InvalidId):
+            return self._named(name)
+
+    def _here(self) -> SessionInfo:
+        """The latest session of this folder, else of the nearest one above that has any."""
+        folder, found = around(self.store)
+        if found is not None:
+            if folder != here():
+                self.out.note(f"session of {folder}")
+            return found
+        raise NotFound(
+            f"no session in {folder} or above: `backtrail ls --all` lists those of other folders, "
+            "`backtrail --help` tells how to begin one"
+        )
+
+    def _named(self, name: str) -> SessionInfo:
+        """A session by key, prefix of its id, or title."""
+        found = self.store.sessions(key=name, limit=1)
+        if not found:
+            known = self.store.sessions()
+            if len(name) >= SHORTEST:
+                found = [info for info in known if info.id.startswith(name)]
+            found = found or [i for i in known if (i.title or "").casefold() == name.casefold()]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise NotFound(f"no session `{name}`: `backtrail ls --all` lists them")
+        listed = "".join(f"\n  {info.id}  {info.title or ''}".rstrip() for info in found[:20])
+        raise NotFound(f"`{name}` may be any of {len(found)} sessions, say more:{listed}")
+
+    def session(
+        self, name: str | None = None, *, files: bool | Literal["background", "force"] = True
+    ) -> Session:
+        """The same, opened; closed with the call."""
+        from ..session import Session
+
+        info = self.info(name)
+        step = self._open.enter_context(self.out.progress("reading files"))
+        return self.keep(Session.resume(self.store, info.id, files=files, progress=step))
+
+    def keep(self, session: Session) -> Session:
+        """A session that the verb began itself, to be closed with the call."""
+        return self._open.enter_context(session)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths behind `--`, in full: people mean them from where they are."""
+        return [str(Path(path).absolute()) for path in self.arguments.rest]
+
+    # --- points --------------------------------------------------------------------------
+
+    def point(self, session: Session, name: str) -> Event:
+        """A point by seq, id or unique prefix, label, `@-1` (the last prompt), `@-2` …"""
+        from ..points import find_event
+
+        if name.startswith("@-") and name[2:].isdecimal():
+            return self._prompt(session, int(name[2:]))
+        if name.isascii() and name.isdecimal():
+            try:
+                return find_event(self.store, session.id, int(name))
+            except NotFound:
+                pass
+        try:
+            return find_event(self.store, session.id, name)
+        except NotFound:
+            return self._prefixed(session, name)
+
+    def _prompt(self, session: Session, back: int) -> Event:
+        """The prompt that is `back` from the end of the history."""
+        said = (e for e in session.store.walk(session.id) if e.kind == "user_message")
+        count = 0
+        for count, event in enumerate(said, 1):
+            if count == back:
+                return event
+        raise NotFound(f"session `{session.id}` has {count} prompts, so no `@-{back}`")
+
+    def _prefixed(self, session: Session, name: str) -> Event:
+        found: list[Event] = []
+        if len(name) >= SHORTEST:
+            found = [event for event in session.events() if event.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = "".join(f"\n  {e.seq}  {e.id}  {e.kind}" for e in found[:20])
+            raise NotFound(f"`{name}` may be any of {len(found)} events, say more:{listed}")
+        raise NotFound(
+            f"session `{session.id}` has no point `{name}`: use the number of an event "
+            "(`backtrail log`), the label of a checkpoint, or `@-1` for your last prompt"
+        )
+
+    # --- asking --------------------------------------------------------------------------
+
+    def confirm(self, question: str) -> bool:
+        """Ask; `--yes` says yes. Without a terminal and `--yes`: an error that names it."""
+        if getattr(self.arguments, "yes", False):
+            return True
+        if not self.out.can_ask:
+            raise Usage(
+                f"`backtrail {self.verb}` asks before it acts, and there is nobody to ask: "
+                "add `--yes`"
+            )
+        return self.out.ask(f"{question} [y/N]").lower() in ("y", "yes")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()

@@ -1,0 +1,223 @@
+"""`doctor`: whether all is set up well, and what to do where it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import BacktrailError
+from .call import Call
+from .options import none
+from .verbs import Command
+from .wording import ago, plural, short, size
+
+if TYPE_CHECKING:
+    from ..files.brackets import Place
+    from ..stores.base import Store
+
+State = Literal["ok", "warning", "bad"]
+
+_SQLITE = (3, 51, 3)
+"""The first version without the damage that a reset of the log could do."""
+_STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, how it is, and what to do."""
+
+    name: str
+    state: State
+    detail: str
+    advice: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """The check as JSON."""
+        return {
+            "name": self.name, "state": self.state, "detail": self.detail, "advice": self.advice
+        }  # fmt: skip
+
+
+def _run(call: Call) -> int:
+    checks = list(_checks(call))
+    if call.out.as_json:
+        call.out.data({"checks": [check.to_dict() for check in checks]})
+    else:
+        for check in checks:
+            call.out.spans(
+                (f"{check.state:<8}", _STYLES[check.state]), (f"{check.name:<12}", "bold"),
+                (check.detail, ""),
+            )  # fmt: skip
+            if check.advice:
+                call.out.line(f"{'':<20}{check.advice}", "cyan")
+    return int(any(check.state == "bad" for check in checks))
+
+
+def _checks(call: Call) -> Iterator[Check]:
+    """Every check; one that fails keeps none of the others from being made."""
+    try:
+        origin = call.settings.values["store"].origin
+        yield Check("settings", "ok", f"the store is named by: {origin}")
+    except BacktrailError as error:
+        yield Check("settings", "bad", str(error), "mend that file")
+        return
+    yield _sqlite()
+    try:
+        store = call.store
+        count = len(store.sessions())
+    except (BacktrailError, OSError) as error:
+        yield Check("store", "bad", str(error), "name another with --store")
+        return
+    yield Check("store", "ok", f"{store.url} opens, {plural(count, 'session')}")
+    yield _permissions(store)
+    yield _disk(store)
+    yield from _contents(store)
+    yield _moved(store)
+    yield from _hooks(call)
+
+
+def _sqlite() -> Check:
+    import apsw
+
+    version = apsw.sqlite_lib_version()
+    known = tuple(int(part) for part in version.split("."))
+    if known >= _SQLITE:
+        return Check("sqlite", "ok", version)
+    return Check("sqlite", "bad", f"{version} can damage a database", "install a newer `apsw`")
+
+
+def _permissions(store: Store) -> Check:
+    """What others on this machine may read."""
+    places = [*store.places, *([store.contents] if store.contents is not None else [])]
+    wide: list[Path] = []
+    for place in places:
+        for path in (place, *(place.rglob("*") if place.is_dir() else ())):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue
+            if mode & 0o077 and not stat.S_ISLNK(mode):
+                wide.append(path)
+    if not wide:
+        return Check("permissions", "ok", "only you can read the store")
+    few = ", ".join(str(path) for path in wide[:3])
+    return Check(
+        "permissions", "bad", f"others can read {plural(len(wide), 'path')}: {few}",
+        f"chmod -R go-rwx {wide[0] if len(wide) == 1 else places[0]}",
+    )  # fmt: skip
+
+
+def _disk(store: Store) -> Check:
+    from ..files.garbage import free_floor
+
+    place = store.contents or next(iter(store.places), None)
+    while place is not None and not place.exists():
+        place = place.parent
+    if place is None:
+        return Check("disk", "ok", "this store is in memory")
+    free, floor = shutil.disk_usage(place).free, free_floor(place)
+    if free < floor:
+        told = f"{size(free)} free, {size(floor)} must stay so: no files are captured"
+        return Check("disk", "bad", told, "make room, or `backtrail gc`")
+    return Check("disk", "ok" if free > 2 * floor else "warning", f"{size(free)} free")
+
+
+def _contents(store: Store) -> Iterator[Check]:
+    """The budget, and restores that were cut short."""
+    from ..files.cleaning import has_contents, opened
+    from ..files.garbage import default_budget
+    from ..files.names import shown
+
+    if not has_contents(store):
+        yield Check("contents", "ok", "no files were captured yet")
+        return
+    try:
+        with opened(store) as depot:
+            used, limit = depot.blobs.used(), default_budget(depot.folder)
+            places = depot.catalogue.places()
+            waiting = [p for p in places if depot.catalogue.journal(p.n) is not None]
+    except BacktrailError as error:
+        yield Check("contents", "bad", str(error), "`backtrail verify` tells more")
+        return
+    told = f"{size(used)} of {size(limit)} for contents of files"
+    if used > limit:
+        yield Check("budget", "bad", f"{told}: no files are captured", "backtrail gc")
+    else:
+        yield Check("budget", "ok" if used < limit * 0.9 else "warning", told)
+    if not waiting:
+        yield Check("journals", "ok", "no restore was cut short")
+    for place in places:
+        if _is_another(place):
+            yield Check(
+                "folders", "warning", f"{shown(place.path)} is not the folder that was captured",
+                "if it was made anew: `cd` there and `backtrail relocate -s SESSION`",
+            )  # fmt: skip
+    for place in waiting:
+        yield Check(
+            "journals", "warning", f"a restore in {shown(place.path)} was cut short",
+            "the next look at that folder finishes it: `cd` there and `backtrail status`; "
+            "if it is another folder now, `backtrail relocate` gives the restore up",
+        )  # fmt: skip
+
+
+def _is_another(place: Place) -> bool:
+    """Whether a path that was captured leads to another directory now."""
+    from ..files.roots import identity
+
+    try:
+        fd = os.open(place.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        # Gone, which is told for each session.
+        return False
+    try:
+        return not identity(fd).is_same(place.identity)
+    finally:
+        os.close(fd)
+
+
+def _moved(store: Store) -> Check:
+    """Sessions whose folder is gone."""
+    gone = [i for i in store.sessions() if i.cwd is not None and not Path(i.cwd).is_dir()]
+    if not gone:
+        return Check("folders", "ok", "every session's folder is there")
+    first = gone[0]
+    return Check(
+        "folders", "warning",
+        f"the folders of {plural(len(gone), 'session')} are gone, such as {first.cwd}",
+        f"if it was moved: backtrail relocate NEW-FOLDER -s {short(first.id)}",
+    )  # fmt: skip
+
+
+def _hooks(call: Call) -> Iterator[Check]:
+    """What installed hooks missed."""
+    from ..hooks.misses import read
+    from ..hooks.places import folder_of
+
+    if not call.settings.hooks:
+        yield Check("hooks", "warning", "hooks are switched off", "`backtrail config show`")
+        return
+    missed = read(folder_of(call.store))
+    if not missed:
+        yield Check("hooks", "ok", "nothing was missed")
+        return
+    last = missed[-1]
+    told = f"{plural(len(missed), 'event')} missed, the last {ago(last.ts)}: {last.why}"
+    yield Check("hooks", "warning", told, "backtrail hooks status")
+
+
+COMMANDS = {
+    "doctor": Command(
+        none,
+        _run,
+        """
+        backtrail doctor
+        backtrail doctor --json
+        """,
+        about="The exit code is 1 if anything is bad.",
+    )
+}

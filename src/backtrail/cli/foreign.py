@@ -1,0 +1,59 @@
+"""Sessions of agents that people run by themselves: how to go on with them there.
+
+Such an agent has its own record of the conversation, which we never edit. After a rewind
+or a fork it gets a new one that holds what was kept, and the person the line that resumes
+it. After a rewind of files alone its next prompt tells it which files are other than it
+thinks.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .plans import listed
+
+if TYPE_CHECKING:
+    from ..events import Json, SessionInfo
+    from ..exchange.native import NativeSession
+    from ..session import Session
+
+AGENTS = ("claude-code", "codex")
+"""Agents whose sessions can be written."""
+
+_RESUME = {"claude-code": "claude --resume", "codex": "codex resume"}
+
+
+def is_foreign(info: SessionInfo) -> bool:
+    """Whether a session belongs to an agent that has its own record of it."""
+    return info.agent_name in AGENTS and isinstance(info.metadata.get("native"), dict)
+
+
+def written(session: Session, into: str | None = None) -> NativeSession:
+    """A new native session with the present history of a session."""
+    from ..exchange.native import write_session
+
+    return write_session(session, into_cwd=into)
+
+
+def told(session: Session, paths: Sequence[str]) -> None:
+    """Leave a note for the agent's next prompt: these files are other than it thinks."""
+    from ..hooks.notes import leave
+
+    names = listed(paths, 30)
+    text = (
+        f"The user restored these files to an earlier state with Backtrail: {names}; "
+        "read them again before you change them."
+    )
+    leave(session.store, session.id, text)
+
+
+def resume_line(info: SessionInfo, store: str | None = None) -> str:
+    """The shell line that goes on with a session, in the agent it belongs to."""
+    place = f"cd {shlex.quote(info.cwd)} && " if info.cwd else ""
+    native: Json = info.metadata.get("native")
+    if is_foreign(info) and isinstance(native.get("id"), str):
+        return f"{place}{_RESUME[info.agent_name or '']} {shlex.quote(native['id'])}"
+    given = f" --store {shlex.quote(store)}" if store else ""
+    return f"{place}backtrail chat --resume {info.id}{given}"

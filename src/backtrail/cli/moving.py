@@ -1,0 +1,148 @@
+"""Carrying out a way back: show it, do it, say what was done, and tell the agent it concerns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import BacktrailError, Unsupported
+from .plans import lines_of, never_touched, show, why_unwatched
+from .wording import plural
+
+if TYPE_CHECKING:
+    from ..events import Json
+    from ..rewinding import Scope
+    from ..session import Session
+    from ..views import Rewind
+    from .call import Call
+
+CONFLICT = 4
+"""The exit code where something was kept from going back."""
+
+
+def may_act(call: Call) -> None:
+    """An error at once where nobody can be asked and nothing says yes."""
+    given = call.arguments
+    if not (given.yes or given.dry_run or call.out.can_ask):
+        call.confirm("")
+
+
+def refuse_half(session: Session, scope: Scope | None) -> None:
+    """An error where files should go back and cannot, and nobody would see it in time."""
+    from ..filepoints import last_tree
+
+    why = why_unwatched(session) if scope in ("both", None) else ""
+    if why and last_tree(session.store, session.id) is not None:
+        raise Unsupported(
+            f"nothing was changed, because the files cannot go back: {why}\n"
+            "`backtrail rewind POINT --scope conversation` goes back without them"
+        )
+
+
+def preview(call: Call, session: Session, plan: Rewind, why_no_files: str) -> None:
+    """Show what would be done, before somebody is asked."""
+    lines = lines_of(plan, messages(session), why_no_files=why_no_files)
+    show(call.out, lines, aside=True)
+    if not why_no_files:
+        show(call.out, never_touched(session), aside=True)
+
+
+def act(
+    call: Call, session: Session, scope: Scope, words: str, back: Literal["undo", "redo"],
+    go: Callable[[], Rewind],
+) -> int:  # fmt: skip
+    """Do it, tell it, and tell the agent it belongs to."""
+    said, last = _said(session), _last_operation(session)
+    result = go()
+    if _last_operation(session) == last:
+        words = "nothing was changed" if result.conflicts else "nothing to do: all is so already"
+        return tell(call, session, result, words, scope, len(said))
+    more: dict[str, Json] = {back: again(call, session, back)}
+    failed = _hand_on(session, result, more, moved=_said(session) != said)
+    code = tell(call, session, result, words, scope, len(said), more)
+    if failed is not None:
+        call.out.note(f"backtrail: this is done, but the agent's own session is not: {failed}")
+    return code or (1 if failed is not None else 0)
+
+
+def _hand_on(
+    session: Session, result: Rewind, more: dict[str, Json], *, moved: bool
+) -> Exception | None:
+    """Let the agent that a session belongs to know; an error is for later: the rewind is done."""
+    from .foreign import is_foreign, told, written
+
+    if not is_foreign(session.info()):
+        return None
+    try:
+        if moved:
+            native = written(session)
+            more["native"] = {"id": native.id, "path": str(native.path)}
+            more["resume"] = native.command
+        elif result.files_changed:
+            told(session, result.files_changed)
+    except (BacktrailError, OSError) as error:
+        more["native_error"] = str(error)
+        return error
+    return None
+
+
+def tell(
+    call: Call, session: Session, result: Rewind, words: str, scope: Scope, before: int,
+    more: dict[str, Json] | None = None,
+) -> int:  # fmt: skip
+    """Say what was done, or would be; the exit code tells of conflicts that were kept.
+
+    `before` is how many messages there were.
+    """
+    more = more or {}
+    kept = len(result.conflicts) if result.applied else 0
+    if call.out.as_json:
+        row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
+        call.out.data(row)
+        return CONFLICT if kept else 0
+    call.out.line(words, "bold")
+    why = why_unwatched(session) if scope != "conversation" else ""
+    show(call.out, lines_of(result, before, why_no_files=why))
+    if kept:
+        call.out.note(
+            f"{plural(kept, 'file')} kept, because somebody else changed "
+            f"{'it' if kept == 1 else 'them'}: `--on-conflict merge`, `aside` or `overwrite` "
+            "decides otherwise"
+        )
+    if "resume" in more:
+        call.out.line(f"go on in the agent with: {more['resume']}")
+    for back in ("undo", "redo"):
+        if back in more:
+            call.out.line(f"take it back with: {more[back]}")
+    return CONFLICT if kept else 0
+
+
+def again(call: Call, session: Session, verb: str) -> str:
+    """The command that runs a verb on this session; as short as it may be for people."""
+    if call.verb == "chat":
+        return f"/{verb}"
+    words = ["backtrail", verb]
+    given = call.arguments
+    if call.out.as_json or getattr(given, "session", None) is not None:
+        words += ["--session", session.id]
+    if getattr(given, "store", None):
+        words += ["--store", given.store]
+    return shlex.join(words)
+
+
+def _said(session: Session) -> list[int]:
+    """The messages of the history, by number."""
+    from ..events import MESSAGE_KINDS
+
+    return [event.seq for event in session.history() if event.kind in MESSAGE_KINDS]
+
+
+def messages(session: Session) -> int:
+    """How many messages a session has."""
+    return session.info().message_count
+
+
+def _last_operation(session: Session) -> int:
+    kinds = ("rewound", "undone", "redone")
+    return next((event.seq for event in session.events(reverse=True, kinds=kinds)), 0)

@@ -1,0 +1,316 @@
+"""What people and scripts see: data on stdout, the rest on stderr.
+
+Text is never written as it is: `clean` shows escape sequences, control and bidi characters
+instead of sending them. Colour only on a terminal, and not with `NO_COLOR`, `TERM=dumb` or
+`--no-color`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LONGEST = 4000
+"""Characters of a line above which people see only its beginning."""
+
+Span = tuple[str, str]
+"""A piece of text and its style, such as ("3 files", "bold green")."""
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "italic": "3",
+    "underline": "4",
+    "reverse": "7",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+
+class Output:
+    """Where a verb writes. `as_json`: one JSON document, or one a line for streams."""
+
+    def __init__(self, as_json: bool = False, plain: bool = False) -> None:
+        self.as_json = as_json
+        self.is_terminal = sys.stdout.isatty()
+        self.in_color = self.is_terminal and not (plain or _without_color())
+        self._console: Console | None = None
+        self._bar = ""
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person at the other end."""
+        return sys.stdin.isatty() and sys.stderr.isatty() and not self.as_json
+
+    # --- data ----------------------------------------------------------------------------
+
+    def data(self, value: object) -> None:
+        """Print a value as JSON, on one line where nobody looks."""
+        self._write(f"{as_json(value, pretty=self.is_terminal)}\n")
+        sys.stdout.flush()
+
+    def data_line(self, value: object) -> None:
+        """Print a value of a stream as JSON, always on one line."""
+        self._write(f"{as_json(value)}\n")
+        sys.stdout.flush()
+
+    def flush(self) -> None:
+        """Let people see now what was printed."""
+        sys.stdout.flush()
+
+    # --- for people ----------------------------------------------------------------------
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Print one line for people. The text is cleaned here, and cut if it is endless."""
+        self.spans((text, style))
+
+    def text(self, text: str) -> None:
+        """Print several lines as they are: our own words, which no one else wrote."""
+        self._write(f"{clean(text)}\n")
+
+    def spans(self, *pieces: Span) -> None:
+        """Print one line in several styles."""
+        self._write("".join(self.styled(shortened(text), style) for text, style in pieces) + "\n")
+
+    def styled(self, text: str, style: str) -> str:
+        """Cleaned text between the codes of a style; without colour, only cleaned."""
+        text = clean(text)
+        codes = ";".join(_CODES[word] for word in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m" if codes and text and self.in_color else text
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        right: Collection[str] = (),
+        styles: Mapping[str, str] | None = None,
+    ) -> None:
+        """Print a table for people; columns in `right` are of numbers.
+
+        On a terminal it fits the width, and what is cut ends in an ellipsis. In a pipe
+        nothing is cut.
+        """
+        cells = [[clean(shortened(cell), newlines=False) for cell in row] for row in rows]
+        if self.is_terminal:
+            self._rich_table(columns, cells, right, styles or {})
+            return
+        widths = [max(map(width, column)) for column in zip(columns, *cells, strict=True)]
+        for row in [list(columns), *cells]:
+            padded = [
+                " " * (size - width(cell)) + cell if name in right
+                else cell + " " * (size - width(cell))
+                for name, cell, size in zip(columns, row, widths, strict=True)
+            ]  # fmt: skip
+            self._write("  ".join(padded).rstrip() + "\n")
+
+    def _rich_table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        right: Collection[str],
+        styles: Mapping[str, str],
+    ) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for at, name in enumerate(columns):
+            justify = "right" if name in right else "left"
+            # The first column is what people type; half of an id is of no use.
+            least = max((width(row[0]) for row in rows), default=0) if at == 0 else None
+            table.add_column(
+                Text(name), justify=justify, style=styles.get(name, ""),  # type: ignore[arg-type]
+                no_wrap=True, overflow="ellipsis", min_width=least,
+            )  # fmt: skip
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self.console.print(table)
+
+    @property
+    def console(self) -> Console:
+        """Rich's console on stdout, for what needs more than lines. Clean what it prints."""
+        self._clear()
+        if self._console is None:
+            from rich.console import Console
+
+            system = "auto" if self.in_color else None
+            self._console = Console(
+                color_system=system,  # type: ignore[arg-type]
+                highlight=False, markup=False, emoji=False, soft_wrap=False,
+                force_terminal=self.in_color or None,
+            )  # fmt: skip
+        return self._console
+
+    # --- beside the data -----------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Tell something beside the data, on stderr."""
+        self._clear()
+        sys.stderr.write(f"{clean(text)}\n")
+        sys.stderr.flush()
+
+    def failed(self, code: str, message: str, more: Mapping[str, object] | None = None) -> None:
+        """Tell an error: on stderr, and as JSON on stdout where that was asked for."""
+        if self.as_json:
+            self.data({"error": {"code": code, "message": message, **(more or {})}})
+        self.note(f"backtrail: {message}")
+
+    def ask(self, question: str) -> str:
+        """Ask the person a question and return the line; empty at the end of input."""
+        self._clear()
+        sys.stdout.flush()
+        sys.stderr.write(f"{clean(question)} ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip()
+
+    @contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """A count of what is done, on stderr: after a second, and only on a terminal."""
+        began = shown = time.monotonic()
+
+        def step(done: int) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            if now - began < 1 or now - shown < 0.1 or not sys.stderr.isatty():
+                return
+            shown = now
+            self._clear()
+            self._bar = f"{what}: {_bar(done, total)}"
+            sys.stderr.write(self._bar)
+            sys.stderr.flush()
+
+        try:
+            yield step
+        finally:
+            self._clear()
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Say how long something takes that cannot be counted, as `progress` does."""
+        if not sys.stderr.isatty():
+            yield
+            return
+        done = threading.Event()
+
+        def tick() -> None:
+            seconds = 0
+            while not done.wait(1):
+                seconds += 1
+                self._clear()
+                self._bar = f"{what}: {seconds} s"
+                sys.stderr.write(self._bar)
+                sys.stderr.flush()
+
+        ticking = threading.Thread(target=tick, daemon=True)
+        ticking.start()
+        try:
+            yield
+        finally:
+            done.set()
+            ticking.join()
+            self._clear()
+
+    def abandon(self) -> None:
+        """Nobody reads stdout any more: write no more to it, not even at exit."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+    def _write(self, text: str) -> None:
+        self._clear()
+        sys.stdout.write(text)
+
+    def _clear(self) -> None:
+        """Take a bar away before anything else is written."""
+        if self._bar:
+            sys.stderr.write("\r" + " " * len(self._bar) + "\r")
+            sys.stderr.flush()
+            self._bar = ""
+
+
+def _without_color() -> bool:
+    return os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
+
+
+def _bar(done: int, total: int | None) -> str:
+    if not total:
+        return f"{done:,}"
+    filled = min(20, 20 * done // total)
+    return f"[{'#' * filled}{' ' * (20 - filled)}] {done:,} of {total:,}"
+
+
+# --- text that a terminal may see --------------------------------------------------------
+
+_BIDI = "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"
+_ODD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}\ud800-\udfff]")
+_ODD_JSON = re.compile(f"[\x7f-\x9f\u2028\u2029{_BIDI}]")
+
+
+def clean(text: str, *, newlines: bool = True) -> str:
+    """Text without anything a terminal would obey; what it was is shown, such as `\\x1b`.
+
+    Without `newlines` it is one line, each run of white space one space.
+    """
+    if not newlines:
+        text = " ".join(text.split())
+    return _ODD.sub(_visible, text.replace("\r\n", "\n") if newlines else text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    if found.group() == "\r":
+        return "\\r"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def shortened(text: str, limit: int = LONGEST) -> str:
+    """Text whose lines are no longer than `limit`, and say what is missing."""
+    if len(text) <= limit:
+        return text
+    lines = text.split("\n")
+    return "\n".join(
+        line if len(line) <= limit else f"{line[:limit]} … ({len(line) - limit:,} more characters)"
+        for line in lines
+    )
+
+
+def width(text: str) -> int:
+    """The columns that a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def as_json(value: object, *, pretty: bool = False) -> str:
+    """A value as JSON that is safe on a terminal: what is not printable is escaped."""
+    import msgspec
+
+    try:
+        encoded = msgspec.json.encode(value)
+        text = (msgspec.json.format(encoded) if pretty else encoded).decode()
+    except UnicodeEncodeError:
+        # Lone surrogates, such as names of files that are not UTF-8.
+        import json
+
+        plain = msgspec.to_builtins(value)
+        text = json.dumps(plain, indent=2 if pretty else None)
+    return _ODD_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -1,0 +1,82 @@
+"""Which sessions belong to a folder, and what sessions are called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound
+from .wording import brief
+
+if TYPE_CHECKING:
+    from ..events import SessionInfo
+    from ..stores.base import Store
+
+PINNED = "pinned"
+"""The tag of a session that is listed first and that retention leaves alone."""
+
+ARCHIVED = "archived"
+"""The tag of a session that is not listed."""
+
+
+def here() -> Path:
+    """The current folder by its one name."""
+    return Path(os.path.realpath(Path.cwd()))
+
+
+def is_within(info: SessionInfo, folder: Path) -> bool:
+    """Whether a session belongs to a folder or to one below it."""
+    return info.cwd is not None and Path(info.cwd).is_relative_to(folder)
+
+
+def latest_in(store: Store, folder: Path) -> SessionInfo | None:
+    """The newest session of a folder that is neither archived nor a subagent's."""
+    try:
+        found = store.latest(folder)
+    except NotFound:
+        return None
+    if ARCHIVED not in found.tags:
+        return found
+    for info in store.sessions(cwd=folder):
+        if info.relation != "subagent" and ARCHIVED not in info.tags:
+            return info
+    return None
+
+
+def around(store: Store) -> tuple[Path, SessionInfo | None]:
+    """The current folder or the nearest above that has a session, and its latest one."""
+    start = here()
+    found = latest_in(store, start)
+    if found is not None:
+        return start, found
+    # One look at all sessions costs less than one question for each folder above.
+    newest: dict[str, SessionInfo] = {}
+    for info in store.sessions():
+        if info.cwd is not None and info.relation != "subagent" and ARCHIVED not in info.tags:
+            newest.setdefault(info.cwd, info)
+    for folder in start.parents:
+        if str(folder) in newest:
+            return folder, newest[str(folder)]
+    return start, None
+
+
+def title(store: Store, info: SessionInfo, limit: int = 60) -> str:
+    """A session's title; without one, what was said first."""
+    if info.title:
+        return brief(info.title, limit)
+    from ..messages import text_of
+
+    for event in store.read(info.id, kinds=("user_message",), limit=1):
+        return brief(text_of(event.data.get("message")), limit)
+    return ""
+
+
+def masking(wanted: bool) -> Callable[[str], str]:
+    """What text goes through before it is shown: hides secrets where that is `wanted`."""
+    if not wanted:
+        return lambda text: text
+    from ..secrets import mask
+
+    return lambda text: mask(text)[0]

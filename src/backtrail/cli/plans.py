@@ -1,0 +1,129 @@
+"""A plan for people: what going back does to conversation and files, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import Unsupported
+from .wording import brief, plural
+
+if TYPE_CHECKING:
+    from ..session import Session
+    from ..views import FileChange, Rewind
+    from .output import Output, Span
+
+Line = tuple["Span", ...]
+"""One line in several styles."""
+
+LONGEST_LIST = 40
+"""Files that people see before the rest is only counted; scripts see all."""
+
+_DONE = {
+    "create": "created",
+    "write": "restored",
+    "delete": "deleted",
+    "chmod": "mode set",
+    "link": "linked",
+    "merge": "merged",
+    "skip": "left",
+    "conflict": "kept",
+}
+_COLORS = {"delete": "red", "conflict": "yellow", "skip": "dim"}
+_ORDER = ("conflict", "delete", "write", "merge", "link", "chmod", "create", "skip")
+
+
+def lines_of(result: Rewind, messages: int, *, why_no_files: str = "") -> list[Line]:
+    """What a rewind does, or did: files, what stays, what cannot be undone, conversation.
+
+    `messages` is how many there were before.
+    """
+    found: list[Line] = []
+    if why_no_files:
+        found.append((("files: untouched, ", "bold"), (why_no_files, "")))
+    elif result.files:
+        found += _files(result)
+    for warning in dict.fromkeys(result.warnings):
+        found.append((("warning: ", "yellow"), (warning, "")))
+    found.append((("conversation: ", "bold"), (_conversation(result, messages), "")))
+    return found
+
+
+def _files(result: Rewind) -> list[Line]:
+    changed = result.files_changed
+    count = f"{plural(len(changed), 'file')}{' changed' if result.applied else ' to change'}"
+    summary = f"{count}  {signed(result.insertions, result.deletions)}".rstrip()
+    if result.conflicts:
+        summary += f", {plural(len(result.conflicts), 'conflict')}"
+    found: list[Line] = [(("files: ", "bold"), (summary, ""))]
+    ordered = sorted(result.files, key=lambda file: _ORDER.index(file.action))
+    shown = ordered[: max(LONGEST_LIST, len(result.conflicts))]
+    words = [_DONE[file.action] if result.applied else file.action for file in shown]
+    broad = max(map(len, words), default=0)
+    for file, word in zip(shown, words, strict=True):
+        found.append(_file(file, word.ljust(broad)))
+    if len(shown) < len(ordered):
+        found.append(((f"  … and {len(ordered) - len(shown)} more; --json lists all", "dim"),))
+    return found
+
+
+def _file(file: FileChange, word: str) -> Line:
+    style = _COLORS.get(file.action, "green")
+    pieces: list[Span] = [(f"  {word}  ", style), (brief(file.path, 200), "")]
+    if file.action != "conflict" and (file.insertions or file.deletions):
+        pieces.append((f"  {signed(file.insertions, file.deletions)}", "dim"))
+    if file.reason:
+        pieces.append((f"  ({file.reason})", "yellow" if style != "dim" else "dim"))
+    return tuple(pieces)
+
+
+def _conversation(result: Rewind, messages: int) -> str:
+    stays = plural(result.message_count, "message")
+    if result.events_dropped:
+        gone = plural(result.events_dropped, "event")
+        return f"{gone} {'dropped' if result.applied else 'to drop'}, {stays} left"
+    more = result.message_count - messages
+    if more > 0:
+        return f"{plural(more, 'message')} {'came' if result.applied else 'to come'} back, {stays}"
+    return f"unchanged, {stays}"
+
+
+def show(out: Output, lines: Iterable[Line], *, aside: bool = False) -> None:
+    """Print lines: as data, or aside, where somebody is only to look before answering."""
+    for line in lines:
+        if aside and not out.is_terminal:
+            out.note("".join(text for text, _ in line))
+        else:
+            out.spans(*line)
+
+
+def why_unwatched(session: Session) -> str:
+    """Why no files go back in this session; empty if they do."""
+    try:
+        session.not_captured()
+    except Unsupported as error:
+        return str(error)
+    return ""
+
+
+def never_touched(session: Session) -> list[Line]:
+    """What lies in the folder and is not captured, in one line."""
+    names = [f"{path} ({reason})" for path, reason, _ in session.not_captured()]
+    if not names:
+        return []
+    text = "not captured, so not touched: " + listed(names, 5)
+    return [((text, "dim"),)]
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Some names in a sentence, and how many more there are."""
+    shown = ", ".join(brief(name, 100) for name in names[:most])
+    more = len(names) - most
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def signed(insertions: int, deletions: int) -> str:
+    """Lines added and removed; empty where there are none."""
+    plus = f"+{insertions:,}" if insertions else ""
+    minus = f"−{deletions:,}" if deletions else ""
+    return " ".join(filter(None, (plus, minus)))

@@ -1,0 +1,73 @@
+"""`backtrail record`: any command as a session that can be rewound."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .verbs import Command, Usage
+from .wording import brief, short
+
+if TYPE_CHECKING:
+    from .call import Call
+
+NOT_RUN = 127
+"""The exit code for a command that is not there, as shells have it."""
+
+
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument("--title", metavar="TEXT", help="a title; else the command line")
+
+
+def _run(call: Call) -> int:
+    command = call.arguments.rest
+    if not command:
+        raise Usage("what should be run? `backtrail record -- COMMAND …`")
+    if shutil.which(command[0]) is None:
+        call.out.failed("not_found", f"there is no command `{command[0]}`; nothing was recorded")
+        return NOT_RUN
+    from ..files.roots import refuse_broad
+    from ..hooks.recording import record
+    from ..session import Session
+
+    cwd = str(Path.cwd())
+    refuse_broad(cwd)
+    with call.out.progress("reading files") as step:
+        session = call.keep(
+            Session.create(
+                call.store,
+                cwd=cwd,
+                title=call.arguments.title or brief(shlex.join(command)),
+                agent_name="record",
+                metadata={"command": command},
+                on_error="record",
+                progress=step,
+            )
+        )
+        done = record(session, command, cwd)
+    for problem in session.problems:
+        call.out.note(f"backtrail: {problem.what}: {problem.detail}")
+    if call.out.as_json:
+        call.out.data(
+            {"session": session.id, "exit_code": done.exit_code, "checkpoints": done.points}
+        )
+    else:
+        call.out.note(f"recorded as {short(session.id)}; `backtrail undo` takes it back")
+    return done.exit_code
+
+
+COMMANDS = {
+    "record": Command(
+        _options,
+        _run,
+        """backtrail record -- make all
+        backtrail record --title "try the codemod" -- npx codemod src
+        backtrail record -- bash""",
+        "The command has the terminal and its signals, and its exit code is ours. There is a\n"
+        "checkpoint before it, after it, and whenever its files have been quiet for a second.",
+        rest="COMMAND",
+    )
+}

@@ -1,0 +1,356 @@
+"""rewind, undo, redo, restore: preview, ask, act, and say exactly what was done."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import NotFound
+from .moving import act, may_act, messages, preview, refuse_half, tell
+from .options import session_option, yes_option
+from .picking import choose, pick
+from .places import title
+from .plans import why_unwatched
+from .prompts import BY_OTHERS, prompts, quoted, rows
+from .verbs import Command, Usage
+from .wording import ago, brief
+
+if TYPE_CHECKING:
+    from ..events import Event
+    from ..files.conflicts import OnConflict
+    from ..history import Operation
+    from ..rewinding import Mode, Scope
+    from ..session import Session
+    from ..views import Rewind
+    from .call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Where to go back to, and with what. `scope` None: the person is asked."""
+
+    target: Event
+    before: bool = False
+    scope: Scope | None = None
+    mode: Mode = "mine"
+    on_conflict: OnConflict = "keep"
+    paths: list[str] | None = None
+
+    def act(self, session: Session, *, dry_run: bool) -> Rewind:
+        """Go, or say what going would do."""
+        to, before = (None, self.target) if self.before else (self.target, None)
+        return session.rewind(
+            to, before=before, scope=self.scope or "both", mode=self.mode,
+            paths=self.paths, on_conflict=self.on_conflict, dry_run=dry_run,
+        )  # fmt: skip
+
+    @property
+    def place(self) -> str:
+        """Where that is, in words."""
+        said = f" {quoted(self.target)}" if self.target.kind == "user_message" else ""
+        label = self.target.data.get("label") if self.target.kind == "checkpoint" else None
+        if isinstance(label, str):
+            said = f' "{brief(label, 60)}"'
+        name = self.target.data.get("name")
+        if self.target.kind in ("tool_result", "action") and isinstance(name, str):
+            said = f" ({brief(name, 60)}, {ago(self.target.ts)})"
+        kind = {"user_message": "prompt", "checkpoint": "checkpoint"}.get(self.target.kind, "event")
+        return f"{'before ' if self.before else ''}{kind} {self.target.seq}{said}"
+
+
+# --- rewind ------------------------------------------------------------------------------
+
+
+def rewind(call: Call) -> int:
+    """Go back to an earlier point."""
+    given = call.arguments
+    named = [name for name in (given.point, given.before, given.last or None) if name is not None]
+    if len(named) > 1:
+        raise Usage("give one of POINT, `--before POINT` and `--last`")
+    if not named and not call.out.can_ask:
+        raise Usage(
+            "there is no terminal to pick a prompt on: give a POINT (an event's number, a "
+            "checkpoint's label, `@-1` …), `--before POINT` or `--last`"
+        )
+    may_act(call)
+    session = call.session(given.session)
+    wish = _wished(call, session)
+    if wish is None:
+        call.out.note("nothing was changed")
+        return 0
+    return go_back(call, session, wish)
+
+
+def _wished(call: Call, session: Session) -> Wish | None:
+    """What the arguments ask for; without a point, what the person picks."""
+    given = call.arguments
+    wish: Wish | None
+    if given.last:
+        wish = Wish(call.point(session, "@-1"), before=True)
+    elif given.before is not None:
+        wish = Wish(call.point(session, given.before), before=True)
+    elif given.point is not None:
+        wish = Wish(call.point(session, given.point))
+    else:
+        wish = picked(call, session)
+    if wish is None:
+        return None
+    paths = [_path(session, name) for name in given.rest] or None
+    scope: Scope | None = given.scope
+    if scope is None and paths:
+        scope = "files"
+    return replace(wish, scope=scope, mode=given.mode, on_conflict=given.on_conflict, paths=paths)
+
+
+def picked(call: Call, session: Session) -> Wish | None:
+    """The prompt that a person picks, to go back to before it; None if they leave."""
+    found = prompts(session)
+    if not found:
+        raise NotFound(f"session `{session.id}` has no prompt to go back to")
+    name = title(session.store, session.info())
+    at = pick(
+        f"Go back to before which prompt?  ({name})",
+        rows(found),
+        in_color=call.out.in_color,
+    )
+    return None if at is None else Wish(found[at].event, before=True)
+
+
+def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
+    """Preview, ask which of both, act, and tell; `file` is the only one that is meant."""
+    out = call.out
+    plan = wish.act(session, dry_run=True)
+    verb, done = (f"restore {file}", f"restored {file}") if file else ("rewind", "rewound")
+    if getattr(call.arguments, "dry_run", False):
+        words = f"would {verb} to {wish.place}"
+        return tell(call, session, plan, words, wish.scope or "both", messages(session))
+    if not getattr(call.arguments, "yes", False):
+        why = why_unwatched(session) if wish.scope != "conversation" else ""
+        out.note(f"{verb} to {wish.place}:")
+        preview(call, session, plan, why)
+        scope = _which(call, verb, wish.scope, bool(why))
+        if scope is None:
+            out.note("nothing was changed")
+            return 0
+        wish = replace(wish, scope=scope)
+    else:
+        refuse_half(session, wish.scope)
+    scope = wish.scope or "both"
+    return act(call, session, scope, f"{done} to {wish.place}", "undo",
+                lambda: wish.act(session, dry_run=False))  # fmt: skip
+
+
+def _which(call: Call, verb: str, scope: Scope | None, no_files: bool) -> Scope | None:
+    """Which of conversation and files go back; None: neither."""
+    if scope is not None or no_files:
+        scope = scope or "conversation"
+        what = "conversation and files" if scope == "both" else scope
+        question = f"Rewind {what}?" if verb == "rewind" else f"{verb[0].upper()}{verb[1:]}?"
+        return scope if call.confirm(question) else None
+    question = "Rewind [b]oth, [c]onversation, [f]iles, or [n]othing?"
+    words: tuple[Scope, ...] = ("both", "conversation", "files")
+    answer = choose(call.out, question, words)
+    return next((word for word in words if word == answer), None)
+
+
+# --- undo and redo -----------------------------------------------------------------------
+
+
+def undo(call: Call) -> int:
+    """Take back the last turn or rewind."""
+    may_act(call)
+    return take_back(call, call.session(call.arguments.session), "undo")
+
+
+def redo(call: Call) -> int:
+    """Do again what was undone."""
+    may_act(call)
+    return take_back(call, call.session(call.arguments.session), "redo")
+
+
+def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:
+    """Preview, ask, act, and tell."""
+    on_conflict: OnConflict = getattr(call.arguments, "on_conflict", "keep")
+    take = session.undo if verb == "undo" else session.redo
+    plan = take(on_conflict=on_conflict, dry_run=True)
+    what = _described(session, verb)
+    if getattr(call.arguments, "dry_run", False):
+        words = "would take back" if verb == "undo" else "would do again"
+        return tell(call, session, plan, f"{words} {what}", "both", messages(session))
+    if not getattr(call.arguments, "yes", False):
+        call.out.note(f"{verb} {what}:")
+        preview(call, session, plan, why_unwatched(session))
+        if not call.confirm(f"{verb.capitalize()}?"):
+            call.out.note("nothing was changed")
+            return 0
+    else:
+        refuse_half(session, "both")
+    words = "took back" if verb == "undo" else "did again"
+    back: Literal["undo", "redo"] = "redo" if verb == "undo" else "undo"
+    return act(call, session, "both", f"{words} {what}", back,
+                lambda: take(on_conflict=on_conflict))  # fmt: skip
+
+
+def _described(session: Session, verb: Literal["undo", "redo"]) -> str:
+    """What the next undo or redo is about, in words."""
+    from ..points import find_event, read_operations
+
+    known = read_operations(session.store, session.id)
+    last: Operation = (known.done if verb == "undo" else known.undone)[-1]
+    event = find_event(session.store, session.id, last.seq)
+    when = ago(event.ts)
+    if last.kind == "user_message":
+        return f"the turn {quoted(event)} ({when})"
+    scope = event.data.get("scope")
+    of = f" of {scope}" if scope in ("files", "conversation") else ""
+    return f"the rewind{of} to event {event.data.get('to')} ({when})"
+
+
+# --- restore -----------------------------------------------------------------------------
+
+
+def restore(call: Call) -> int:
+    """Bring back one file."""
+    given = call.arguments
+    may_act(call)
+    session = call.session(given.session)
+    path = _path(session, given.file)
+    if given.at is not None:
+        wish = Wish(call.point(session, given.at))
+    else:
+        wish = Wish(_last_change(session, path), before=True)
+    wish = replace(wish, scope="files", mode=given.mode, on_conflict=given.on_conflict)
+    return go_back(call, session, replace(wish, paths=[path]), brief(given.file, 200))
+
+
+def _last_change(session: Session, path: str) -> Event:
+    """The last call of the session that changed a path, or something below it."""
+    from ..files.names import inside, shown
+    from ..points import find_event
+
+    root = os.fsencode(os.path.realpath(session.info().cwd or "."))
+    name = shown(inside(root, path))
+    for turn in reversed(session.changes()):
+        for call in reversed(turn.calls):
+            names = [n for file in call.files for n in (file.path, file.old_path) if n]
+            if call.by not in BY_OTHERS and any(
+                n == name or n.startswith(f"{name}/") for n in names
+            ):
+                return find_event(session.store, session.id, call.seq)
+    raise NotFound(
+        f"session `{session.id}` did not change `{name}`: name another one with `--session`, or "
+        "a point with `--at` and `--mode exact`"
+    )
+
+
+def _path(session: Session, name: str) -> str:
+    """A path as a person names it: from here if here is in the workspace, else from its root."""
+    root = os.path.realpath(session.info().cwd or ".")
+    here = os.path.realpath(".")
+    inside = here == root or here.startswith(root.rstrip("/") + "/")
+    return f"{here if inside else root}/{name}" if not name.startswith("/") else name
+
+
+# --- options -----------------------------------------------------------------------------
+
+
+def _common(parser: ArgumentParser) -> None:
+    session_option(parser)
+    parser.add_argument(
+        "--on-conflict",
+        choices=("keep", "merge", "aside", "overwrite"),
+        default="keep",
+        help="what to do with files that somebody else changed too (default: keep them)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
+    yes_option(parser)
+
+
+def _mode(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--mode",
+        choices=("mine", "exact"),
+        default="mine",
+        help="mine: take back what this session changed (default); exact: make the files "
+        "equal to that point, whoever changed them",
+    )
+
+
+def _rewind_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "point",
+        nargs="?",
+        metavar="POINT",
+        help="the event to keep as the last: its number or id, a checkpoint's label, `@-1` for "
+        "your last prompt; without it you pick",
+    )
+    parser.add_argument("--last", action="store_true", help="to before your last prompt")
+    parser.add_argument("--before", metavar="POINT", help="to before this event")
+    parser.add_argument(
+        "--scope",
+        choices=("both", "conversation", "files"),
+        help="what goes back (default: you are asked; without asking both, or files with PATH)",
+    )
+    _mode(parser)
+    _common(parser)
+
+
+def _restore_options(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a file or folder")
+    parser.add_argument(
+        "--at",
+        metavar="POINT",
+        help="as it was then (default: before this session last changed it)",
+    )
+    _mode(parser)
+    _common(parser)
+
+
+COMMANDS: dict[str, Command] = {
+    "rewind": Command(
+        _rewind_options,
+        rewind,
+        """
+        backtrail rewind                         pick one of your prompts
+        backtrail rewind --last                  to before the last prompt
+        backtrail rewind --last --dry-run        what would that do?
+        backtrail rewind "before the rewrite"    to a checkpoint
+        backtrail rewind --before 12 --scope files -- src
+        backtrail rewind 12 --yes --json         for scripts
+        """,
+        "Nothing is erased: what is left behind stays in the log, and `backtrail undo` takes\n"
+        "the rewind back. Files that somebody else changed too are kept (exit code 4).",
+        rest="PATH",
+    ),
+    "undo": Command(
+        _common,
+        undo,
+        """
+        backtrail undo                take back the last turn, or the last rewind
+        backtrail undo --dry-run      what would that do?
+        backtrail undo --yes
+        """,
+        "Again and again it walks further back; `backtrail redo` walks forward.",
+    ),
+    "redo": Command(
+        _common,
+        redo,
+        """
+        backtrail redo
+        backtrail redo --dry-run
+        """,
+        "Only directly after `undo`: once something new is said or done, there is no redo.",
+    ),
+    "restore": Command(
+        _restore_options,
+        restore,
+        """
+        backtrail restore app.py                 before this session last changed it
+        backtrail restore src --at 12            a folder, as it was at event 12
+        backtrail restore app.py --at @-2 --yes
+        """,
+        "The conversation stays as it is. `backtrail undo` takes it back.",
+    ),
+}

@@ -1,0 +1,105 @@
+"""`search`: words in what was said, with their surroundings."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from .call import Call
+from .options import mask_option, number_option
+from .output import Span
+from .places import around, is_within, masking, title
+from .verbs import Command
+from .wording import ago, plural, short
+
+if TYPE_CHECKING:
+    from ..events import Hit, SessionInfo
+
+SHOWN = 20
+
+
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument("text", nargs="+", metavar="TEXT", help='words; "in quotes" in a row')
+    parser.add_argument("-a", "--all", action="store_true", help="in sessions of every folder")
+    parser.add_argument("-s", "--session", metavar="SESSION", help="only in this session")
+    number_option(parser, f"at most so many; else {SHOWN}")
+    mask_option(parser)
+
+
+def _run(call: Call) -> None:
+    text = " ".join(call.arguments.text)
+    limit = SHOWN if call.arguments.number is None else max(1, call.arguments.number)
+    found = _hits(call, text, limit)
+    masked = masking(call.arguments.mask)
+    if call.out.as_json:
+        rows = []
+        for hit, info in found:
+            row = {
+                "session_id": info.id, "title": info.title, "cwd": info.cwd,
+                "seq": hit.event.seq, "id": hit.event.id, "ts": hit.event.ts,
+                "kind": hit.event.kind, "snippet": masked(hit.snippet),
+            }  # fmt: skip
+            rows.append(row)
+        call.out.data({"text": text, "hits": rows})
+        return
+    last = None
+    for hit, info in found:
+        if info.id != last:
+            if last is not None:
+                call.out.line()
+            named = masked(title(call.store, info))
+            call.out.spans((named, "bold"), (f"  {short(info.id)}  {info.cwd or ''}", "dim"))
+            last = info.id
+        who = hit.event.kind.removesuffix("_message").replace("_", " ")
+        lead: list[Span] = [(f"  {hit.event.seq:>4} ", "cyan"), (f"{who}, ", "dim")]
+        when: Span = (f"{ago(hit.event.ts)}  ", "dim")
+        call.out.spans(*lead, when, *_marked(masked(hit.snippet), text))
+    everywhere = call.arguments.all or call.arguments.session
+    call.out.note(
+        plural(len(found), "hit") + ("" if everywhere else " here; `--all` looks everywhere")
+    )
+
+
+def _hits(call: Call, text: str, limit: int) -> list[tuple[Hit, SessionInfo]]:
+    """The first hits in the sessions that are wanted."""
+    only = call.info(call.arguments.session).id if call.arguments.session else None
+    folder = None if call.arguments.all or only else around(call.store)[0]
+    known: dict[str, SessionInfo] = {}
+    asked = limit
+    while True:
+        found: list[tuple[Hit, SessionInfo]] = []
+        hits = call.store.search(text, limit=asked)
+        for hit in hits:
+            if hit.session_id not in known:
+                known[hit.session_id] = call.store.info(hit.session_id)
+            info = known[hit.session_id]
+            if (only is None or info.id == only) and (folder is None or is_within(info, folder)):
+                found.append((hit, info))
+        # The store knows no folders: ask for more until enough of its hits are from here.
+        if len(found) >= limit or len(hits) < asked:
+            return found[:limit]
+        asked *= 4
+
+
+def _marked(snippet: str, text: str) -> list[Span]:
+    """A snippet with the words that were searched for in bold."""
+    from ..stores.searching import words_of
+
+    wanted = "|".join(re.escape(word) for word in words_of(text))
+    pieces = re.split(rf"(?i)\b({wanted})\b", snippet)
+    return [(piece, "bold yellow" if at % 2 else "") for at, piece in enumerate(pieces)]
+
+
+COMMANDS = {
+    "search": Command(
+        _options,
+        _run,
+        """
+        backtrail search rename
+        backtrail search '"connection refused"' --all
+        backtrail search token --mask --json
+        """,
+        about="Finds messages that hold all the words, whole and whatever their case.",
+    )
+}

@@ -1,0 +1,223 @@
+"""`status`: the latest session here, what changed, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..errors import BacktrailError
+from .call import Call
+from .diffs import print_files, summary
+from .options import session_argument
+from .places import around, here, title
+from .verbs import Command, modules
+from .wording import ago, brief, plural, short, size
+
+if TYPE_CHECKING:
+    from ..events import Event, Json, SessionInfo
+    from ..files.differences import FileDiff
+
+SHOWN = 10
+"""Files of a kind that people see; the rest is counted."""
+
+BEGIN = (
+    ("backtrail hooks install claude-code", "record what Claude Code does, from now on"),
+    ("backtrail record -- COMMAND", "run any command and record what it does to the files"),
+    ("backtrail demo", "take the tour"),
+)
+"""What makes sense where there is no session yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """How a session and its files stand."""
+
+    info: SessionInfo
+    prompt: Event | None
+    turn: list[FileDiff] = field(default_factory=list)
+    since: list[FileDiff] = field(default_factory=list)
+    not_captured: list[tuple[str, str, int]] = field(default_factory=list)
+    problem: str | None = None
+
+
+def _run(call: Call) -> None:
+    if call.arguments.session is None:
+        folder, found = around(call.store)
+        if found is None:
+            _nothing(call)
+            return
+        if folder != here() and not call.out.as_json:
+            call.out.note(f"session of {folder}")
+        info = found
+    else:
+        info = call.info(call.arguments.session)
+    now = _look(call, info)
+    steps = _next(call, now)
+    if call.out.as_json:
+        call.out.data(_as_json(call, now, steps))
+        return
+    _print(call, now)
+    _print_next(call, steps)
+
+
+def _nothing(call: Call) -> None:
+    steps = [step for step in BEGIN if step[0].split()[1] in modules()]
+    if call.out.as_json:
+        rows = [{"command": command, "what": what} for command, what in steps]
+        call.out.data({"session": None, "folder": str(here()), "next": rows})
+        return
+    call.out.line(f"No session in {here()} yet.")
+    others = len(call.store.sessions(limit=1))
+    if others:
+        call.out.line("`backtrail ls --all` lists those of other folders.")
+    _print_next(call, steps)
+
+
+# --- looking -----------------------------------------------------------------------------
+
+
+def _look(call: Call, info: SessionInfo) -> _Now:
+    from ..filepoints import last_tree
+    from .reading import files_by_event
+
+    prompt: Event | None = None
+    live: set[int] = set()
+    for event in call.store.walk(info.id):
+        if event.kind == "user_message":
+            prompt = event
+            break
+        if event.kind not in ("files_changed", "rewound", "undone", "redone"):
+            live.add(event.seq)
+    first = prompt.seq if prompt else 0
+    turn: dict[str, FileDiff] = {}
+    since: list[FileDiff] = []
+    missing: list[tuple[str, str, int]] = []
+    try:
+        by_event = files_by_event(call.store, info.id, first)
+        turn = _joined([files for seq, files in by_event.items() if seq in live])
+        if info.cwd is not None and last_tree(call.store, info.id) is not None:
+            session = call.session(info.id)
+            since = session.diff(info.head).files
+            missing = session.not_captured()
+    except BacktrailError as error:
+        return _Now(info, prompt, list(turn.values()), since, missing, str(error))
+    return _Now(info, prompt, list(turn.values()), since, missing)
+
+
+def _joined(changes: list[list[FileDiff]]) -> dict[str, FileDiff]:
+    """What the calls of a turn changed, each path once, with lines added up."""
+    found: dict[str, FileDiff] = {}
+    for file in (file for files in changes for file in files):
+        known = found.get(file.path)
+        if known is not None:
+            file = replace(
+                file,
+                status=known.status if known.status == "added" else file.status,
+                insertions=known.insertions + file.insertions,
+                deletions=known.deletions + file.deletions,
+            )
+        found[file.path] = file
+    return found
+
+
+def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
+    """The three commands that make sense now."""
+    from ..points import read_operations
+
+    found = read_operations(call.store, now.info.id)
+    steps: list[tuple[str, str]] = []
+    if found.undone:
+        steps.append(("backtrail redo", "do again what was undone"))
+    elif found.done and found.done[-1].kind == "rewound":
+        steps.append(("backtrail undo", "take the rewind back"))
+    elif now.turn:
+        steps.append(("backtrail diff", "see what the last turn changed"))
+        steps.append(("backtrail undo", "take the last turn back"))
+    elif found.done:
+        steps.append(("backtrail undo", "take the last turn back"))
+    if found.done:
+        steps.append(("backtrail rewind", "go back to an earlier prompt"))
+    steps.append(("backtrail resume", "go on with the session"))
+    steps.append(("backtrail show", "read the session"))
+    steps.append(("backtrail log", "list its events"))
+    return [step for step in steps if step[0].split()[1] in modules()][:3]
+
+
+# --- telling -----------------------------------------------------------------------------
+
+
+def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, Json]:
+    from ..messages import text_of
+    from .reading import file_row
+
+    prompt = now.prompt
+    return {
+        "session": now.info.to_dict(),
+        "prompt": None
+        if prompt is None
+        else {"seq": prompt.seq, "ts": prompt.ts, "text": text_of(prompt.data.get("message"))},
+        "last_turn": [file_row(file) for file in now.turn],
+        "since": [file_row(file) for file in now.since],
+        "not_captured": [
+            {"path": path, "reason": reason, "size": count}
+            for path, reason, count in now.not_captured
+        ],
+        "problem": now.problem,
+        "next": [{"command": command, "what": what} for command, what in steps],
+    }
+
+
+def _print(call: Call, now: _Now) -> None:
+    from ..messages import text_of
+
+    out, info = call.out, now.info
+    out.spans((title(call.store, info) or "(nothing said yet)", "bold"))
+    facts = [short(info.id), info.agent_name or info.model or "", plural(info.turn_count, "turn")]
+    out.line(" · ".join(filter(None, [*facts, ago(info.updated_at), *info.tags])), "dim")
+    if now.prompt is not None:
+        said = brief(text_of(now.prompt.data.get("message")), 100)
+        out.line()
+        out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
+    _print_files(call, "It changed" if now.prompt else "Changed", now.turn)
+    _print_files(call, "Changed since, by others", now.since)
+    if now.not_captured:
+        out.line()
+        count = len(now.not_captured)
+        out.line(f"Not captured, so never touched: {plural(count, 'path')}", "yellow")
+        for path, reason, taken in now.not_captured[:3]:
+            out.line(f"  {path}  {reason}{f', {size(taken)}' if taken else ''}", "dim")
+        if count > 3:
+            out.line(f"  … {count - 3} more: `backtrail status --json` has all", "dim")
+    if now.problem is not None:
+        out.line()
+        out.line(f"Files: {now.problem}", "yellow")
+
+
+def _print_files(call: Call, what: str, files: list[FileDiff]) -> None:
+    if not files:
+        return
+    call.out.line()
+    call.out.line(f"{what} {summary(files)}")
+    print_files(call.out, files[:SHOWN], "  ")
+    if len(files) > SHOWN:
+        call.out.line(f"  … {plural(len(files) - SHOWN, 'more file')}", "dim")
+
+
+def _print_next(call: Call, steps: list[tuple[str, str]]) -> None:
+    call.out.line()
+    widest = max(len(command) for command, _ in steps)
+    for command, what in steps:
+        call.out.spans((f"  {command:<{widest}}  ", "cyan"), (what, "dim"))
+
+
+COMMANDS = {
+    "status": Command(
+        session_argument,
+        _run,
+        """
+        backtrail
+        backtrail status latest --json
+        """,
+        about="What `backtrail` alone does.",
+    )
+}

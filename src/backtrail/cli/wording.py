@@ -1,0 +1,89 @@
+"""Numbers, times and texts as people read them. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from ..errors import InvalidData
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SPAN = re.compile(r"([0-9]+) ?(min|m|h|d|w)")
+_SECONDS = {"min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_STEPS = ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600), (30 * 86400, "d", 86400))
+
+
+def short(id: str) -> str:
+    """An id as it is shown: of a UUID the beginning, which finds it as well.
+
+    Ours begin with the time, so eight characters would be the same for a minute.
+    """
+    found = _UUID.fullmatch(id)
+    if found is None:
+        return id
+    return id[:13] if found[1] == "7" else id[:8]
+
+
+def plural(count: int, word: str) -> str:
+    """Such as "1 file", "3 files"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def brief(text: str, limit: int = 72) -> str:
+    """A text on one line, cut at `limit` characters."""
+    line = " ".join(text[: limit * 4].split())
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
+
+
+def size(count: float) -> str:
+    """Bytes, such as "1.2 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def lines(insertions: int, deletions: int) -> str:
+    """Lines added and removed, such as "+3 −1"."""
+    return f"+{insertions} −{deletions}"
+
+
+def money(cost: float | None) -> str:
+    """A cost in dollars; a dash where none is known."""
+    return "–" if cost is None else f"${cost:,.2f}" if cost >= 0.01 or not cost else f"${cost:.4f}"
+
+
+def ago(ts: str, now: datetime | None = None) -> str:
+    """How long ago a time was, such as "3 min ago"; after a month, the day."""
+    try:
+        moment = datetime.fromisoformat(ts)
+    except ValueError:
+        return ts
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    if seconds < 5:
+        return "just now" if seconds > -60 else ts[:10]
+    for limit, unit, step in _STEPS:
+        if seconds < limit:
+            return f"{int(seconds // step)} {unit} ago"
+    return ts[:10]
+
+
+def moment(text: str, now: datetime | None = None) -> datetime:
+    """A time that a person gives: `2026-04-26`, `2026-04-26T12:00`, or `3d`, `2h`, `10min` ago.
+
+    Without a zone it is local time.
+    """
+    from datetime import timedelta
+
+    found = _SPAN.fullmatch(text.strip())
+    try:
+        if found is not None:
+            back = timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+            return (now or datetime.now(UTC)) - back
+        when = datetime.fromisoformat(text.strip())
+        return (when if when.tzinfo else when.astimezone()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidData(
+            f"`{text}` is not a time: use such as 2026-04-26, 2026-04-26T12:00, 3d or 2h"
+        ) from error

@@ -1,0 +1,265 @@
+"""Claude Code's sessions on disk, into ours.
+
+    CONFIG/projects/<slug>/<id>.jsonl                     the transcript
+    CONFIG/projects/<slug>/<id>/subagents/agent-<id>.jsonl
+    CONFIG/file-history/<id>/<hash>@v<n>                  copies of files before edits
+
+Importing reads and never writes there. Importing again adds only what is new.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..agent.models.prices import cost
+from ..errors import BacktrailError, NotFound
+from ..events import Json, NewEvent, SessionInfo
+from ..formats import claude_code as cc
+from ..messages import normal_usage, text_of
+from ..stores.base import Store
+from .claude_code_lines import FilesOf, Maker, SideMaker, may_cut, name_of, no_files, side_name
+from .file_history import FileHistory
+from .intake import Progress, Taken, append_new, take_in
+from .reading import Line, read_lines, read_object, size_of
+from .records import Facts, Found, Imported, known, make, update
+from .transcripts import fit_time, position
+
+AGENT = "claude-code"
+"""The agent's name in keys and records."""
+
+
+def config_dir() -> Path:
+    """Where Claude Code keeps its things: `CLAUDE_CONFIG_DIR`, else `~/.claude`."""
+    named = os.environ.get("CLAUDE_CONFIG_DIR")
+    return Path(named) if named else Path.home() / ".claude"
+
+
+# --- finding -----------------------------------------------------------------------------
+
+
+def find(path: Path | None = None) -> list[Found]:
+    """The sessions in a transcript, a project's folder, or a config directory.
+
+    Oldest first. `NotFound` if there is nothing of the kind.
+    """
+    place = config_dir() if path is None else path
+    if place.is_file():
+        return [Found(AGENT, place.name.removesuffix(".jsonl"), place)]
+    if not place.is_dir():
+        raise NotFound(f"there is no {place}: give a .jsonl file, a project's folder or CONFIG")
+    projects = place / "projects"
+    folders = [place] if not projects.is_dir() else [projects, *_folders(projects)]
+    if path is not None and place.name == "projects":
+        folders = [place, *_folders(place)]
+    files = [file for folder in folders for file in _transcripts(folder)]
+    if not files:
+        raise NotFound(f"no session of Claude Code in {place}")
+    files.sort(key=lambda file: (file.stat().st_mtime_ns, str(file)))
+    return [Found(AGENT, file.name.removesuffix(".jsonl"), file) for file in files]
+
+
+def _folders(place: Path) -> list[Path]:
+    with os.scandir(place) as entries:
+        return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+
+
+def _transcripts(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        named = [e for e in entries if e.name.endswith(".jsonl")]
+        # Subagents of old versions lie beside the sessions; they are no sessions.
+        own = [e for e in named if not e.name.startswith("agent-")]
+        return sorted(Path(e.path) for e in own if e.is_file(follow_symlinks=False))
+
+
+def subagents(path: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a transcript's subagents, each with the name of its log."""
+    top = path.with_suffix("") / "subagents"
+    for folder, folders, files in os.walk(top, followlinks=False):
+        folders.sort()
+        parts = Path(folder).relative_to(top).parts
+        for name in sorted(files):
+            file = Path(folder, name)
+            if name.endswith(".jsonl") and not file.is_symlink():
+                id = side_name(name.removesuffix(".jsonl").removeprefix("agent-"))
+                names = [side_name(part) for part in parts]
+                if id is not None and None not in names:
+                    yield "/".join([*(part or "" for part in names), id]), file
+
+
+def _backups(path: Path) -> Path | None:
+    """Where the copies of a transcript's files are."""
+    projects = path.absolute().parent.parent
+    if projects.name != "projects" or side_name(path.stem) is None:
+        return None
+    return projects.parent / "file-history" / path.stem
+
+
+# --- importing ---------------------------------------------------------------------------
+
+
+def import_session(
+    store: Store, found: Found, *, dry_run: bool = False, progress: Progress | None = None
+) -> Imported:
+    """Take a transcript into the store, with subagents and files; or say what that would do."""
+    info = known(store, found)
+    start = position(store, info.id, found.id) if info is not None else 0
+    length = size_of(found.path)
+    grown = info is None or length != start
+    facts = facts_in(read_lines(found.path)) if grown else Facts()
+    if dry_run:
+        lines = sum(1 for _ in read_lines(found.path, start)) if grown else 0
+        id, title = (info.id, info.title) if info is not None else (found.id, None)
+        title = title or (facts.title[1] if facts.title else None)
+        return Imported(
+            AGENT, found.id, str(found.path), id, title, info is None,
+            lines=lines, prompt=facts.prompt,
+        )  # fmt: skip
+    created = info is None
+    if info is None:
+        info = make(store, found, facts)
+    history, problems = _files(store, info, found, start) if grown else (None, [])
+    try:
+        files_of: FilesOf = history.of if history is not None else no_files
+        # What comes in while we read is for the next time: its files were not looked at.
+        taken = take_main(store, info.id, found.path, final=True, until=length,
+                          files_of=files_of, progress=progress)  # fmt: skip
+    finally:
+        if history is not None:
+            problems += history.problems
+            history.close()
+    _add(taken, take_sides(store, info.id, found.path, final=True, progress=progress))
+    update(store, store.info(info.id), facts)
+    problems += taken.problems
+    return Imported(
+        AGENT, found.id, str(found.path), info.id, store.info(info.id).title, created,
+        taken.events, taken.lines, problems, prompt=facts.prompt,
+    )  # fmt: skip
+
+
+def _files(
+    store: Store, info: SessionInfo, found: Found, start: int
+) -> tuple[FileHistory | None, list[str]]:
+    """What the transcript tells of files; nothing where hooks told it already."""
+    if not info.metadata.get("imported") or info.cwd is None:
+        return None, []
+    history = FileHistory(store, info.id, info.cwd, _backups(found.path), start)
+    try:
+        for _, file in subagents(found.path):
+            call = read_object(_about(file)).get("toolUseId")
+            if isinstance(call, str):
+                history.delegate(call, read_lines(file))
+        for line in read_lines(found.path):
+            history.look(line)
+        history.save()
+    except BacktrailError as error:
+        history.close()
+        return None, [f"files cannot be rewound: {error}"]
+    return history, []
+
+
+def take_main(
+    store: Store,
+    session_id: str,
+    path: Path,
+    *,
+    final: bool,
+    until: int | None = None,
+    files_of: FilesOf = no_files,
+    progress: Progress | None = None,
+) -> Taken:
+    """Take in what is new in a session's own transcript."""
+    file = path.name.removesuffix(".jsonl")
+    maker = Maker(file, files_of, lambda model, usage: cost(model, normal_usage(usage)))
+    return take_in(store, session_id, path, file, maker, name_of,
+                   final=final, until=until, cut=may_cut, progress=progress)  # fmt: skip
+
+
+def take_sides(
+    store: Store, session_id: str, path: Path, *, final: bool, progress: Progress | None = None
+) -> Taken:
+    """Take in what is new in the transcripts of a session's subagents."""
+    total = Taken()
+    for name, file in subagents(path):
+        if size_of(file) != position(store, session_id, file.name, name):
+            begin = NewEvent("start", _begun(file), id="start", ts=_first_time(file))
+            maker = SideMaker(name, begin)
+            taken = take_in(store, session_id, file, file.name, maker, name_of,
+                            side=name, final=final, progress=progress)  # fmt: skip
+            _add(total, taken)
+        total.events += _finish(store, session_id, name, file)
+    return total
+
+
+def _about(file: Path) -> Path:
+    """The file that tells about a subagent."""
+    return file.with_name(f"{file.name.removesuffix('.jsonl')}.meta.json")
+
+
+def _begun(file: Path) -> dict[str, Json]:
+    """How a subagent began, in the words of our own subagents."""
+    about = read_object(_about(file))
+    first = next((line for line in read_lines(file, final=False) if line.value is not None), None)
+    message = first.get("message") if first is not None else None
+    prompt = cc.said(message) if isinstance(message, dict) else ""
+    data: dict[str, Json] = {"prompt": prompt, "description": about.get("description") or ""}
+    for name, ours in (("toolUseId", "call"), ("spawnDepth", "depth"), ("agentType", "agent")):
+        if name in about:
+            data[ours] = about[name]
+    return data
+
+
+def _first_time(file: Path) -> str | None:
+    times = (fit_time(line.get("timestamp")) for line in read_lines(file, final=False))
+    return next((ts for ts in times if ts is not None), None)
+
+
+def _finish(store: Store, session_id: str, name: str, file: Path) -> int:
+    """Note the result of a subagent that is done."""
+    log = f"subagents/{name}"
+    last = next(store.read(session_id, log=log, reverse=True, limit=1), None)
+    if last is None or last.kind == "result" or not read_object(_about(file)).get("finished"):
+        return 0
+    message = last.data.get("message")
+    said = text_of(message.get("content")) if isinstance(message, dict) else ""
+    result = NewEvent("result", {"ok": True, "text": said}, id="result", ts=last.ts)
+    return len(append_new(store, session_id, log, [result]))
+
+
+def _add(total: Taken, taken: Taken) -> None:
+    total.events += taken.events
+    total.lines += taken.lines
+    total.problems += taken.problems
+
+
+# --- facts -------------------------------------------------------------------------------
+
+
+def facts_in(lines: Iterator[Line]) -> Facts:
+    """What lines tell about their session."""
+    facts = Facts()
+    for line in lines:
+        value = line.value
+        if value is None:
+            continue
+        facts.titled(cc.title_in(value))
+        ts = fit_time(value.get("timestamp"))
+        if ts is not None and (facts.started is None or ts < facts.started):
+            facts.started = ts
+        if value.get("isSidechain") is True:
+            continue
+        facts.cwd = facts.cwd or _folder(value.get("cwd"))
+        facts.branch = cc.text(value, "gitBranch") or facts.branch
+        facts.version = cc.text(value, "version") or facts.version
+        if value.get("type") == "assistant":
+            facts.model = cc.model_of(value) or facts.model
+        if facts.prompt is None and cc.what_is(value) == "prompt":
+            facts.prompt = cc.said(value["message"])[:200] or None
+    return facts
+
+
+def _folder(value: Json) -> str | None:
+    """`value` if it is the path of a directory."""
+    good = isinstance(value, str) and value.startswith("/") and "\0" not in value
+    return value if good and len(value) < 4096 else None

@@ -1,0 +1,304 @@
+"""Taking lines of a foreign transcript into a session: events, and the lines themselves.
+
+Import and mirror are the same: both read on from where the log says it was read to. A batch
+of events is appended only if nobody appended since the log was looked at; otherwise it is
+made anew. So two processes may take in one file at the same time, and a crash in between
+costs nothing: ids tell what is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+
+from ..errors import Conflict, NotFound
+from ..events import MESSAGE_KINDS, Event, Json, NewEvent
+from ..history import path
+from ..stores.base import Store
+from .reading import Line, read_lines, size_of
+from .transcripts import append_entries, entries, position
+
+_TRIES = 50
+_CHUNK = 8 << 20
+_MOST = 64 << 20
+
+Progress = Callable[[int], None]
+"""Told how many bytes of a file were taken in since the last time."""
+
+SPOKEN = (*MESSAGE_KINDS, "compaction")
+"""The kinds of events that a line of a transcript may become."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of some lines: events of the main log and of logs beside it.
+
+    `homes` tells the event that a line is part of, `behind` the one it comes after, both by
+    the line's place. `problems` are for people.
+    """
+
+    events: int = 0
+    lines: int = 0
+    homes: dict[int, str] = field(default_factory=dict)
+    behind: dict[int, str] = field(default_factory=dict)
+    sides: dict[str, list[NewEvent]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class GrowingLog:
+    """A session's main log, and the events that are to be appended to it next.
+
+    Each event is given with the id of the one it answers. Where that is what was said last,
+    the event simply comes next, behind whatever others noted in between; elsewhere it
+    begins a branch. Results of one message's calls belong together.
+    """
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self.store = store
+        self.session_id = session_id
+        newest = next(store.read(session_id, reverse=True, limit=1), None)
+        self.head = newest.seq if newest else 0
+        self.new: list[NewEvent] = []
+        self._seqs: dict[str, int] = {}
+        self._together: list[str] | None = None
+        self._response: str | None = None
+        self._scanned = False
+
+    @property
+    def tip(self) -> str | None:
+        """The id of what was said last."""
+        together = self._last()
+        return together[-1] if together else None
+
+    def continues(self, response: str | None, after: str | None) -> bool:
+        """Whether more of a response would go on with what was said last."""
+        together = self._last()
+        return after in together and response is not None and response == self._response
+
+    def event(self, id: str) -> Event | None:
+        """A stored event."""
+        seq = self.seq(id)
+        if seq is None or seq > self.head:
+            return None
+        return next(self.store.read(self.session_id, after=seq - 1, until=seq), None)
+
+    def seq(self, id: str) -> int | None:
+        """The number of an event that is there or will be."""
+        if id not in self._seqs and not self._scanned:
+            if type(self.store).find is Store.find:
+                # A store that looks for an id by reading everything does so once.
+                stored = self.store.read(self.session_id, until=self.head) if self.head else ()
+                self._seqs = {event.id: event.seq for event in stored} | self._seqs
+                self._scanned = True
+            else:
+                try:
+                    found = self.store.find(self.session_id, id)
+                except NotFound:
+                    return None
+                # What came since is for the next try.
+                if found.seq <= self.head:
+                    self._seqs[id] = found.seq
+        return self._seqs.get(id)
+
+    def add(
+        self,
+        kind: str,
+        data: Mapping[str, Json],
+        id: str,
+        ts: str | None,
+        after: str | None,
+        *,
+        root: bool = False,
+    ) -> bool:
+        """Append an event next; False if it is there already.
+
+        `after` is the event it answers; None: what was said last, or with `root` nothing.
+        """
+        if self.seq(id) is not None:
+            return False
+        together = self._last()
+        follows: int | None = None
+        if root and together:
+            follows = 0
+        elif after is not None and after not in together:
+            follows = self.seq(after)
+        number = self.head + len(self.new) + 1
+        self.new.append(NewEvent(kind, data, id=id, follows=follows, ts=ts))
+        self._seqs[id] = number
+        response = _response(kind, data)
+        more = kind == "tool_result" or (response is not None and response == self._response)
+        self._together = [*together, id] if more and follows is None else [id]
+        self._response = self._response if kind == "tool_result" else response
+        return True
+
+    def note(self, kind: str, data: Mapping[str, Json], id: str, ts: str | None) -> bool:
+        """Append an event that says nothing; False if it is there already."""
+        if self.seq(id) is not None:
+            return False
+        self._last()
+        self.new.append(NewEvent(kind, data, id=id, ts=ts))
+        self._seqs[id] = self.head + len(self.new)
+        return True
+
+    def rewind(self, data: Mapping[str, Json], id: str, ts: str | None, to: int) -> bool:
+        """Append a rewind of the conversation next; False if it is there already."""
+        if self.seq(id) is not None:
+            return False
+        self.new.append(NewEvent("rewound", data, id=id, follows=to, ts=ts))
+        self._seqs[id] = self.head + len(self.new)
+        spoken = [event for event in path([*self.stored(), *self.coming()]) if event.kind in SPOKEN]
+        self._together = [spoken[-1].id] if spoken else []
+        return True
+
+    def stored(self) -> Iterator[Event]:
+        """All that is there."""
+        return self.store.read(self.session_id, until=self.head) if self.head else iter(())
+
+    def coming(self) -> list[Event]:
+        """All that is to be appended, as it will be."""
+        return [
+            Event(number, new.id or "", new.ts or "", new.kind, dict(new.data), new.follows)
+            for number, new in enumerate(self.new, self.head + 1)
+        ]
+
+    def _last(self) -> list[str]:
+        """What was said last: a response, perhaps in parts, and the results of its calls."""
+        if self._together is None:
+            found: list[str] = []
+            for event in self.store.walk(self.session_id) if self.head else ():
+                if event.kind not in SPOKEN:
+                    continue
+                response = _response(event.kind, event.data)
+                if self._response is not None and response != self._response:
+                    break
+                found.append(event.id)
+                self._response = response
+                if event.kind not in ("tool_result", "assistant_message"):
+                    break
+            found.reverse()
+            self._together = found
+        return self._together
+
+    def append(self) -> list[Event]:
+        """Append all that is new; `Conflict` if somebody else appended meanwhile."""
+        if not self.new:
+            return []
+        stored = self.store.append(self.session_id, self.new, expected=self.head)
+        for want, there in zip(self.new, stored, strict=True):
+            if there.data != want.data:
+                # All ids are there: somebody took in the same lines, but fewer of them.
+                raise Conflict(f"event `{there.id}` was made of other lines: make it anew")
+        return stored
+
+
+def _response(kind: str, data: Mapping[str, Json]) -> str | None:
+    """The id of the model's response that an event is a part of."""
+    message = data.get("message") if kind == "assistant_message" else None
+    found = message.get("id") if isinstance(message, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+Make = Callable[[list[Line], GrowingLog], Taken]
+"""Makes events of lines: adds those of the main log, and tells the rest."""
+
+Name = Callable[[Line], tuple[str | None, str | None]]
+"""A line's own id and its time, where it has them."""
+
+
+def take_in(
+    store: Store,
+    session_id: str,
+    source: Path,
+    file: str,
+    make: Make,
+    name: Name,
+    *,
+    side: str = "",
+    final: bool = True,
+    until: int | None = None,
+    cut: Callable[[Line], bool] = lambda line: True,
+    progress: Progress | None = None,
+) -> Taken:
+    """Take in what is new in a file; how much that was, and what was wrong with it.
+
+    `file` is the file's name in the side log, `side` the name of a subagent. Batches end
+    before lines at which `cut` says they may. Lines that end behind `until` are left alone.
+    """
+    start = position(store, session_id, file, side)
+    length = size_of(source)
+    if length is None or length == start:
+        return Taken()
+    # A shorter file was replaced. What is known already is known by its ids.
+    start = start if length > start else 0
+    total = Taken()
+    lines = read_lines(source, start, final=final)
+    if until is not None:
+        lines = takewhile(lambda line: line.end <= until, lines)
+    for chunk in _chunks(lines, cut):
+        torn = [line for line in chunk if line.torn]
+        total.problems += [f"line at byte {line.at} {line.problem}" for line in torn]
+        whole = [line for line in chunk if not line.torn]
+        if whole:
+            taken = _take(store, session_id, whole, make)
+            new = _entries(file, whole, taken, name)
+            append_entries(store, session_id, new, side)
+            total.events += taken.events
+            total.lines += len(whole)
+            total.problems += taken.problems
+            if progress is not None:
+                progress(whole[-1].end - whole[0].at)
+    return total
+
+
+def _take(store: Store, session_id: str, lines: list[Line], make: Make) -> Taken:
+    """Append the events of lines, made anew as long as others append in between."""
+    for attempt in range(_TRIES):
+        log = GrowingLog(store, session_id)
+        taken = make(lines, log)
+        try:
+            taken.events = len(log.append())
+        except Conflict:
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        for name, events in taken.sides.items():
+            taken.events += len(append_new(store, session_id, name, events))
+        return taken
+    raise AssertionError("unreachable")
+
+
+def append_new(store: Store, session_id: str, log: str, events: list[NewEvent]) -> list[Event]:
+    """Append to a side log what is not there yet; that is what comes back."""
+    last = next(store.read(session_id, log=log, reverse=True, limit=1), None)
+    stored = store.append(session_id, events, log=log)
+    return [event for event in stored if last is None or event.seq > last.seq]
+
+
+def _entries(file: str, lines: list[Line], taken: Taken, name: Name) -> Iterator[NewEvent]:
+    seen: set[str] = set()
+    named = [(line, *name(line)) for line in lines]
+    last_time = next((ts for _, _, ts in named if ts), None)
+    for line, id, ts in named:
+        # The second line of an id is kept under a name of its own.
+        id = None if id in seen else id
+        seen.add(id or "")
+        # A line without a time was written after the one before it.
+        last_time = ts or last_time
+        home, behind = taken.homes.get(line.at), taken.behind.get(line.at)
+        yield from entries(file, line, id, last_time, home, behind)
+
+
+def _chunks(lines: Iterator[Line], cut: Callable[[Line], bool]) -> Iterator[list[Line]]:
+    """Lines in batches of some megabytes."""
+    chunk: list[Line] = []
+    size = 0
+    for line in lines:
+        if chunk and (size + len(line.raw) > _MOST or (size > _CHUNK and cut(line))):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line.raw)
+    if chunk:
+        yield chunk

@@ -1,0 +1,203 @@
+"""The lines of a new native session: old lines where there are some, new ones where not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ..calls import INTERRUPTED, answer_to, answers_in, calls_in
+from ..events import MESSAGE_KINDS, Event, Format, Json, SessionInfo, now
+from ..formats import claude_code as cc
+from ..formats import codex
+from ..formats.anthropic import CONTINUED
+from ..formats.claude_code_lines import VERSION, Chain
+from ..formats.messages import convert
+from ..messages import page_of, text_of
+from ..stores.base import Store
+from ..views import conversation, is_pinned
+from .reading import Line
+from .transcripts import all_lines
+
+Made = list[tuple[dict[str, Json], Event | None]]
+"""Lines, each with the event that it is of."""
+
+
+class _Kept:
+    """The lines of a session's transcripts, by the event they are of or come after."""
+
+    def __init__(self, store: Store, info: SessionInfo) -> None:
+        self.of: dict[str, list[Line]] = defaultdict(list)
+        self.behind: dict[str, list[Line]] = defaultdict(list)
+        self.first: dict[str, list[Line]] = defaultdict(list)
+        # A fork begins with its parent's events, and has no transcript of its own yet.
+        for session_id in _line_of(store, info):
+            files: dict[str, str] = {}
+            for kept in all_lines(store, session_id):
+                if kept.line.value is None:
+                    continue
+                if kept.event is not None:
+                    # The same event may be in several files; the first is the original.
+                    if files.setdefault(kept.event, kept.file) == kept.file:
+                        self.of[kept.event].append(kept.line)
+                elif kept.behind is not None:
+                    if files.get(kept.behind, kept.file) == kept.file:
+                        self.behind[kept.behind].append(kept.line)
+                else:
+                    self.first[kept.file].append(kept.line)
+            if self.of:
+                return
+
+
+def _line_of(store: Store, info: SessionInfo) -> Iterable[str]:
+    seen: set[str] = set()
+    at: SessionInfo | None = info
+    while at is not None and at.id not in seen:
+        seen.add(at.id)
+        yield at.id
+        above = at.parent_id if at.relation == "fork" else None
+        found = [one for one in store.sessions() if one.id == above]
+        at = found[0] if found else None
+
+
+# --- Claude Code -------------------------------------------------------------------------
+
+
+def claude_code_lines(
+    store: Store, info: SessionInfo, history: Sequence[Event], native_id: str, cwd: str
+) -> Made:
+    """The history as one chain of lines."""
+    kept = _Kept(store, info)
+    native = info.metadata.get("native")
+    version = native.get("version") if isinstance(native, dict) else None
+    branch = info.metadata.get("git_branch")
+    chain = Chain(
+        native_id,
+        cwd,
+        branch if isinstance(branch, str) else "",
+        version if isinstance(version, str) else VERSION,
+        info.model or "unknown",
+    )
+    spoken = [event for event in history if event.kind in (*MESSAGE_KINDS, "compaction")]
+    old = {event.id: _claude_group(kept, event) for event in spoken}
+    chain.expect(uuid for lines in old.values() for one in lines if (uuid := one.text("uuid")))
+    made: Made = []
+    for run in _runs(spoken, lambda event: bool(old[event.id])):
+        before = len(chain.lines)
+        if old[run[0].id]:
+            for line in old[run[0].id]:
+                chain.copy(line.value or {})
+        elif run[0].kind == "compaction":
+            chain.compact(text_of(run[0].data.get("summary")), run[0].ts)
+        else:
+            for message in _converted(run, "anthropic"):
+                chain.say(message, run[0].ts)
+        made += _homes(chain.lines[before:], run)
+    ended = list(chain.end(info.title))
+    return made + [(line, None) for line in ended[len(made) :]]
+
+
+def _runs(events: Sequence[Event], alone: Callable[[Event], bool]) -> Iterator[list[Event]]:
+    """Events that are converted together: a call must not be parted from its result."""
+    run: list[Event] = []
+    for event in events:
+        single = alone(event) or event.kind == "compaction"
+        if run and single:
+            yield run
+            run = []
+        if single:
+            yield [event]
+        else:
+            run.append(event)
+    if run:
+        yield run
+
+
+def _homes(lines: list[dict[str, Json]], run: list[Event]) -> Made:
+    """Lines with their events; the last line is of the last event."""
+    return [(line, run[-1] if line is lines[-1] else run[0]) for line in lines]
+
+
+def _converted(run: list[Event], format: Format) -> list[dict[str, Json]]:
+    """Messages in a provider's format; the system prompt is not part of a transcript."""
+    said = [event for event in run if not is_pinned(event)]
+    found = convert(conversation([page_of(said)]), format)
+    made_up = {"role": "user", "content": CONTINUED}
+    return [m for m in found if m.get("role") not in ("system", "developer") and m != made_up]
+
+
+def _claude_group(kept: _Kept, event: Event) -> list[Line]:
+    """The lines of an event, with what was shown to the model right behind it."""
+    own = kept.of.get(event.id, [])
+    if not own:
+        return []
+    links = [line for line in kept.behind.get(event.id, ()) if _is_link(line)]
+    marks = []
+    if event.kind == "compaction":
+        parent = own[0].text("parentUuid")
+        above = [line for lines in kept.behind.values() for line in lines]
+        marks = [line for line in above if line.text("uuid") == parent and parent is not None]
+    return [*marks, *own, *links]
+
+
+def _is_link(line: Line) -> bool:
+    """Whether a line is part of the chain, though nobody said it."""
+    if line.text("uuid") is None or line.get("isSidechain") is True:
+        return False
+    return line.get("type") != "progress" and cc.what_is(line.value or {}) == "link"
+
+
+# --- Codex -------------------------------------------------------------------------------
+
+
+def codex_lines(
+    store: Store, info: SessionInfo, history: Sequence[Event], native_id: str, cwd: str
+) -> Made:
+    """The history as a rollout."""
+    kept = _Kept(store, info)
+    ts = now()
+    first = [line for lines in (*kept.first.values(), *kept.behind.values()) for line in lines]
+    metas = [line for line in first if codex.what_is(line.value or {}) == "meta"]
+    old = codex.payload_of(metas[0].value or {}) if metas else {}
+    provider = info.metadata.get("model_provider")
+    made: Made = [
+        (codex.meta(native_id, cwd, ts, old, str(provider) if provider else "openai"), None)
+    ]
+    waiting: dict[str, dict[str, Json]] = {}
+    spoken = [event for event in history if event.kind in (*MESSAGE_KINDS, "compaction")]
+    for run in _runs(spoken, lambda event: event.data.get("format") == "responses"):
+        event, items = run[0], _items(run)
+        answered = {id for item in items for id in answers_in(item)}
+        if waiting and not answered and event.kind != "assistant_message":
+            made += _interrupted(waiting, event.ts)
+            waiting = {}
+        lines: list[dict[str, Json]] = []
+        for item in items:
+            if event.kind == "compaction":
+                lines.append(codex.line("compacted", item, event.ts))
+                continue
+            shown = codex.shown(item, event.ts)
+            if shown is not None and event.kind != "system_message":
+                lines.append(shown)
+            lines.append(codex.line("response_item", item, event.ts))
+            waiting |= {call.id: item for call in calls_in(item)}
+        made += _homes(lines, run)
+        waiting = {id: item for id, item in waiting.items() if id not in answered}
+    return made + _interrupted(waiting, ts)
+
+
+def _items(run: list[Event]) -> list[dict[str, Json]]:
+    """Events as items of the Responses API."""
+    if run[0].kind == "compaction":
+        return [{"message": text_of(run[0].data.get("summary"))}]
+    if len(run) == 1 and run[0].data.get("format") == "responses":
+        message = run[0].data.get("message")
+        return [message] if isinstance(message, dict) else []
+    return _converted(run, "responses")
+
+
+def _interrupted(waiting: dict[str, dict[str, Json]], ts: str) -> Made:
+    """Results for calls that have none."""
+    return [
+        (codex.line("response_item", answer_to(id, item, INTERRUPTED, failed=True), ts), None)
+        for id, item in waiting.items()
+    ]

@@ -1,0 +1,163 @@
+"""Reading a file of JSON lines that somebody else writes, perhaps right now.
+
+Only whole lines are read, from a byte on, and every line is kept as it was: a line that is
+no JSON object is a line all the same. The file is never locked and never changed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ..errors import InvalidData, NotFound, StoreFailed
+from ..events import Json, encode_data
+
+MOST = 48 << 20
+"""Bytes of a line above which it is not looked into; its bytes are kept in pieces."""
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: where it is, its bytes, and the object it holds, or why it holds none.
+
+    A torn line is the last one, without its end: it may yet be finished.
+    """
+
+    at: int
+    end: int
+    raw: bytes
+    value: dict[str, Json] | None
+    problem: str = ""
+    torn: bool = False
+
+    def get(self, name: str) -> Json:
+        """A field; None where there is none."""
+        return None if self.value is None else self.value.get(name)
+
+    def text(self, name: str) -> str | None:
+        """A field that is text and says something."""
+        found = self.get(name)
+        return found if isinstance(found, str) and found else None
+
+
+def as_line(at: int, end: int, raw: bytes) -> Line:
+    """The line of these bytes, which end before `end`."""
+    if len(raw) > MOST:
+        return Line(at, end, raw, None, f"is {len(raw)} bytes long, over the limit of {MOST}")
+    try:
+        value = msgspec.json.decode(raw)
+    except RecursionError:
+        return Line(at, end, raw, None, "is nested too deep")
+    except (msgspec.MsgspecError, ValueError) as error:
+        return Line(at, end, raw, None, f"is not JSON: {error}")
+    if not isinstance(value, dict):
+        return Line(at, end, raw, None, "is JSON, but no object")
+    try:
+        encode_data({"line": value})
+    except InvalidData as error:
+        return Line(at, end, raw, None, f"cannot be kept as JSON: {error}")
+    return Line(at, end, raw, value)
+
+
+def read_lines(path: Path, after: int = 0, *, final: bool = True) -> Iterator[Line]:
+    """The lines from byte `after` on; empty ones are passed over.
+
+    With `final`, a last line without its end counts too: nobody writes any more. It is torn
+    unless it is a whole object. Without `final` it is left for the next time.
+    """
+    with _opened(path) as file:
+        file.seek(after)
+        at, rest = after, b""
+        while block := _read(file, path):
+            parts = (rest + block).split(b"\n")
+            rest = parts.pop()
+            for raw in parts:
+                end = at + len(raw) + 1
+                if raw.strip():
+                    yield as_line(at, end, raw)
+                at = end
+            if len(rest) > _BLOCK:
+                # A long line is read in one go: joining it block by block is quadratic.
+                more = _rest_of_line(file, path)
+                rest += more
+                if rest.endswith(b"\n"):
+                    end = at + len(rest)
+                    yield as_line(at, end, rest[:-1])
+                    at, rest = end, b""
+        if final and rest.strip():
+            last = as_line(at, at + len(rest), rest)
+            torn = Line(last.at, last.end, rest, None, "is torn: the file ends within it", True)
+            yield last if last.value is not None else torn
+
+
+def _rest_of_line(file: BinaryIO, path: Path) -> bytes:
+    try:
+        return file.readline()
+    except OSError as error:
+        raise StoreFailed(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+
+
+def _read(file: BinaryIO, path: Path) -> bytes:
+    try:
+        return file.read(_BLOCK)
+    except OSError as error:
+        raise StoreFailed(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A regular file, open for reading; a pipe or device would keep us waiting."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}") from error
+    except (OSError, ValueError) as error:
+        raise StoreFailed(f"cannot open {path}: {error}") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise InvalidData(f"{path} is not a file")
+    return os.fdopen(fd, "rb")
+
+
+def read_small(path: Path, most: int) -> bytes | None:
+    """The bytes of a regular file that is no link; None if there is none, or it is longer."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            return None
+        try:
+            return file.read(most)
+        except OSError:
+            return None
+
+
+def read_object(path: Path) -> dict[str, Json]:
+    """The JSON object in a small file; empty if there is none."""
+    content = read_small(path, 1 << 20)
+    if content is None:
+        return {}
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def size_of(path: Path) -> int | None:
+    """How long a file is; None if there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,153 @@
+"""The record of a session that comes from another agent: made, found again, kept up to date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..errors import AlreadyExists, InvalidId
+from ..events import Json, NewEvent, SessionInfo, check_session_id, new_id
+from ..stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A foreign session on disk: whose it is, its name there, and its file."""
+
+    agent: str
+    id: str
+    path: Path
+
+    @property
+    def key(self) -> str:
+        """The key of the session that it is, or becomes."""
+        return f"{self.agent}:{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did with one foreign session, or with `dry_run` would.
+
+    `events` are those appended to its logs, `lines` those read, `prompt` how it begins.
+    `problems` are what was wrong with some lines: none stopped the import, none is lost.
+    `error` says why there is nothing.
+    """
+
+    agent: str
+    native_id: str
+    path: str
+    session_id: str
+    title: str | None = None
+    created: bool = False
+    events: int = 0
+    lines: int = 0
+    problems: list[str] = field(default_factory=list)
+    error: str | None = None
+    prompt: str | None = None
+
+    def to_dict(self) -> dict[str, Json]:
+        """The outcome as JSON."""
+        row: dict[str, Json] = msgspec.to_builtins(self)
+        return row
+
+
+@dataclass(slots=True)
+class Facts:
+    """What lines tell about their session. Later lines count, but the first `cwd`."""
+
+    cwd: str | None = None
+    model: str | None = None
+    branch: str | None = None
+    version: str | None = None
+    started: str | None = None
+    title: tuple[int, str] | None = None
+    prompt: str | None = None
+    more: dict[str, Json] = field(default_factory=dict)
+
+    def titled(self, title: tuple[int, str] | None) -> None:
+        """Note a title, unless one that counts more is known."""
+        if title is not None and (self.title is None or title[0] >= self.title[0]):
+            self.title = title
+
+
+def known(store: Store, found: Found) -> SessionInfo | None:
+    """The session that a foreign one is already."""
+    there = store.sessions(key=found.key, limit=1)
+    if there:
+        return there[0]
+    for info in store.sessions():
+        native = info.metadata.get("native")
+        # A fork says what its parent says, until it goes on by itself.
+        if info.relation == "fork" or not isinstance(native, dict):
+            continue
+        earlier = native.get("earlier")
+        names = [native.get("id"), *(earlier if isinstance(earlier, list) else ())]
+        if native.get("agent") == found.agent and found.id in names:
+            return info
+    return None
+
+
+def make(store: Store, found: Found, facts: Facts) -> SessionInfo:
+    """A new session for a foreign one, with the times of that."""
+    native: dict[str, Json] = {"agent": found.agent, "id": found.id, "path": str(found.path)}
+    for session_id in (_as_id(found.id), new_id()):
+        info = SessionInfo(
+            id=session_id,
+            key=found.key,
+            cwd=facts.cwd,
+            model=facts.model,
+            agent_name=found.agent,
+            created_at=facts.started or "",
+            metadata={"native": native, "imported": True},
+        )
+        try:
+            store.create(info)
+        except AlreadyExists:
+            # The id is another session's. A key that somebody took meanwhile is that session.
+            there = store.sessions(key=found.key, limit=1)
+            if there:
+                return there[0]
+            continue
+        begin = NewEvent(
+            "session_start", {"info": store.info(session_id).to_dict()}, ts=facts.started
+        )
+        store.append(session_id, [begin])
+        return store.info(session_id)
+    raise AlreadyExists(f"cannot make a session for `{found.key}`: its id and key are taken")
+
+
+def _as_id(name: str) -> str:
+    try:
+        return check_session_id(name)
+    except InvalidId:
+        return new_id()
+
+
+def update(store: Store, info: SessionInfo, facts: Facts) -> None:
+    """Bring the record up to date; what a person named stays so."""
+    changes: dict[str, Json] = {}
+    metadata: dict[str, Json] = {}
+    native = info.metadata.get("native")
+    about: dict[str, Json] = dict(native) if isinstance(native, dict) else {}
+    rank, known_title = about.get("title_rank"), about.get("title")
+    if facts.title is not None and not (isinstance(rank, int) and rank > facts.title[0]):
+        about |= {"title_rank": facts.title[0], "title": facts.title[1]}
+        if info.title in (None, known_title) and info.title != facts.title[1]:
+            changes["title"] = facts.title[1]
+    if facts.version is not None:
+        about["version"] = facts.version
+    if facts.model is not None and facts.model != info.model:
+        changes["model"] = facts.model
+    if facts.cwd is not None and info.cwd is None:
+        changes["cwd"] = facts.cwd
+    if about != native:
+        metadata["native"] = about
+    for name, value in ({"git_branch": facts.branch} | facts.more).items():
+        if value is not None and info.metadata.get(name) != value:
+            metadata[name] = value
+    if metadata:
+        changes["metadata"] = metadata
+    if changes:
+        store.update(info.id, **changes)

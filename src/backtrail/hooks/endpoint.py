@@ -1,0 +1,200 @@
+"""One call of a hook: an event on stdin, nothing on stdout, exit code 0, within the limit.
+
+Whatever goes wrong is noted as a miss and stops no agent. The limit is kept by a thread and
+not by a signal: a signal's function runs only when the main thread is back in Python, and
+what may take long is a lock or a disk.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from .dialects import CHECK, DIALECTS, Dialect, Verb, verb_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ..events import Json
+    from ..stores.base import Store
+    from .following import Fields
+
+LIMIT = 2.0
+_INPUT = 256 * 1024 * 1024
+_PATIENCE = 0.5
+_OFF = ("0", "off", "false", "no")
+
+
+class Hook:
+    """A hook under way: what is known about it, so that its miss can tell."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.began = time.monotonic()
+        self.limit = LIMIT
+        self.folder: Path | None = None
+        self.event: Mapping[str, Json] = {}
+
+    def miss(self, why: str) -> None:
+        """Note that something was missed."""
+        from .misses import Miss, note, now
+
+        def text(name: str) -> str:
+            value = self.event.get(name)
+            return value[:200] if isinstance(value, str) else ""
+
+        miss = Miss(
+            now(),
+            self.dialect.agent,
+            text("hook_event_name"),
+            text("session_id"),
+            text("tool_name"),
+            text("cwd"),
+            why[:1000],
+        )
+        note(self.folder, miss)
+
+    def left(self) -> float:
+        """Seconds until the limit."""
+        return self.limit - (time.monotonic() - self.began)
+
+    def watch(self) -> None:
+        """Leave when the time is over, whatever the main thread does."""
+        while (left := self.left()) > 0:
+            # In small steps, since the settings may shorten the limit.
+            time.sleep(min(left, 0.05))
+        # Even the note of the miss may have to wait for a disk.
+        _thread.start_new_thread(_leave, (_PATIENCE,))
+        try:
+            self.miss(f"took longer than {self.limit:g} s")
+        finally:
+            os._exit(0)
+
+
+def _leave(seconds: float) -> None:
+    time.sleep(seconds)
+    os._exit(0)
+
+
+def serve(agent: str) -> str:
+    """Serve one event of an agent from stdin; what to print, nearly always nothing."""
+    hook = Hook(DIALECTS[agent])
+    hook.limit = _limit_given()
+    _thread.start_new_thread(hook.watch, ())
+    if os.environ.get("BACKTRAIL_HOOKS", "").lower() in _OFF:
+        _drain()
+        return ""
+    try:
+        event = _event()
+        if event is None:
+            hook.miss("what came on stdin is not a JSON object")
+            return ""
+        hook.event = event
+        verb = verb_of(hook.dialect, event)
+        return _act(hook, verb) if verb is not None else ""
+    # An agent never sees our faults.
+    except Exception as error:
+        hook.miss(f"{type(error).__name__}: {error}")
+        return ""
+
+
+def _act(hook: Hook, verb: Verb) -> str:
+    from pathlib import Path
+
+    from ..settings import load
+    from ..stores.opening import open_store
+    from .following import Fields
+    from .places import folder_of
+
+    fields = Fields.of(hook.event, hook.dialect)
+    settings = load(cwd=fields.cwd if Path(fields.cwd).is_dir() else None)
+    hook.limit = settings.hook_timeout
+    if not settings.hooks:
+        return ""
+    settings.apply()
+    with open_store(settings.store) as store:
+        hook.folder = folder_of(store)
+        if verb == "check":
+            _check(store)
+            return ""
+        if not fields.session:
+            hook.miss("the event names no session")
+            return ""
+        return _follow(hook, verb, store, fields)
+
+
+def _check(store: Store) -> None:
+    """Raise if the store cannot be read and written."""
+    from ..errors import StoreFailed
+
+    store.sessions(key=CHECK, limit=1)
+    for place in store.places:
+        if place.exists() and not os.access(place, os.W_OK):
+            raise StoreFailed(f"{place} cannot be written: check who owns it and its mode")
+
+
+def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields) -> str:
+    from .baseline import SHARE
+    from .following import Follower
+
+    follower = Follower(store, hook.dialect, fields, hook.limit * SHARE)
+    try:
+        if verb == "before":
+            from .processes import agent_process
+
+            follower.before(agent_process())
+        elif verb in ("after", "failed"):
+            follower.after(failed=verb == "failed")
+        else:
+            getattr(follower, verb)()
+    finally:
+        follower.close()
+        for trouble in follower.troubles:
+            hook.miss(trouble)
+    return _told(hook, store, follower.id) if verb == "prompt" else ""
+
+
+def _told(hook: Hook, store: Store, session_id: str) -> str:
+    """What was left for the agent, in the form it takes it."""
+    from .notes import take
+
+    text = take(store, session_id)
+    if text is None or hook.dialect.agent == "claude-code":
+        return f"{text}\n" if text else ""
+    import json
+
+    name = hook.event["hook_event_name"]
+    return json.dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}})
+
+
+def _event() -> Mapping[str, Json] | None:
+    """The event on stdin; None if there is none."""
+    import json
+
+    given = sys.stdin.buffer.read(_INPUT)
+    try:
+        event = json.loads(given)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _drain() -> None:
+    """Read what the agent writes, so that it need not hear of a closed pipe."""
+    while sys.stdin.buffer.read(1 << 20):
+        pass
+
+
+def _limit_given() -> float:
+    """The limit from the environment, until the settings are read."""
+    try:
+        return max(0.05, float(os.environ.get("BACKTRAIL_HOOK_TIMEOUT", LIMIT)))
+    except ValueError:
+        return LIMIT
+
+
+__all__ = ["CHECK", "LIMIT", "Hook", "serve"]

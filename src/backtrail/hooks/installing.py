@@ -1,0 +1,245 @@
+"""Putting our hooks into an agent's settings, and taking them out again.
+
+A change is planned first, as text before and after, and shown; then it is made in one step,
+with a copy of what was there. Taking the hooks out gives the very bytes of that copy back,
+if nothing else was changed since.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from ..errors import Conflict, InvalidData, Unsupported
+from ..stores.files import failed, sync_directory, write_all
+from .dialects import Dialect
+from .jsonfiles import parsed
+from .settings import find_ours, with_ours, without_ours
+
+Scope = Literal["user", "project", "local"]
+"""Which of an agent's settings: the person's, the project's, or the person's for the project."""
+
+BACKUP = ".before-backtrail"
+"""What the name of the copy ends in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A settings file before and after; None where there is no file."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything changes."""
+        return self.before != self.after
+
+    def diff(self) -> list[str]:
+        """The change as a unified diff, line by line."""
+        before, after = ((text or "").splitlines() for text in (self.before, self.after))
+        old = str(self.path) if self.before is not None else os.devnull
+        new = str(self.path) if self.after is not None else os.devnull
+        return list(difflib.unified_diff(before, after, old, new, lineterm=""))
+
+
+# --- where -------------------------------------------------------------------------------
+
+
+def scopes(dialect: Dialect) -> tuple[Scope, ...]:
+    """The settings that an agent has."""
+    return ("user", "project", "local") if dialect.agent == "claude-code" else ("user", "project")
+
+
+def settings_file(dialect: Dialect, scope: Scope, project: Path) -> Path:
+    """The file of an agent's settings."""
+    if scope not in scopes(dialect):
+        raise InvalidData(f"{dialect.title} has no `--{scope}` settings: use --user or --project")
+    home = Path.home()
+    if dialect.agent == "claude-code":
+        if scope == "user":
+            return Path(os.environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "settings.json"
+        return project / ".claude" / f"settings{'.local' if scope == 'local' else ''}.json"
+    if dialect.agent == "codex":
+        folder = Path(os.environ.get("CODEX_HOME") or home / ".codex")
+        return (folder if scope == "user" else project / ".codex") / "hooks.json"
+    return (home if scope == "user" else project) / ".gemini" / "settings.json"
+
+
+def own_command(dialect: Dialect) -> str:
+    """The command that calls our hook, with the full path of this `backtrail`, quoted.
+
+    `Unsupported` where this installation will not be there for long.
+    """
+    script = Path(sysconfig.get_path("scripts"), "backtrail")
+    words = [str(script)] if script.is_file() else [sys.executable, "-m", "backtrail"]
+    why = vanishing(Path(words[0]))
+    if why is not None:
+        raise Unsupported(
+            f"{words[0]} is {why} and will not stay, so a hook there would soon be missing: "
+            "install it for good (`uv tool install backtrail`, or `pipx install backtrail`) and "
+            "run this again from there"
+        )
+    return shlex.join([*words, "hook", dialect.agent])
+
+
+def vanishing(program: Path) -> str | None:
+    """Why a program will soon be gone; None if it looks lasting."""
+    path = str(program.absolute())
+    folders = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/private/tmp", "/dev/shm"}
+    for folder in sorted(folders):
+        if path.startswith(f"{folder}/"):
+            return "in a temporary folder"
+    cache = os.environ.get("UV_CACHE_DIR")
+    parts = path.split("/")
+    marks = [(".cache", "uv"), ("Caches", "uv"), (".cache", "pipx"), ("pipx", ".cache")]
+    cached = any(pair in marks for pair in pairwise(parts))
+    if cached or (cache and path.startswith(f"{Path(cache).absolute()}/")):
+        return "in the cache of uvx or pipx"
+    return None
+
+
+# --- planning ----------------------------------------------------------------------------
+
+
+def plan_install(dialect: Dialect, path: Path, command: str) -> Change:
+    """What putting the hooks in would change."""
+    before = _read(path)
+    return Change(path, before, with_ours(before or "", str(path), dialect, command))
+
+
+def plan_uninstall(dialect: Dialect, path: Path) -> Change:
+    """What taking the hooks out would change."""
+    before = _read(path)
+    if before is None:
+        return Change(path, None, None)
+    name = str(path)
+    ours = find_ours(before, name, dialect.agent) if before.strip() else []
+    if not ours:
+        return Change(path, before, before)
+    kept = _read(backup_of(path))
+    if kept is not None and _is_kept(kept, before, name, dialect, ours[0].command):
+        return Change(path, before, kept)
+    after = without_ours(before, name, dialect.agent)
+    nothing = kept is None and parsed(after, name) == {}
+    return Change(path, before, None if nothing else after)
+
+
+def backup_of(path: Path) -> Path:
+    """Where the copy of a settings file is."""
+    return path.with_name(path.name + BACKUP)
+
+
+def _is_kept(kept: str, before: str, name: str, dialect: Dialect, command: str) -> bool:
+    """Whether a file is what installing made of the copy, and nothing else was changed."""
+    try:
+        return parsed(with_ours(kept, name, dialect, command), name) == parsed(before, name)
+    except InvalidData:
+        return False
+
+
+def _read(path: Path) -> str | None:
+    try:
+        # As bytes: reading as text would change the ends of lines.
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise InvalidData(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise failed(error, f"read {path}") from error
+
+
+# --- acting ------------------------------------------------------------------------------
+
+
+def apply(change: Change, copy: Literal["make", "leave", "drop"]) -> None:
+    """Make a change, in one step; `Conflict` if the file is not what it was any more.
+
+    What was there is copied beside it, or an earlier copy is left, or goes.
+    """
+    # The file may be a link into a folder of settings that is kept elsewhere.
+    path = Path(os.path.realpath(change.path))
+    if _read(path) != change.before:
+        raise Conflict(f"{change.path} was changed meanwhile: look at it and try again")
+    kept = backup_of(change.path)
+    try:
+        if change.after is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if copy == "make" and change.before is not None:
+                _replace(kept, change.before, 0o600)
+            mode = path.stat().st_mode & 0o7777 if change.before is not None else 0o600
+            _replace(path, change.after, mode)
+        if copy == "drop":
+            kept.unlink(missing_ok=True)
+    except OSError as error:
+        raise failed(error, f"write {change.path}") from error
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """Put a text in the place of a file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            os.fchmod(fd, mode)
+            write_all(fd, text.encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+# --- telling -----------------------------------------------------------------------------
+
+
+def advice(dialect: Dialect, path: Path, program: str, project: Path) -> list[str]:
+    """What a person should know about an installation."""
+    told: list[str] = []
+    if Path(program).absolute().is_relative_to(project.absolute()):
+        told.append(f"{program} lies in the project: without its environment the hooks fail")
+    if dialect.agent == "codex":
+        told += _codex_advice(path)
+    if dialect.agent == "gemini":
+        told.append("Gemini CLI asks once whether the project's hooks may run")
+    if shutil.which(_PROGRAMS[dialect.agent]) is None:
+        told.append(f"`{_PROGRAMS[dialect.agent]}` is not on the PATH here")
+    return told
+
+
+_PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
+
+
+def _codex_advice(path: Path) -> list[str]:
+    import tomllib
+
+    config = path.with_name("config.toml")
+    try:
+        features = tomllib.loads(config.read_text("utf-8")).get("features", {})
+    except (OSError, ValueError):
+        features = {}
+    told = ["Codex runs new hooks only after you have looked at them: `/hooks` in Codex"]
+    said = [features.get(name) for name in ("hooks", "codex_hooks")]
+    if False in said:
+        told.append(f"hooks are switched off in {config}: set `hooks = true` under [features]")
+    elif True not in said:
+        told.append(
+            f"older versions of Codex need `codex_hooks = true` under [features] in {config}"
+        )
+    return told

@@ -1,0 +1,137 @@
+"""JSON files that people keep by hand: changed in place, all else left byte for byte.
+
+Nothing is written anew that need not be: members are put in behind the last one and taken
+out again as text, in the file's own indentation. What is not plain JSON (comments, trailing
+commas, doubled keys) is refused with its place, since it would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+from ..errors import InvalidData
+from ..events import Json
+
+_decoder = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
+_INDENT = re.compile(r"\n([ \t]+)\S")
+
+Path = tuple[str | int, ...]
+"""The way to a value: names of members and numbers of elements."""
+
+
+class Member(NamedTuple):
+    """Where a member of an object, or an element of an array, stands in the text."""
+
+    key: str | int
+    start: int
+    value: int
+    end: int
+
+
+def parsed(text: str, name: str) -> dict[str, Json]:
+    """The object in a file; `InvalidData` with the place where it is none."""
+
+    def once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InvalidData(f"{name}: the key `{twice}` stands twice in one object: remove one")
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        comment = text[error.pos : error.pos + 2] in ("//", "/*")
+        why = "a comment" if comment else error.msg
+        raise InvalidData(
+            f"{name}, line {error.lineno}, column {error.colno}: {why}; only plain JSON can be "
+            "changed without loss: mend the file, or put the hooks in by hand"
+        ) from error
+    except RecursionError as error:
+        raise InvalidData(f"{name}: nested too deep") from error
+    if not isinstance(value, dict):
+        raise InvalidData(f"{name}: there should be an object, not a {type(value).__name__}")
+    return value
+
+
+def members(text: str, at: int) -> list[Member]:
+    """The members of the object, or the elements of the array, that begins at `at`."""
+    is_object = text[at] == "{"
+    found: list[Member] = []
+    place = _skip(text, at + 1)
+    while text[place] not in "}]":
+        start = place
+        key: str | int = len(found)
+        if is_object:
+            key, place = _decoder.raw_decode(text, place)
+            place = _skip(text, _skip(text, place) + 1)
+        _, end = _decoder.raw_decode(text, place)
+        found.append(Member(key, start, place, end))
+        place = _skip(text, end)
+        if text[place] == ",":
+            place = _skip(text, place + 1)
+    return found
+
+
+def located(text: str, path: Path) -> Member:
+    """The value at the end of a path that is there."""
+    found = Member("", 0, _skip(text, 0), len(text))
+    for key in path:
+        found = next(m for m in members(text, found.value) if m.key == key)
+    return found
+
+
+def added(text: str, path: Path, key: str | None, value: Json) -> str:
+    """The text with a member (or, without a key, an element) behind those at `path`."""
+    home = located(text, path)
+    inside = members(text, home.value)
+    unit = _unit(text)
+    if unit is None:
+        written = json.dumps(value, ensure_ascii=False)
+        lead = separator = ""
+    else:
+        # The text's own lines tell how deep this is; where it has none, the path does.
+        depth = unit * (len(path) + 1)
+        written = json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", f"\n{depth}")
+        lead, separator = f"\n{depth}", f"\n{unit * len(path)}"
+    if key is not None:
+        written = f"{json.dumps(key, ensure_ascii=False)}: {written}"
+    if inside:
+        end = inside[-1].end
+        return f"{text[:end]},{lead or ' '}{written}{text[end:]}"
+    close = "}" if text[home.value] == "{" else "]"
+    rest = text[text.index(close, home.value) :]
+    return f"{text[: home.value + 1]}{lead}{written}{separator}{rest}"
+
+
+def removed(text: str, path: Path) -> str:
+    """The text without the member or element at `path`."""
+    *above, key = path
+    inside = members(text, located(text, tuple(above)).value)
+    at = next(n for n, member in enumerate(inside) if member.key == key)
+    member = inside[at]
+    if at > 0:
+        return text[: inside[at - 1].end] + text[member.end :]
+    if len(inside) > 1:
+        return text[: member.start] + text[inside[1].start :]
+    home = located(text, tuple(above))
+    close = _skip(text, member.end)
+    return text[: home.value + 1] + text[close:]
+
+
+def _unit(text: str) -> str | None:
+    """How the file indents one level; None if it is all on one line."""
+    if "\n" not in text.strip():
+        return None if text.strip() not in ("", "{}") else "  "
+    found = _INDENT.search(text)
+    return found.group(1) if found else "  "
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()

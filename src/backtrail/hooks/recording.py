@@ -1,0 +1,167 @@
+"""Any command as a session: what it does to the files, with points to go back to.
+
+The command line is the prompt, and what changes while it runs is its own. Whenever the files
+have changed and then been quiet for a second there is a point in between. A look at names,
+sizes and times tells; contents are read only then.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound
+from ..files.ignore import MARKER, opaque_name
+
+if TYPE_CHECKING:
+    from ..session import Session
+    from ..watching import Call
+
+QUIET = 1.0
+"""Seconds without a change after which a point is recorded."""
+
+_EVERY = 0.5
+_SHARE = 10
+"""A look takes at most this part of the time."""
+
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP)
+_LEFT_TO_THE_COMMAND = (signal.SIGINT, signal.SIGQUIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How a command went: its exit code as a shell tells it, and the points recorded."""
+
+    exit_code: int
+    points: int
+
+
+def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
+    """Run a command in `cwd`, which the session watches over, and record what it changes."""
+    session.checkpoint("before")
+    session.append({"role": "user", "content": shlex.join(command)})
+    spans = _Spans(session, command)
+    try:
+        child = subprocess.Popen(command, cwd=cwd)
+    except (FileNotFoundError, PermissionError) as error:
+        spans.close("not started")
+        raise NotFound(f"cannot run `{command[0]}`: {error.strerror}") from error
+    except BaseException:
+        spans.close("not started")
+        raise
+    code = 1
+    try:
+        with _passing_signals(child):
+            code = _watched(child, os.fsencode(cwd), spans.roll)
+    finally:
+        spans.close({"exit": code})
+    session.checkpoint("after")
+    session.end(f"exit {code}")
+    return Recorded(code, spans.points + 2)
+
+
+class _Spans:
+    """Brackets without a gap: the next is open before the last one ends."""
+
+    def __init__(self, session: Session, command: Sequence[str]) -> None:
+        self.points = 0
+        self._session = session
+        self._command = list(command)
+        self._open, self._call = self._begun()
+
+    def _begun(self) -> tuple[AbstractContextManager[Call], Call]:
+        span = self._session.tool("record", {"command": self._command})
+        return span, span.__enter__()
+
+    def roll(self) -> None:
+        """A point here: what came before is one action, what follows another."""
+        last = self._open
+        self._open, self._call = self._begun()
+        last.__exit__(None, None, None)
+        self._session.checkpoint()
+        self.points += 1
+
+    def close(self, result: object) -> None:
+        """The command is over."""
+        self._call.result = result
+        self._open.__exit__(None, None, None)
+
+
+def _watched(child: subprocess.Popen[bytes], root: bytes, roll: Callable[[], None]) -> int:
+    """Wait for a command, and call `roll` when its files have come to rest."""
+    noted = seen = fingerprint(root)
+    since = time.monotonic()
+    pause = _EVERY
+    while True:
+        try:
+            code = child.wait(pause)
+            return code if code >= 0 else 128 - code
+        except subprocess.TimeoutExpired:
+            pass
+        began = time.monotonic()
+        now = fingerprint(root)
+        if now != seen:
+            seen, since = now, began
+        elif seen != noted and began - since >= QUIET:
+            roll()
+            noted = seen
+        pause = max(_EVERY, _SHARE * (time.monotonic() - began))
+
+
+@contextmanager
+def _passing_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals are the command's: what ends it ends us, after what it did is recorded."""
+
+    def forward(number: int, frame: object) -> None:
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    # The terminal sends these to both of us; the command decides.
+    before |= {number: signal.signal(number, signal.SIG_IGN) for number in _LEFT_TO_THE_COMMAND}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def fingerprint(root: bytes) -> int:
+    """A number that is another when a name, size, time or mode below `root` is."""
+    found = 0
+    todo = [root]
+    while todo:
+        folder = todo.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        names = {entry.name for entry in entries}
+        if MARKER in names:
+            continue
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+                inner = entry.is_dir(follow_symlinks=False)
+            except OSError:
+                continue
+            path = entry.path
+            if inner and opaque_name(
+                entry.name, names.__contains__, lambda name, path=path: _has(path, name)  # type: ignore[misc]
+            ):  # fmt: skip
+                continue
+            if inner:
+                todo.append(path)
+            # A sum, so that the order of names does not matter.
+            found += hash((path, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino))
+    return found
+
+
+def _has(folder: bytes, name: bytes) -> bool:
+    return os.path.lexists(folder + b"/" + name)

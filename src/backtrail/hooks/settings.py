@@ -1,0 +1,126 @@
+"""Our hooks in an agent's settings file: found, put in, taken out. Text in, text out.
+
+Each event has groups of hooks, each group a matcher and its hooks. Ours is a group of its
+own; who put another hook into it keeps that when ours goes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import InvalidData
+from ..events import Json
+from .dialects import Dialect
+from .jsonfiles import added, parsed, removed
+
+TIMEOUT = 10
+"""Seconds after which the agent itself gives a hook up; the hook does so long before."""
+
+_TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+
+
+class Ours(NamedTuple):
+    """One of our hooks in a file."""
+
+    event: str
+    group: int
+    hook: int
+    command: str
+    alone: bool
+
+
+def group_for(dialect: Dialect, event: str, command: str) -> dict[str, Json]:
+    """The group that has our hook called."""
+    milliseconds = dialect.agent == "gemini"
+    hook: dict[str, Json] = {"type": "command", "command": command}
+    if milliseconds:
+        hook = {"name": "backtrail", **hook}
+    hook["timeout"] = TIMEOUT * 1000 if milliseconds else TIMEOUT
+    group: dict[str, Json] = {"hooks": [hook]}
+    if dialect.agent == "claude-code" and event in _TOOL_EVENTS:
+        # Tools that only read do not even start a process.
+        return {"matcher": f"^(?!(?:{'|'.join(sorted(dialect.readers))})$)", **group}
+    return group
+
+
+def is_ours(command: Json, agent: str) -> bool:
+    """Whether a command is a hook of ours for that agent, wherever it was installed."""
+    if not isinstance(command, str):
+        return False
+    return bool(
+        re.search(rf"(?:^|[\s/'\"])backtrail['\"]?\s+hook\s+{re.escape(agent)}\s*$", command)
+    )
+
+
+def find_ours(text: str, name: str, agent: str) -> list[Ours]:
+    """Our hooks in a settings file."""
+    found: list[Ours] = []
+    for event, groups in _hooks(parsed(text, name), name).items():
+        for at, group in enumerate(groups):
+            hooks = group.get("hooks") if isinstance(group, dict) else None
+            for number, hook in enumerate(hooks if isinstance(hooks, list) else ()):
+                if isinstance(hook, dict) and is_ours(hook.get("command"), agent):
+                    assert isinstance(hooks, list)
+                    found.append(Ours(event, at, number, hook["command"], len(hooks) == 1))
+    return found
+
+
+def with_ours(text: str, name: str, dialect: Dialect, command: str) -> str:
+    """The text with our hooks for every event; nothing changes if they are there."""
+    wanted = {event: group_for(dialect, event, command) for event in dialect.events}
+    if _is_installed(text, name, dialect, wanted):
+        return text
+    text = without_ours(text, name, dialect.agent)
+    if not text.strip():
+        text = "{}\n"
+    for event, group in wanted.items():
+        settings = parsed(text, name)
+        hooks = _hooks(settings, name)
+        if "hooks" not in settings:
+            text = added(text, (), "hooks", {event: [group]})
+        elif event not in hooks:
+            text = added(text, ("hooks",), event, [group])
+        else:
+            text = added(text, ("hooks", event), None, group)
+    return text
+
+
+def without_ours(text: str, name: str, agent: str) -> str:
+    """The text without our hooks, and without what held nothing else."""
+    if not text.strip():
+        return text
+    for ours in reversed(find_ours(text, name, agent)):
+        if not ours.alone:
+            text = removed(text, ("hooks", ours.event, ours.group, "hooks", ours.hook))
+            continue
+        text = removed(text, ("hooks", ours.event, ours.group))
+        if parsed(text, name)["hooks"][ours.event] == []:
+            text = removed(text, ("hooks", ours.event))
+        if parsed(text, name)["hooks"] == {}:
+            text = removed(text, ("hooks",))
+    return text
+
+
+def _is_installed(
+    text: str, name: str, dialect: Dialect, wanted: dict[str, dict[str, Json]]
+) -> bool:
+    if not text.strip():
+        return False
+    hooks = _hooks(parsed(text, name), name)
+    ours = find_ours(text, name, dialect.agent)
+    at = {(one.event, one.group) for one in ours}
+    there = all(wanted.get(event) == hooks[event][group] for event, group in at)
+    return there and sorted(event for event, _ in at) == sorted(wanted)
+
+
+def _hooks(settings: dict[str, Json], name: str) -> dict[str, list[Json]]:
+    """The hooks by event; `InvalidData` where they have another shape."""
+    hooks = settings.get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise InvalidData(f"{name}: `hooks` should be an object: mend the file first")
+    for event, groups in hooks.items():
+        # Gemini keeps switches here, too: those are not events.
+        if not isinstance(groups, list) and event[:1].isupper():
+            raise InvalidData(f"{name}: `hooks.{event}` should be a list: mend the file first")
+    return {event: groups for event, groups in hooks.items() if isinstance(groups, list)}

@@ -1,0 +1,215 @@
+"""Settings of the command line: from flags, the environment and two files.
+
+A flag counts more than the environment, that more than the project's `.backtrail.toml`
+(in the current folder or above it, up to the home folder), that more than the user's
+`config.toml`. Each value knows where it comes from. The library itself reads none of this.
+
+A project's file comes with the project, perhaps from a stranger. So it can set only what
+does no harm: a store on this machine, never one that takes sessions elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .errors import InvalidData
+
+PROJECT_FILE = ".backtrail.toml"
+
+Value = str | float | bool | None
+Kind = Literal["text", "seconds", "switch", "color"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting: its kind, default, variable of the environment, and what it is for."""
+
+    kind: Kind
+    default: Value
+    variable: str
+    about: str
+    in_project: bool = True
+
+
+KEYS: dict[str, Key] = {
+    "store": Key("text", None, "BACKTRAIL_STORE", "where sessions are kept"),
+    "model": Key("text", None, "BACKTRAIL_MODEL", "the model that `chat` talks to"),
+    "hooks": Key("switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record"),
+    "hook_timeout": Key("seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take"),
+    "budget": Key(
+        "text", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
+    ),
+    "color": Key("color", "auto", "BACKTRAIL_COLOR", "colour on terminals: auto or never"),
+}
+"""Every setting there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and where it comes from."""
+
+    name: str
+    value: Value
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings as they are now."""
+
+    values: dict[str, Setting]
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the store; None: the default one."""
+        return self.text("store")
+
+    @property
+    def hook_timeout(self) -> float:
+        """Seconds that a hook may take."""
+        value = self.values["hook_timeout"].value
+        assert isinstance(value, float)
+        return value
+
+    @property
+    def hooks(self) -> bool:
+        """Whether installed hooks record anything."""
+        return bool(self.values["hooks"].value)
+
+    def text(self, name: str) -> str | None:
+        """The value of a setting that is text."""
+        value = self.values[name].value
+        return value if isinstance(value, str) else None
+
+    def apply(self) -> None:
+        """Hand what the library reads from the environment to it."""
+        budget = self.text("budget")
+        if budget is not None:
+            os.environ[KEYS["budget"].variable] = budget
+
+
+def load(
+    flags: Mapping[str, str | None] | None = None, cwd: str | os.PathLike[str] | None = None
+) -> Settings:
+    """The settings that hold in a folder; `InvalidData` names the file that is wrong."""
+    values = {name: Setting(name, key.default, "default") for name, key in KEYS.items()}
+    for file, project in ((user_file(), False), (project_file(cwd), True)):
+        if file is not None:
+            values.update(_read(file, project))
+    for name, key in KEYS.items():
+        given = os.environ.get(key.variable)
+        if given:
+            origin = f"environment {key.variable}"
+            values[name] = Setting(name, _from_text(name, given, origin), origin)
+    for name, flag in (flags or {}).items():
+        if flag is not None:
+            values[name] = Setting(name, _from_text(name, flag, "flag"), f"flag --{name}")
+    return Settings(values)
+
+
+def user_file() -> Path | None:
+    """The user's file, if there is one."""
+    found = user_path()
+    return found if found.is_file() else None
+
+
+def user_path() -> Path:
+    """Where the user's file is looked for."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("backtrail", appauthor=False), "config.toml")
+
+
+def project_file(cwd: str | os.PathLike[str] | None = None) -> Path | None:
+    """The project's file: in the folder or above it, but not above the home folder."""
+    here = Path(os.path.realpath(cwd if cwd is not None else Path.cwd()))
+    home = Path(os.path.realpath(Path.home()))
+    device = here.stat().st_dev if here.exists() else None
+    for folder in (here, *here.parents):
+        if device is not None and folder.stat().st_dev != device:
+            return None
+        found = folder / PROJECT_FILE
+        if found.is_file():
+            return found
+        if folder == home:
+            return None
+    return None
+
+
+def _read(file: Path, project: bool) -> dict[str, Setting]:
+    import tomllib
+
+    try:
+        table = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidData(f"{file} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise InvalidData(f"{file} cannot be read: {error.strerror}") from error
+    found: dict[str, Setting] = {}
+    for name, value in table.items():
+        if name not in KEYS:
+            known = ", ".join(KEYS)
+            raise InvalidData(f"{file}: there is no setting `{name}`; there are {known}")
+        if project and not KEYS[name].in_project:
+            raise InvalidData(f"{file}: `{name}` cannot be set by a project, only in {user_path()}")
+        checked = _checked(name, value, str(file))
+        if name == "store" and isinstance(checked, str):
+            checked = _located(checked, file, project)
+        found[name] = Setting(name, checked, str(file))
+    return found
+
+
+def _located(url: str, file: Path, project: bool) -> str:
+    """A URL in a file, with its path taken from the folder of that file."""
+    scheme, _, rest = url.partition(":")
+    if project and scheme not in ("file", "sqlite"):
+        raise InvalidData(
+            f"{file}: a project's store is `file:DIR` or `sqlite:///PATH`, not `{url}`; "
+            "others are named by --store, the environment or the user's file"
+        )
+    for kind, lead in (("file", ""), ("sqlite", "///")):
+        if scheme == kind and rest.startswith(lead):
+            path = Path(rest[len(lead) :]).expanduser()
+            return f"{scheme}:{lead}{file.parent / path}"
+    return url
+
+
+def _from_text(name: str, given: str, origin: str) -> Value:
+    """A value that was given as text."""
+    kind = KEYS[name].kind
+    if kind == "seconds":
+        try:
+            number: Value = float(given)
+        except ValueError:
+            number = given
+        return _checked(name, number, origin)
+    if kind == "switch":
+        if given.lower() in ("1", "on", "true", "yes"):
+            return True
+        if given.lower() in ("0", "off", "false", "no"):
+            return False
+        raise InvalidData(f"{origin}: `{name}` is on or off, not `{given}`")
+    return _checked(name, given, origin)
+
+
+def _checked(name: str, value: object, origin: str) -> Value:
+    """A value of the right kind, else an error that names the place."""
+    kind = KEYS[name].kind
+    if kind == "seconds":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if number and 0 < value < 3600:  # type: ignore[operator]
+            return float(value)  # type: ignore[arg-type]
+        raise InvalidData(f"{origin}: `{name}` is a number of seconds, not `{value}`")
+    if kind == "switch":
+        if isinstance(value, bool):
+            return value
+        raise InvalidData(f"{origin}: `{name}` is true or false, not `{value}`")
+    if kind == "color" and value not in ("auto", "never"):
+        raise InvalidData(f"{origin}: `{name}` is auto or never, not `{value}`")
+    if isinstance(value, str) and value:
+        return value
+    raise InvalidData(f"{origin}: `{name}` is text, not `{value}`")

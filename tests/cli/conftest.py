@@ -1,0 +1,24 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import Stage, work
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """An empty project."""
+    made = Stage(tmp_path)
+    made.project.mkdir()
+    return made
+
+
+@pytest.fixture
+def worked(stage: Stage) -> Stage:
+    """A project with a session `work` of two turns."""
+    work(stage)
+    return stage

@@ -1,0 +1,105 @@
+"""fork and resume: a session beside another, and the line that goes on with one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from backtrail import Session
+from backtrail.stores import open_store
+
+from .acting import BROKEN, MADE, Project, empty, files_in, work
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = empty(tmp_path)
+    work(made)
+    return made
+
+
+def test_a_fork_has_the_history_up_to_its_point(project: Project) -> None:
+    """The original stays as it is, and so do the files."""
+    done = project.run("fork", "4", "--title", "plan B")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "forked work at event 4, with 2 messages"
+    id = lines[1].split()[2]
+    assert lines[1].endswith("plan B")
+    assert lines[2] == f"folder: {project.root}, with the files as they are"
+    assert lines[3] == f"go on with: cd {project.root} && backtrail chat --resume {id}"
+    assert project.said(id) == ["make a file", "Made."]
+    assert len(project.said()) == 4
+    assert project.files() == BROKEN
+
+
+def test_a_fork_into_a_folder_gets_the_files_of_then(project: Project) -> None:
+    """And works there; a folder that has something in it is refused."""
+    into = project.home / "plan b"
+    done = project.run("fork", "4", "--into", str(into), "--json")
+    assert done.code == 0
+    assert done.json["cwd"] == str(into)
+    assert (done.json["parent"], done.json["at"], done.json["messages"]) == ("work", 4, 2)
+    assert files_in(into) == MADE
+    assert done.json["resume"].startswith(f"cd {shlex.quote(str(into))} && ")
+    taken = project.run("fork", "--into", str(into), "--json")
+    assert taken.code == 1
+    assert "not empty" in taken.json["error"]["message"]
+    with open_store(project.url) as store:
+        assert len(store.sessions()) == 2
+
+
+def test_a_fork_of_nowhere(project: Project) -> None:
+    """Exit code 3, and nothing is made."""
+    assert project.run("fork", "nowhere").code == 3
+    assert project.run("fork", "--session", "nobody").code == 3
+    with open_store(project.url) as store:
+        assert len(store.sessions()) == 1
+
+
+def test_resume_prints_the_line(project: Project) -> None:
+    """For the latest session here, or any; one of another agent goes on in that agent."""
+    assert project.run("resume").out == f"cd {project.root} && backtrail chat --resume work\n"
+    named = {"native": {"agent": "claude-code", "id": "0f-1", "path": "/x"}}
+    with Session.create(
+        project.url, "theirs", cwd=project.home, agent_name="claude-code", metadata=named
+    ):
+        pass
+    done = project.run("resume", "theirs")
+    assert done.out == f"cd {project.home} && claude --resume 0f-1\n"
+    row = project.run("resume", "theirs", "--json").json
+    assert row == {
+        "session": "theirs",
+        "agent": "claude-code",
+        "cwd": str(project.home),
+        "command": f"cd {project.home} && claude --resume 0f-1",
+    }
+    given = project.run("resume", "work", "--store", project.url)
+    assert given.out.endswith(f"--resume work --store {project.url}\n")
+    assert project.run("resume", "nobody").code == 3
+
+
+def test_resume_runs_the_agent_in_its_folder(project: Project) -> None:
+    """The agent's own command, with the native id; its exit code is ours."""
+    bin = project.home / "bin"
+    bin.mkdir()
+    (bin / "codex").write_text('#!/bin/sh\npwd\necho "$@"\nexit 7\n')
+    (bin / "codex").chmod(0o755)
+    named = {"native": {"agent": "codex", "id": "a b", "path": "/x"}}
+    with Session.create(
+        project.url, "theirs", cwd=project.root, agent_name="codex", metadata=named
+    ):
+        pass
+    done = project.run("resume", "theirs", "--run", cwd=project.home, PATH=f"{bin}:/usr/bin:/bin")
+    assert done.code == 7
+    assert done.out == f"{project.root}\nresume a b\n"
+
+
+def test_resume_of_a_folder_that_is_gone(project: Project) -> None:
+    """It says so, and what to do."""
+    project.root.rename(project.home / "moved")
+    done = project.run("resume", "work", "--run", cwd=project.home)
+    assert done.code == 3
+    assert "relocate" in done.err

@@ -1,0 +1,290 @@
+"""The frame of the command line: verbs, exit codes, pipes, terminals."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import backtrail
+from backtrail.cli.running import code_of, parser
+from backtrail.cli.verbs import VERBS, Usage, command, modules, summary
+from backtrail.errors import (
+    AlreadyExists,
+    BacktrailError,
+    Conflict,
+    Damaged,
+    NotFound,
+    SessionBusy,
+    StoreFailed,
+)
+from tests.cli.stage import CODE, ESCAPE, Stage
+
+LOOKING = ["status", "ls", "show", "log", "diff", "tree", "stats", "doctor", "verify", "config"]
+
+
+def test_help_and_version_answer_on_stdout(stage: Stage) -> None:
+    """Every verb is in the help, with a line that says what it is for."""
+    told = stage.run("--help")
+    assert (told.code, told.err) == (0, "")
+    for verb in modules():
+        assert f"  {verb:<12}{summary(verb)}\n" in told.out
+    assert stage.run("help").out == stage.run("-h").out == told.out
+    assert stage.run("--version").out.strip() == backtrail.__version__
+
+
+def test_help_is_light(stage: Stage) -> None:
+    """It loads neither the database nor what prints tables."""
+    heavy = ("msgspec", "apsw", "rich", "platformdirs", "tomllib", "anyio")
+    code = (
+        "import sys; from backtrail.cli import main; main([sys.argv[1]])\n"
+        f"print([n for n in {heavy!r} if n in sys.modules])"
+    )
+    for flag in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-c", code, flag], capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", sorted(modules()))
+def test_every_verb_is_there_and_has_examples(verb: str) -> None:
+    """Its help can be printed, and each example is one that its parser takes."""
+    if verb == "hook":
+        # Called by agents, not by people: its module takes its arguments itself.
+        assert callable(importlib.import_module("backtrail.cli.hook").endpoint)
+        return
+    found = command(verb)
+    assert "examples:" in parser(verb).format_help()
+    lines = [line.strip() for line in found.examples.strip().splitlines()]
+    for line in filter(None, lines):
+        # Behind two spaces stands what it does.
+        pipe = line.split("  ")[0].split(" < ")[0].split(" | ")
+        plain = next((part for part in pipe if "backtrail" in part), line)
+        words = shlex.split(plain.replace('"$(', "").replace(')"', ""))
+        assert "backtrail" in words, line
+        given = words[words.index("backtrail") + 1 :]
+        if given[:1] == [verb]:
+            given = given[1:]
+        else:
+            assert verb == "status", line
+        if found.rest and "--" in given:
+            given = given[: given.index("--")]
+        parser(verb).parse_args(given)
+
+
+def test_the_headings_are_those_that_people_look_for() -> None:
+    """Each verb stands under one of them, once."""
+    assert list(VERBS) == ["See", "Go back", "Share", "Agents", "Keep house"]
+    assert len(modules()) == sum(len(part) for part in VERBS.values())
+
+
+def test_an_unknown_verb_is_a_usage_error_that_helps(stage: Stage) -> None:
+    """The nearest verb is named; with --json the error is data."""
+    told = stage.run("verfy")
+    assert (told.code, told.out) == (2, "")
+    assert "did you mean `verify`?" in told.err
+    told = stage.run("verfy", "--json")
+    assert told.code == 2
+    assert told.json["error"]["code"] == "usage"
+
+
+def test_a_wrong_option_is_a_usage_error(stage: Stage) -> None:
+    """On stderr with the usage line, and as data with --json."""
+    told = stage.run("ls", "--nonsense")
+    assert (told.code, told.out) == (2, "")
+    assert "usage: backtrail ls" in told.err
+    assert stage.run("ls", "--nonsense", "--json").json["error"]["code"] == "usage"
+
+
+def test_options_may_come_before_the_verb(worked: Stage) -> None:
+    """Also one that takes a value; without a verb it is the status."""
+    assert worked.run("--json", "ls").json == worked.run("ls", "--json").json
+    assert worked.run("--store", worked.url, "ls").out == worked.run("ls").out
+    assert worked.run("--json").json["session"]["id"] == "work"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreFailed("x"), 1),
+        (AlreadyExists("x"), 1),
+        (Usage("x"), 2),
+        (NotFound("x"), 3),
+        (Conflict("x"), 4),
+        (SessionBusy("x"), 5),
+        (Damaged("x"), 6),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_have_exit_codes(error: BacktrailError, code: int) -> None:
+    """Scripts tell by the code what to do."""
+    assert code_of(error) == code
+
+
+def test_not_found_is_three_in_words_and_data(stage: Stage) -> None:
+    """The message says what to do next."""
+    told = stage.run("show", "nothing")
+    assert (told.code, told.out) == (3, "")
+    assert "`nothing`" in told.err and "backtrail ls --all" in told.err
+    told = stage.run("show", "nothing", "--json")
+    assert (told.code, told.json["error"]["code"]) == (3, "not_found")
+
+
+def test_a_store_that_cannot_be_opened_is_one(stage: Stage) -> None:
+    """With the reason; nothing is printed on stdout."""
+    told = stage.run("ls", "--store", "nowhere")
+    assert (told.code, told.out) == (1, "")
+    assert "`nowhere` is not the URL of a store" in told.err
+
+
+@pytest.mark.parametrize("verb", LOOKING)
+def test_a_pipe_gets_no_escape_codes(worked: Stage, verb: str) -> None:
+    """Whatever the terminal is called, and also if colour is asked for by others."""
+    told = worked.run(verb, TERM="xterm-256color", FORCE_COLOR="1", CLICOLOR_FORCE="1")
+    assert told.code == 0, told.err
+    assert ESCAPE not in told.out + told.err
+
+
+@pytest.mark.parametrize("verb", [*LOOKING, "gc"])
+def test_json_is_one_document(worked: Stage, verb: str) -> None:
+    """And nothing else stands on stdout."""
+    told = worked.run(verb, "--json")
+    assert told.code == 0, told.err
+    assert isinstance(told.json, dict)
+    assert told.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["people", "json"])
+def test_a_closed_pipe_is_no_error_to_look_at(worked: Stage, more: list[str]) -> None:
+    """`| head` ends the run without a traceback."""
+    with worked.session("work") as s:
+        for _ in range(50):
+            s.extend([{"role": "assistant", "content": "word " * 200}] * 100)
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE, "log", "-n", "0", *more],
+        cwd=worked.project, env=worked.environment(), stdout=write, stderr=subprocess.PIPE,
+    ) as running:  # fmt: skip
+        os.close(write)
+        os.read(read, 10)
+        os.close(read)
+        assert running.stderr is not None
+        assert running.stderr.read() == b""
+        running.wait()
+    assert running.returncode == 1
+
+
+def test_ctrl_c_is_130(worked: Stage) -> None:
+    """One word on stderr, no traceback."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE, "watch"],
+        cwd=worked.project, env=worked.environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        assert "Traceback" not in running.stderr.read()
+    assert running.returncode == 130
+
+
+def on_terminal(
+    stage: Stage, *arguments: str, typed: str = "", code: int = 0, **environment: str
+) -> str:
+    """What a terminal gets to see, if somebody types ahead."""
+    main, side = pty.openpty()
+    os.write(main, typed.encode())
+    running = subprocess.Popen(
+        [sys.executable, "-c", CODE, *arguments],
+        cwd=stage.project, env=stage.environment(**environment), stdin=side, stdout=side,
+        stderr=side,
+    )  # fmt: skip
+    os.close(side)
+    seen = b""
+    while True:
+        try:
+            more = os.read(main, 4096)
+        except OSError:
+            # Linux tells the end of a terminal by an error.
+            break
+        if not more:
+            break
+        seen += more
+    os.close(main)
+    assert running.wait() == code, seen
+    return seen.decode()
+
+
+@pytest.mark.parametrize("verb", ["status", "ls", "show", "diff"])
+def test_a_terminal_gets_colour_unless_it_is_not_wanted(worked: Stage, verb: str) -> None:
+    """`NO_COLOR`, a dumb terminal, the option and the setting each turn it off."""
+    assert ESCAPE in on_terminal(worked, verb, TERM="xterm-256color")
+    assert ESCAPE not in on_terminal(worked, verb, TERM="xterm-256color", NO_COLOR="1")
+    assert ESCAPE not in on_terminal(worked, verb, TERM="dumb")
+    assert ESCAPE not in on_terminal(worked, verb, "--no-color", TERM="xterm-256color")
+    assert ESCAPE not in on_terminal(worked, verb, TERM="xterm-256color", BACKTRAIL_COLOR="never")
+
+
+def test_a_table_fits_the_terminal(worked: Stage) -> None:
+    """What is too long is cut with an ellipsis there, and whole in a pipe."""
+    title = "a title that goes on and on, longer than the window is"
+    worked.run("rename", title)
+    shown = on_terminal(worked, "ls", TERM="xterm", COLUMNS="60", NO_COLOR="1")
+    assert "…" in shown and all(len(line.rstrip()) <= 60 for line in shown.splitlines())
+    assert title in worked.run("ls", COLUMNS="60").out
+
+
+def test_a_destructive_verb_asks_on_a_terminal(worked: Stage) -> None:
+    """Only a yes is a yes."""
+    seen = on_terminal(worked, "delete", "work", typed="n\n", code=1)
+    assert "Delete 1 session? [y/N]" in seen and "nothing was deleted" in seen
+    assert worked.run("show", "work").code == 0
+    assert "deleted 1 session" in on_terminal(worked, "delete", "work", typed="y\n")
+    assert worked.run("show", "work").code == 3
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m \u202egnp.exe \u2066 \r\x00 end"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["ls"], ["show", "--full"], ["log"], ["diff"], ["tree"], ["search", "end"]],
+    ids=lambda words: words[0],
+)
+def test_hostile_text_is_shown_and_never_sent(stage: Stage, arguments: list[str]) -> None:
+    """Escape sequences, control and bidi characters of a log or a file reach no terminal."""
+    with stage.session("evil", title="evil") as s, s.turn(f"prompt {HOSTILE}") as turn:
+        turn.append({"role": "assistant", "content": f"answer {HOSTILE}\n" + "x" * 100_000})
+        with s.tool("bash", {"command": HOSTILE}) as call:
+            (stage.project / "\x1b[31mred.txt").write_text(f"line {HOSTILE}\n")
+            call.result = HOSTILE
+    seen = on_terminal(stage, *arguments, TERM="xterm-256color", NO_COLOR="1")
+    for text in (seen, stage.run(*arguments).out, stage.run(*arguments, "--json").out):
+        assert not set(text) & set("\x1b\x07\x9b\x00\u202e\u2066"), arguments
+    assert max(map(len, seen.splitlines())) < 5000
+
+
+def test_a_destructive_verb_needs_yes_where_nobody_can_be_asked(worked: Stage) -> None:
+    """It says so, shows what it would have done, and does nothing."""
+    for arguments in (["delete", "work"], ["purge", "work"]):
+        told = worked.run(*arguments)
+        assert told.code == 2
+        assert "`--yes`" in told.err
+        assert worked.run(*arguments, "--json").json["error"]["code"] == "usage"
+    assert worked.run("show", "work").code == 0
+
+
+def test_the_page_of_the_reference_is_made_from_the_parsers() -> None:
+    """`python -m backtrail.cli.reference docs/reference/cli.md` writes it anew."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+    done = subprocess.run(
+        [sys.executable, "-m", "backtrail.cli.reference"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert page.read_text("utf-8") == done.stdout

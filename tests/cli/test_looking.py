@@ -1,0 +1,568 @@
+"""The verbs that look: what people see, line by line, and the data for scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backtrail import NewEvent, Session
+from tests.cli.stage import Stage, usage
+
+# --- status ------------------------------------------------------------------------------
+
+
+def test_status_tells_what_changed_and_what_to_do(worked: Stage) -> None:
+    """The last turn, what others did since, and three commands."""
+    (worked.project / "mine.txt").write_text("my own\n")
+    assert worked.run().lines == [
+        "The greeter",
+        "work · tiny-1 · 2 turns · WHEN",
+        "",
+        "Last prompt  Clean up.  WHEN",
+        "",
+        "It changed 2 files, +1 −2",
+        "  D  .env  +0 −1",
+        "  M  app.py  +1 −1",
+        "",
+        "Changed since, by others 1 file, +1 −0",
+        "  A  mine.txt  +1 −0",
+        "",
+        "  backtrail diff  see what the last turn changed",
+        "  backtrail undo  take the last turn back",
+        "  backtrail rewind  go back to an earlier prompt",
+    ]
+
+
+def test_status_as_data(worked: Stage) -> None:
+    """The same, with paths and numbers."""
+    (worked.project / "mine.txt").write_text("my own\n")
+    told = worked.run("status", "--json").json
+    assert told["session"]["id"] == "work"
+    assert told["prompt"]["text"] == "Clean up."
+    assert [(f["path"], f["status"]) for f in told["last_turn"]] == [
+        (".env", "deleted"),
+        ("app.py", "modified"),
+    ]
+    assert [file["path"] for file in told["since"]] == ["mine.txt"]
+    assert len(told["next"]) == 3
+    assert told["problem"] is None
+
+
+def test_status_leaves_no_trace_in_the_log(worked: Stage) -> None:
+    """Looking is not an event."""
+    (worked.project / "mine.txt").write_text("my own\n")
+    before = worked.run("log", "--json").json
+    for verb in ("status", "show", "diff", "tree", "stats", "doctor"):
+        assert worked.run(verb).code == 0
+    assert worked.run("log", "--json").json == before
+
+
+def test_status_without_a_session_says_how_to_begin(stage: Stage) -> None:
+    """Exit code 0: there is nothing wrong."""
+    told = stage.run()
+    assert told.code == 0
+    assert told.lines[0] == f"No session in {stage.project} yet."
+    assert len([line for line in told.lines if line.startswith("  backtrail ")]) == 3
+    told = stage.run("--json")
+    assert told.json["session"] is None
+    assert len(told.json["next"]) == 3
+
+
+def test_status_tells_what_is_not_captured(worked: Stage) -> None:
+    """A rewind never touches it, so people must know."""
+    (worked.project / "node_modules").mkdir()
+    (worked.project / "node_modules" / "x.js").write_text("1\n")
+    told = worked.run()
+    assert "Not captured, so never touched: 1 path" in told.lines
+    assert any(line.startswith("  node_modules") for line in told.lines)
+    rows = worked.run("--json").json["not_captured"]
+    assert [row["path"] for row in rows] == ["node_modules"]
+
+
+@pytest.mark.parametrize(
+    ("step", "first"),
+    [
+        ("undo", "backtrail redo"),
+        ("rewind", "backtrail undo"),
+    ],
+)
+def test_status_offers_the_way_back(worked: Stage, step: str, first: str) -> None:
+    """After an undo the redo, after a rewind the undo."""
+    with worked.session("work") as s:
+        if step == "undo":
+            s.undo()
+        else:
+            s.rewind("before the cleanup")
+    told = worked.run("--json").json
+    assert told["next"][0]["command"] == first
+    # What was taken back is not what the last turn did.
+    assert [file["path"] for file in told["last_turn"]] == ["README.md"]
+
+
+def test_status_works_when_the_folder_is_gone(worked: Stage) -> None:
+    """From elsewhere, by the session's name; what it cannot tell, it says."""
+    worked.project.rename(worked.folder / "moved")
+    told = worked.run("status", "work", cwd=worked.folder)
+    assert told.code == 0
+    assert told.lines[0] == "The greeter"
+
+
+# --- ls ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(worked: Stage) -> Stage:
+    """Sessions here, below and elsewhere."""
+    for id, folder, model, agent, branch in (
+        ("below", worked.project / "sub", "big-2", "codex", "main"),
+        ("other", worked.folder / "other", "tiny-1", "claude-code", "topic"),
+        ("plain", worked.project, None, "claude-code", "main"),
+    ):
+        folder.mkdir(exist_ok=True)
+        metadata = {"git_branch": branch}
+        with Session.create(
+            worked.url, id, cwd=folder, model=model, agent_name=agent, metadata=metadata,
+            files=False,
+        ) as s:  # fmt: skip
+            s.append({"role": "user", "content": f"hello from\n{id}"})
+    return worked
+
+
+def ids(stage: Stage, *arguments: str, cwd: Path | None = None) -> list[str]:
+    rows = stage.run("ls", "--json", *arguments, cwd=cwd).json["sessions"]
+    return [row["id"] for row in rows]
+
+
+def test_ls_lists_sessions_here(many: Stage) -> None:
+    """Of this folder and below it, newest first; untitled ones by what was said."""
+    assert ids(many) == ["plain", "below", "work"]
+    assert many.run("ls").lines == [
+        "session  changed  title  agent  turns  cost  tags  folder",
+        f"plain  WHEN  hello from plain  claude-code  1  –  {many.project}",
+        f"below  WHEN  hello from below  codex  1  –  {many.project}/sub",
+        f"work  WHEN  The greeter  tiny-1  2  –  {many.project}",
+    ]
+
+
+def test_ls_filters(many: Stage) -> None:
+    """By folder, model, branch, agent, tag, time and number; all must hold."""
+    assert ids(many, "--all") == ["plain", "other", "below", "work"]
+    assert ids(many, "--project", "sub") == ["below"]
+    assert ids(many, "--model", "TINY", "-a") == ["other", "work"]
+    assert ids(many, "--branch", "main") == ["plain", "below"]
+    assert ids(many, "--agent", "claude-code", "--all") == ["plain", "other"]
+    assert ids(many, "--all", "-n", "2") == ["plain", "other"]
+    assert ids(many, "--since", "1h") == ["plain", "below", "work"]
+    assert ids(many, "--until", "1h") == []
+    many.run("tag", "good", "-s", "below")
+    assert ids(many, "--tag", "good", "--agent", "codex") == ["below"]
+    assert many.run("ls", "--since", "soon").code == 1
+
+
+def test_ls_shows_pinned_first_and_hides_archived(many: Stage) -> None:
+    """Both can be taken back."""
+    many.run("pin", "work")
+    many.run("archive", "plain")
+    assert ids(many) == ["work", "below"]
+    assert ids(many, "--archived") == ["work", "plain", "below"]
+    many.run("pin", "work", "--undo")
+    many.run("archive", "plain", "--undo")
+    assert ids(many) == ["plain", "below", "work"]
+
+
+def test_ls_says_what_it_does_not_show(many: Stage) -> None:
+    """How many more there are; and where to look if there are none."""
+    told = many.run("ls", "-n", "1")
+    assert "2 more sessions: `-n 0` shows all" in told.err
+    told = many.run("ls", "--tag", "none")
+    assert (told.code, told.out) == (0, "")
+    assert "`backtrail ls --all`" in told.err
+
+
+def test_a_folder_without_sessions_shows_those_of_the_one_above(many: Stage) -> None:
+    """As the other verbs do."""
+    deep = many.project / "deep"
+    deep.mkdir()
+    assert ids(many, cwd=deep) == ["plain", "below", "work"]
+
+
+# --- show --------------------------------------------------------------------------------
+
+
+def test_show_tells_a_session_turn_by_turn(worked: Stage) -> None:
+    """What was said, which tools were used, and what they did to the files."""
+    assert worked.run("show").lines == [
+        "The greeter",
+        f"work · {worked.project} · tiny-1 · 2 turns · 60 tokens · WHEN",
+        "",
+        "[1]  event 2, WHEN",
+        "> Add a readme.",
+        "I will write one.",
+        "  • write  README.md",
+        "    written",
+        "    A  README.md  +1 −0",
+        "Done.",
+        "  – checkpoint before the cleanup",
+        "",
+        "[2]  event 7, WHEN",
+        "> Clean up.",
+        "  • bash  rm .env",
+        "    exit code 0",
+        "    D  .env  +0 −1",
+        "    M  app.py  +1 −1",
+        "All clean.",
+    ]
+
+
+def test_show_one_turn(worked: Stage) -> None:
+    """By its number, or from the end."""
+    assert worked.run("show", "--turn", "2").lines[2:] == worked.run("show").lines[11:]
+    assert worked.run("show", "--turn", "-1").out == worked.run("show", "--turn", "2").out
+    told = worked.run("show", "--turn", "3")
+    assert told.code == 3
+    assert "has 2 turns, so no turn 3" in told.err
+
+
+def test_show_in_full_has_diffs_thoughts_and_long_texts(worked: Stage) -> None:
+    """Without it, long texts are cut and say so."""
+    thought = {"type": "thinking", "thinking": "hm, let me see", "signature": "s"}
+    text = "\n".join(f"line {n}" for n in range(30))
+    with worked.session("work") as s, s.turn("Explain.") as turn:
+        turn.append({"role": "assistant", "content": [thought, {"type": "text", "text": text}]})
+    brief = worked.run("show").lines
+    full = worked.run("show", "--full").lines
+    assert "… 15 more lines" in brief and "line 29" not in brief
+    assert "line 29" in full and "  ~ hm, let me see" in full
+    assert "  ~ hm, let me see" not in brief
+    assert "    -def hello():" in full and "    +def hi():" in full
+
+
+def test_show_as_data(worked: Stage) -> None:
+    """Turns with steps; diffs only in full."""
+    told = worked.run("show", "work", "--json").json
+    assert told["session"]["id"] == "work"
+    assert [turn["prompt"] for turn in told["turns"]] == [None, "Add a readme.", "Clean up."]
+    step = told["turns"][1]["steps"][1]
+    assert (step["kind"], step["name"], step["text"]) == ("action", "write", "written")
+    assert step["files"] == [
+        {"path": "README.md", "status": "added", "insertions": 1, "deletions": 0}
+    ]
+    full = worked.run("show", "work", "--json", "--full").json
+    assert "+# Greeter" in full["turns"][1]["steps"][1]["files"][0]["text"]
+
+
+@pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
+def test_show_reads_calls_of_every_provider(stage: Stage, format: str) -> None:
+    """The call with what matters of its arguments, the answer below it, failures too."""
+    spelled: dict[str, list[dict[str, object]]] = {
+        "openai": [
+            {"role": "assistant", "content": "Look.", "tool_calls": [
+                {"id": "c", "type": "function",
+                 "function": {"name": "bash", "arguments": '{"command": "ls -l"}'}}]},
+            {"role": "tool", "tool_call_id": "c", "content": "total 0"},
+        ],
+        "anthropic": [
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "Look."},
+                {"type": "tool_use", "id": "c", "name": "bash", "input": {"command": "ls -l"}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c", "content": "total 0",
+                 "is_error": True}]},
+        ],
+        "responses": [
+            {"type": "message", "role": "assistant",
+             "content": [{"type": "output_text", "text": "Look."}]},
+            {"type": "function_call", "call_id": "c", "name": "bash",
+             "arguments": '{"command": "ls -l"}'},
+            {"type": "function_call_output", "call_id": "c", "output": "total 0"},
+        ],
+    }  # fmt: skip
+    with stage.session("talk", files=False) as s:
+        s.append({"role": "user", "content": "What is here?"})
+        s.extend(spelled[format])
+    assert stage.run("show").lines[3:] == [
+        "[1]  event 2, WHEN",
+        "> What is here?",
+        "Look.",
+        "  • bash  ls -l",
+        "    total 0",
+    ]
+    steps = stage.run("show", "--json").json["turns"][1]["steps"]
+    assert [call["name"] for step in steps for call in step.get("calls", ())] == ["bash"]
+    assert [step.get("error", False) for step in steps][-1] is (format == "anthropic")
+
+
+def test_show_a_subagent(worked: Stage) -> None:
+    """Its log is listed, and shown on request; an unknown one is not found."""
+    with worked.session("work") as s:
+        said = {"message": {"role": "user", "content": "Look around."}}
+        s.subagent("scout").append(said, kind="message")
+    assert worked.run("show").lines[-1] == "subagents: scout (`--subagent ID` shows one)"
+    assert "> Look around." in worked.run("show", "--subagent", "scout").lines
+    assert worked.run("show", "--subagent", "nobody").code == 3
+
+
+def test_secrets_are_hidden_on_request(worked: Stage) -> None:
+    """In what people see and in the data, by `show` and by `search`."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    with worked.session("work") as s, s.turn(f"my token is {secret} ok") as _, s.tool("bash"):
+        (worked.project / "token.txt").write_text(f"{secret}\n")
+    for arguments in (
+        ["show", "--full"],
+        ["show", "--full", "--json"],
+        ["search", "token"],
+        ["search", "token", "--json"],
+    ):
+        assert secret in worked.run(*arguments).out
+        masked = worked.run(*arguments, "--mask")
+        assert masked.code == 0, masked.err
+        assert secret not in masked.out and "REDACTED" in masked.out
+
+
+# --- log ---------------------------------------------------------------------------------
+
+
+def test_log_lists_events(worked: Stage) -> None:
+    """Oldest first, each on a line; what was left behind is marked."""
+    with worked.session("work") as s:
+        s.undo()
+    assert worked.run("log").lines == [
+        "event  when  kind  what",
+        "    1  WHEN  session_start",
+        "    2  WHEN  user_message  Add a readme.",
+        "    3  WHEN  assistant_message  I will write one.",
+        "    4  WHEN  action  write · written · files changed",
+        "    5  WHEN  assistant_message  Done.",
+        "    6  WHEN  checkpoint  before the cleanup",
+        "    7  WHEN  user_message  Clean up. (left behind)",
+        "    8  WHEN  action  bash · exit code 0 · files changed (left behind)",
+        "    9  WHEN  assistant_message  All clean. (left behind)",
+        "   10  WHEN  session_resume  (left behind)",
+        "   11  WHEN  undone  the turn of event 7 · files changed",
+    ]
+
+
+def test_log_limits_and_kinds(worked: Stage) -> None:
+    """The newest; how many came before is told. Data has all unless a number is given."""
+    told = worked.run("log", "-n", "2")
+    assert [line.split()[0] for line in told.lines] == ["event", "8", "9"]
+    assert "7 earlier events" in told.err
+    assert len(worked.run("log", "--json").json["events"]) == 9
+    assert len(worked.run("log", "--json", "-n", "3").json["events"]) == 3
+    rows = worked.run("log", "--kind", "checkpoint", "--json").json["events"]
+    assert [row["seq"] for row in rows] == [6]
+    assert rows[0]["live"] is True
+
+
+def test_log_of_a_path_tells_which_call_changed_it(worked: Stage) -> None:
+    """In all sessions of the folder: time, call, lines and prompt."""
+    with worked.session("second") as s, s.turn("Say hi.") as _, s.tool("edit") as call:
+        (worked.project / "app.py").write_text("def hi():\n    print('hi')\n")
+        call.result = "ok"
+    assert worked.run("log", "--", "app.py").lines == [
+        "when  session  event  by  change  prompt",
+        "WHEN  work  8  bash  M app.py +1 −1  Clean up.",
+        "WHEN  second  3  edit  M app.py +1 −1  Say hi.",
+    ]
+    rows = worked.run("log", "work", "--json", "--", "app.py", ".env").json["changes"]
+    assert [(row["seq"], row["path"], row["status"]) for row in rows] == [
+        (8, ".env", "deleted"),
+        (8, "app.py", "modified"),
+    ]
+
+
+def test_paths_are_meant_from_where_one_is(worked: Stage) -> None:
+    """Also below the session's folder, and for a folder as a whole."""
+    sub = worked.project / "sub"
+    sub.mkdir()
+    assert worked.run("log", "--", "../app.py", cwd=sub).code == 0
+    assert worked.run("log", "--", "app.py", cwd=sub).code == 3
+    assert len(worked.run("log", "--json", "--", ".").json["changes"]) == 3
+
+
+def test_log_of_a_path_that_nobody_changed(worked: Stage) -> None:
+    """Not found; as data, an empty list."""
+    told = worked.run("log", "--", "nothing.txt")
+    assert told.code == 3
+    assert worked.run("log", "--json", "--", "nothing.txt").json["changes"] == []
+    assert worked.run("log", "work", "--", "/etc/passwd").code == 1
+
+
+# --- diff --------------------------------------------------------------------------------
+
+
+def test_diff_is_of_the_last_turn(worked: Stage) -> None:
+    """Not of what others did since."""
+    (worked.project / "mine.txt").write_text("my own\n")
+    told = worked.run("diff")
+    assert told.out.splitlines() == [
+        "diff a/.env b/.env",
+        "deleted .env",
+        "--- a/.env",
+        "+++ /dev/null",
+        "@@ -1 +0,0 @@",
+        "-TOKEN=only-copy",
+        "diff a/app.py b/app.py",
+        "--- a/app.py",
+        "+++ b/app.py",
+        "@@ -1,2 +1,2 @@",
+        "-def hello():",
+        "+def hi():",
+        "     print('hello')",
+    ]
+    assert told.err == "2 files, +1 −2\n"
+
+
+def test_diff_between_points(worked: Stage) -> None:
+    """From a point to now, between two, and from the beginning."""
+    (worked.project / "mine.txt").write_text("my own\n")
+
+    def paths(*arguments: str) -> list[str]:
+        return [file["path"] for file in worked.run("diff", "--json", *arguments).json["files"]]
+
+    assert paths("@-1") == [".env", "app.py", "mine.txt"]
+    assert paths("@-2", "@-1") == ["README.md"]
+    assert paths("before the cleanup", "9") == [".env", "app.py"]
+    assert paths("0") == [".env", "README.md", "app.py", "mine.txt"]
+    assert paths("@-2", "--", "app.py") == ["app.py"]
+    told = worked.run("diff", "@-2", "@-1", "--json").json
+    assert (told["session"], told["from"], told["to"]) == ("work", 2, 7)
+    assert worked.run("diff", "nowhere").code == 3
+
+
+def test_diff_stat_has_names_and_numbers(worked: Stage) -> None:
+    """And no lines, not even in the data."""
+    assert worked.run("diff", "--stat").lines == ["D  .env  +0 −1", "M  app.py  +1 −1"]
+    assert "text" not in worked.run("diff", "--stat", "--json").json["files"][0]
+
+
+def test_diff_of_nothing_says_so(worked: Stage) -> None:
+    """On stderr; stdout is empty."""
+    told = worked.run("diff", "9")
+    assert (told.code, told.out, told.err) == (0, "", "nothing differs\n")
+
+
+def test_diff_shows_renames_modes_and_binary_files(worked: Stage) -> None:
+    """Each in one line, as git does."""
+    with worked.session("work") as s, s.turn("Move.") as _, s.tool("bash"):
+        (worked.project / "README.md").rename(worked.project / "READ.me")
+        (worked.project / "app.py").chmod(0o755)
+        (worked.project / "logo.png").write_bytes(b"\0\1\2")
+    assert worked.run("diff", "--stat").lines == [
+        "R  README.md → READ.me",
+        "M  app.py  mode 644 → 755",
+        "A  logo.png",
+    ]
+    assert "Binary files /dev/null and b/logo.png differ" in worked.run("diff").lines
+
+
+def test_diff_between_points_needs_no_folder(worked: Stage) -> None:
+    """It may be gone, or on another machine; only now cannot be told then."""
+    worked.project.rename(worked.folder / "moved")
+    told = worked.run("diff", "-s", "work", "--stat", cwd=worked.folder)
+    assert told.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"]
+    told = worked.run("diff", "@-2", "@-1", "-s", "work", "--json", cwd=worked.folder)
+    assert [file["path"] for file in told.json["files"]] == ["README.md"]
+
+
+def test_diff_where_only_some_files_are_known(worked: Stage) -> None:
+    """As in an imported session: what its calls recorded, first to last; and it is said."""
+    with worked.session("work") as s:
+        call = s.store.find("work", next(e.id for e in s.events() if e.seq == 8))
+        done = {"before": call.data["files"]["before"], "after": call.data["files"]["after"]}
+        back = {"before": done["after"], "after": done["before"]}
+    with worked.session("part", files=False) as s:
+        s.append({"role": "user", "content": "Do."})
+        for files in (done, back, done):
+            event = NewEvent("action", {"name": "edit", "files": {**files, "partial": True}})
+            s.store.append("part", [event])
+    for arguments in ([], ["0"], ["@-1"], ["@-1", "5"]):
+        told = worked.run("diff", "-s", "part", "--stat", *arguments)
+        assert told.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"], arguments
+        assert "only what the calls of the session recorded is known" in told.err
+    assert worked.run("diff", "@-1", "4", "-s", "part").out == ""
+    told = worked.run("diff", "-s", "part", "--stat", "--", "app.py")
+    assert told.lines == ["M  app.py  +1 −1"]
+
+
+# --- tree --------------------------------------------------------------------------------
+
+
+def test_tree_draws_forks_branches_and_subagents(worked: Stage) -> None:
+    """Each below what it comes from; the session that is meant is marked."""
+    with worked.session("work") as s:
+        s.rewind("before the cleanup")
+        s.subagent("scout").append({"role": "user", "content": "Look around."})
+        with s.fork("before the cleanup", session_id="plan-b", title="Plan B") as fork:
+            fork.fork(session_id="plan-c", title="Plan C").close()
+    assert worked.run("tree", "work").lines == [
+        "The greeter  work · 1 turn · WHEN  ← here",
+        "├── branch Clean up.  left at event 5, 2 messages",
+        "├── subagent scout  1 event",
+        "└── fork Plan B  plan-b from event 5 · 1 turn · WHEN",
+        "    └── fork Plan C  plan-c from event 6 · 1 turn · WHEN",
+    ]
+    below = worked.run("tree", "plan-c", "--json").json["trees"][0]["below"]
+    assert [node["kind"] for node in below] == ["branch", "subagent", "fork"]
+    assert below[2]["below"][0]["id"] == "plan-c"
+    assert len(worked.run("tree", "--all", "--json").json["trees"]) == 1
+
+
+# --- search ------------------------------------------------------------------------------
+
+
+def test_search_finds_words_here(many: Stage) -> None:
+    """With the surroundings, grouped by session; everywhere on request."""
+    told = many.run("search", "hello")
+    assert told.lines == [
+        f"hello from plain  plain  {many.project}",
+        "     2 user, WHEN  hello from plain",
+        "",
+        f"hello from below  below  {many.project}/sub",
+        "     2 user, WHEN  hello from below",
+    ]
+    assert "2 hits here" in told.err
+    rows = many.run("search", "hello", "--all", "--json").json["hits"]
+    assert {row["session_id"] for row in rows} == {"plain", "below", "other"}
+    rows = many.run("search", "hello", "--session", "other", "--json").json["hits"]
+    assert [row["session_id"] for row in rows] == ["other"]
+
+
+def test_search_goes_on_until_there_are_enough_from_here(many: Stage) -> None:
+    """Many hits of another folder do not hide those of this one."""
+    with Session.open(many.url, "other", files=False) as s:
+        s.extend([{"role": "assistant", "content": f"hello {n}"} for n in range(200)])
+    rows = many.run("search", "hello", "-n", "2", "--json").json["hits"]
+    assert [row["session_id"] for row in rows] == ["plain", "below"]
+
+
+def test_search_for_nothing(worked: Stage) -> None:
+    """No hits is no error; no words is one."""
+    assert worked.run("search", "nonexistent").code == 0
+    assert worked.run("search", "nonexistent", "--json").json["hits"] == []
+    assert worked.run("search", "--", "!!").code == 1
+    assert worked.run("search").code == 2
+
+
+# --- stats -------------------------------------------------------------------------------
+
+
+def test_stats_add_up(many: Stage) -> None:
+    """By model and by project; cost only where one was told."""
+    with Session.open(many.url, "below", files=False) as s:
+        s.append({"role": "assistant", "content": "x"}, usage=usage(100, 50), cost_usd=0.5)
+    told = many.run("stats", "--json").json
+    assert (told["sessions"], told["turns"]) == (4, 5)
+    assert told["tokens"] == {"input_tokens": 150, "output_tokens": 60}
+    assert told["cost_usd"] == 0.5
+    models = {row["name"]: row for row in told["by_model"]}
+    assert models["tiny-1"]["sessions"] == 2
+    assert models["big-2"]["cost_usd"] == 0.5
+    assert models["tiny-1"]["cost_usd"] is None
+    assert all(told["disk"][part] > 0 for part in ("sessions", "contents", "index"))
+    assert sum(row["turns"] for row in told["by_project"]) == 5
+    assert many.run("stats", "--project", "sub", "--json").json["sessions"] == 1
+    shown = many.run("stats").lines
+    assert "big-2  1  1  2  100  50  $0.50" in shown
+    assert "all  4  5  9  150  60  $0.50" in shown

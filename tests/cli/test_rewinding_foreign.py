@@ -1,0 +1,110 @@
+"""Going back in the session of another agent: it gets a session of its own to go on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backtrail.hooks.notes import take
+from backtrail.stores import open_store
+
+from .acting import BROKEN, MADE, Project, empty, files_in, work
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "claude/projects/x").mkdir(parents=True)
+    made = empty(tmp_path)
+    old = tmp_path / "claude/projects/x/old.jsonl"
+    old.write_text("the agent's own\n")
+    native = {"agent": "claude-code", "id": "old", "path": str(old)}
+    work(made, agent_name="claude-code", metadata={"native": native})
+    return made
+
+
+def natives(project: Project) -> dict[str, list[str]]:
+    """The agent's sessions but the old one: id to what was said."""
+    found: dict[str, list[str]] = {}
+    for path in project.home.glob("claude/projects/*/*.jsonl"):
+        if path.name == "old.jsonl":
+            assert path.read_text() == "the agent's own\n"
+            continue
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        found[path.stem] = [_text(line) for line in lines if line["type"] in ("user", "assistant")]
+    return found
+
+
+def _text(line: dict[str, dict[str, str | list[dict[str, str]]]]) -> str:
+    content = line["message"]["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def noted(project: Project) -> str | None:
+    """What the agent's next prompt is told."""
+    with open_store(project.url) as store:
+        return take(store, "work")
+
+
+def test_a_rewind_gives_the_agent_a_new_session(project: Project) -> None:
+    """With the kept history, and the line that resumes it; undo gives it all of it again."""
+    done = project.run("rewind", "--last", "--yes")
+    assert done.code == 0, done.err
+    ((id, said),) = natives(project).items()
+    assert said == ["make a file", "Made."]
+    line = f"cd {project.root} && claude --resume {id}"
+    assert f"go on in the agent with: {line}\n" in done.out
+    assert project.run("resume", "work").out == f"{line}\n"
+    assert noted(project) is None
+    undone = project.run("undo", "--yes", "--json").json
+    assert undone["resume"] == f"cd {project.root} && claude --resume {undone['native']['id']}"
+    assert natives(project)[undone["native"]["id"]][2:] == ["now break things", "Broken."]
+
+
+def test_a_rewind_of_files_leaves_a_note(project: Project) -> None:
+    """One sentence with their names; the agent's session is not touched."""
+    done = project.run("rewind", "--last", "--scope", "files", "--yes")
+    assert done.code == 0
+    assert natives(project) == {}
+    note = noted(project)
+    assert note is not None
+    assert all(name in note for name in ("app.py", "notes.md", "old.py"))
+    assert "new.py" not in note
+    assert project.run("restore", "new.py", "--yes").code == 0
+    assert "new.py" in (noted(project) or "")
+
+
+def test_a_dry_run_tells_nobody(project: Project) -> None:
+    """Neither does a rewind that changes nothing."""
+    assert project.run("rewind", "--last", "--dry-run").code == 0
+    assert "nothing to do" in project.run("rewind", "7", "--yes").out
+    assert natives(project) == {}
+    assert noted(project) is None
+    assert project.files() == BROKEN
+
+
+def test_a_fork_goes_on_in_its_folder(project: Project) -> None:
+    """The line is that of the fork's own native session; the original keeps its own."""
+    into = project.home / "copy"
+    done = project.run("fork", "4", "--into", str(into), "--json").json
+    assert natives(project)[done["native"]["id"]] == ["make a file", "Made."]
+    assert done["resume"] == f"cd {into} && claude --resume {done['native']['id']}"
+    assert files_in(into) == MADE
+    assert project.run("resume", done["session"]).out == f"{done['resume']}\n"
+    assert project.run("resume", "work").out.endswith("claude --resume old\n")
+
+
+def test_a_rewind_is_done_even_if_the_agent_cannot_be_told(project: Project) -> None:
+    """It says both, with exit code 1, and the way back."""
+    projects = project.home / "claude/projects"
+    (projects / "x/old.jsonl").unlink()
+    (projects / "x").rmdir()
+    projects.rmdir()
+    projects.write_text("in the way")
+    done = project.run("rewind", "--last", "--yes")
+    assert done.code == 1
+    assert "rewound to before prompt" in done.out
+    assert "take it back with: backtrail undo" in done.out
+    assert "this is done, but the agent's own session is not" in done.err
+    assert project.files() == MADE

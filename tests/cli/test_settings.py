@@ -1,0 +1,169 @@
+"""Settings: where each value comes from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backtrail.errors import InvalidData
+from backtrail.settings import KEYS, Settings, load, project_file
+from tests.cli.stage import Stage
+
+
+@pytest.fixture(autouse=True)
+def alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home without settings."""
+    for key in KEYS.values():
+        monkeypatch.delenv(key.variable, raising=False)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, stage.environment()[name])
+    monkeypatch.chdir(stage.project)
+
+
+def user(stage: Stage, text: str) -> Path:
+    path = stage.folder / "config" / "backtrail" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def project(stage: Stage, text: str) -> Path:
+    path = stage.project / ".backtrail.toml"
+    path.write_text(text)
+    return path
+
+
+def values(settings: Settings) -> dict[str, object]:
+    return {name: setting.value for name, setting in settings.values.items()}
+
+
+def test_without_any_file_there_are_defaults() -> None:
+    """Each says that it is one."""
+    found = load()
+    assert (found.store, found.hook_timeout, found.hooks) == (None, 2.0, True)
+    assert {setting.origin for setting in found.values.values()} == {"default"}
+
+
+def test_a_flag_beats_the_environment_beats_the_project_beats_the_user(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each value tells where it comes from."""
+    own = user(stage, 'model = "user:m"\nhook_timeout = 1\n')
+    assert load().values["model"].origin == str(own)
+    theirs = project(stage, 'model = "project:m"\n')
+    assert (load().text("model"), load().values["model"].origin) == ("project:m", str(theirs))
+    assert load().hook_timeout == 1.0
+    monkeypatch.setenv("BACKTRAIL_MODEL", "environment:m")
+    assert load().values["model"].origin == "environment BACKTRAIL_MODEL"
+    found = load({"model": "flag:m", "store": None})
+    assert (found.text("model"), found.values["model"].origin) == ("flag:m", "flag --model")
+    assert found.values["store"].origin == "default"
+
+
+def test_the_project_file_is_found_above_but_not_beyond_home(stage: Stage) -> None:
+    """A file above the home folder belongs to nobody one knows."""
+    path = project(stage, "hook_timeout = 3\n")
+    deep = stage.project / "src" / "deep"
+    deep.mkdir(parents=True)
+    assert project_file(deep) == path
+    path.unlink()
+    (stage.folder.parent / ".backtrail.toml").write_text("hook_timeout = 9\n")
+    try:
+        assert project_file(deep) is None
+    finally:
+        (stage.folder.parent / ".backtrail.toml").unlink()
+
+
+def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
+    """So that the file means the same from every folder below."""
+    project(stage, 'store = "sqlite:///logs/agent.db"\n')
+    assert load().store == f"sqlite:///{stage.project}/logs/agent.db"
+    project(stage, 'store = "file:logs"\n')
+    assert load(cwd=stage.project).store == f"file:{stage.project}/logs"
+    project(stage, 'store = "sqlite:////srv/agent.db"\n')
+    assert load().store == "sqlite:////srv/agent.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('stroe = "x"', "there is no setting `stroe`"),
+        ("store = 3", "`store` is text"),
+        ('store = ""', "`store` is text"),
+        ('hook_timeout = "2"', "`hook_timeout` is a number of seconds"),
+        ("hook_timeout = -1", "`hook_timeout` is a number of seconds"),
+        ("hook_timeout = true", "`hook_timeout` is a number of seconds"),
+        ("hook_timeout = nan", "`hook_timeout` is a number of seconds"),
+        ('hooks = "off"', "`hooks` is true or false"),
+        ('color = "pink"', "`color` is auto or never"),
+        ("store = ", "is not valid TOML"),
+        ("[store]\nurl = 'x'", "`store` is text"),
+    ],
+)
+def test_a_wrong_file_is_named(stage: Stage, text: str, told: str) -> None:
+    """With the setting and what it should be."""
+    path = project(stage, text)
+    with pytest.raises(InvalidData) as caught:
+        load()
+    assert str(path) in str(caught.value) and told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("BACKTRAIL_HOOK_TIMEOUT", "soon"), ("BACKTRAIL_HOOKS", "perhaps"), ("BACKTRAIL_COLOR", "x")],
+)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, given: str) -> None:
+    """The same for the environment."""
+    monkeypatch.setenv(name, given)
+    with pytest.raises(InvalidData, match=name):
+        load()
+
+
+def test_switches_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As people write them."""
+    for text, meant in (("off", False), ("0", False), ("ON", True), ("true", True)):
+        monkeypatch.setenv("BACKTRAIL_HOOKS", text)
+        assert load().hooks is meant
+
+
+def test_a_project_cannot_do_harm(stage: Stage) -> None:
+    """Its file may come from a stranger: no store elsewhere, no budget of nothing."""
+    for text in ('store = "postgresql://elsewhere/x"', 'store = "memory:"', 'budget = "1"'):
+        project(stage, text)
+        with pytest.raises(InvalidData):
+            load()
+        (stage.project / ".backtrail.toml").unlink()
+        user(stage, text)
+        load()
+        user(stage, "")
+
+
+def test_a_wrong_file_is_an_error_of_the_command_line(stage: Stage) -> None:
+    """With exit code 1; `doctor` says that this is what is bad."""
+    project(stage, "nonsense = 1")
+    told = stage.run("ls")
+    assert (told.code, told.out) == (1, "")
+    assert "`nonsense`" in told.err
+    told = stage.run("doctor")
+    assert told.code == 1
+    assert told.out.startswith("bad     settings")
+
+
+def test_config_show_tells_value_and_origin(stage: Stage) -> None:
+    """For people and as data."""
+    path = project(stage, "hook_timeout = 3\n")
+    told = stage.run("config", "show", "--json").json
+    assert told["settings"]["hook_timeout"] == {"value": 3.0, "origin": str(path)}
+    assert told["settings"]["store"]["origin"] == "environment BACKTRAIL_STORE"
+    assert set(told["settings"]) == set(KEYS)
+    assert told["files"]["project"] == str(path)
+    lines = stage.run("config").lines
+    assert lines[0] == "setting  value  from  what it is for"
+    assert f"hook_timeout  3 s  {path}  the longest a hook may take" in lines
+
+
+def test_the_budget_of_the_user_reaches_the_library(worked: Stage) -> None:
+    """What `gc` keeps to is what the file says."""
+    user(worked, 'budget = "7GB"\n')
+    assert worked.run("gc", "--json").json["budget"] == 7 << 30

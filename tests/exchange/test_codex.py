@@ -1,0 +1,198 @@
+"""Codex's rollouts become sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtrail import NotFound, Session, Store, open_store
+from backtrail.exchange import codex
+from backtrail.exchange.records import Imported
+from backtrail.exchange.transcripts import all_lines
+
+from .transcripts import encoded, rollout
+
+Json = Any
+ID = "0199aaaa-0000-7000-8000-000000000001"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """A store that stays open through a test."""
+    with open_store(url) as place:
+        yield place
+
+
+def words(role: str, text: str) -> tuple[str, Json]:
+    """A message of the conversation."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    content = [{"type": kind, "text": text}]
+    return "response_item", {"type": "message", "role": role, "content": content}
+
+
+def screen(kind: str, **more: Json) -> tuple[str, Json]:
+    """What the screen showed."""
+    return "event_msg", {"type": kind, **more}
+
+
+def tokens(total: int, last: int) -> tuple[str, Json]:
+    """A count of tokens."""
+    info = {"total_token_usage": {"total_tokens": total},
+            "last_token_usage": {"input_tokens": last, "cached_input_tokens": 1,
+                                 "output_tokens": 2, "reasoning_output_tokens": 1}}  # fmt: skip
+    return screen("token_count", info=info)
+
+
+META = {
+    "id": ID,
+    "timestamp": "2026-03-04T05:05:59.000Z",
+    "cwd": "/nowhere",
+    "originator": "codex_cli_rs",
+    "cli_version": "0.147.0",
+    "source": "cli",
+    "model_provider": "openai",
+    "git": {"branch": "main", "commit_hash": "abc"},
+}
+LINES: list[tuple[str, Json]] = [
+    ("session_meta", META),
+    words("developer", "be careful"),
+    words("user", "<environment_context>\n<cwd>/nowhere</cwd>"),
+    ("turn_context", {"cwd": "/nowhere", "model": "gpt-5.5", "approval_policy": "never"}),
+    words("user", "list files"),
+    screen("user_message", message="list files"),
+    ("response_item", {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}),
+    ("response_item", {"type": "function_call", "name": "shell", "arguments": "{}",
+                       "call_id": "c1"}),
+    tokens(10, 10),
+    tokens(10, 10),
+    ("response_item", {"type": "function_call_output", "call_id": "c1", "output": "a b"}),
+    words("assistant", "a and b"),
+    screen("agent_message", message="a and b"),
+    tokens(25, 15),
+]  # fmt: skip
+
+
+def imported(store: Store, path: Path) -> Imported:
+    """One rollout, imported."""
+    (found,) = codex.find(path)
+    return codex.import_session(store, found)
+
+
+def spoken(session: Session) -> list[Json]:
+    """What was said, in short."""
+    return [m.get("type") if m.get("type") != "message" else m["content"][0]["text"]
+            for m in session.messages(repair=False)]  # fmt: skip
+
+
+def test_a_rollout_becomes_a_session(store: Store, tmp_path: Path) -> None:
+    """What the model saw is the conversation; what the screen showed is not said again."""
+    result = imported(store, rollout(tmp_path, LINES, ID))
+    assert (result.session_id, result.problems) == (ID, [])
+    info = store.info(ID)
+    assert (info.key, info.agent_name, info.model) == (f"codex:{ID}", "codex", "gpt-5.5")
+    assert (info.cwd, info.created_at) == ("/nowhere", "2026-03-04T05:05:59.000Z")
+    assert info.metadata["git_branch"] == "main"
+    assert info.metadata["native"]["version"] == "0.147.0"
+    assert info.turn_count == 1
+    with Session.resume(store, ID, files=False) as s:
+        assert spoken(s)[2:] == ["list files", "reasoning", "function_call",
+                                 "function_call_output", "a and b"]  # fmt: skip
+        # Items stay as they are, encrypted reasoning too.
+        assert s.messages("responses")[3]["encrypted_content"] == "gAAA"
+        assert s.pending() == []
+
+
+def test_tokens_count_once(store: Store, tmp_path: Path) -> None:
+    """They are told again and again."""
+    imported(store, rollout(tmp_path, LINES, ID))
+    usage = store.info(ID).usage
+    assert usage == {"input_tokens": 25, "cache_read_tokens": 2, "output_tokens": 4,
+                     "reasoning_tokens": 2}  # fmt: skip
+
+
+def test_again_and_grown(store: Store, tmp_path: Path) -> None:
+    """Importing again changes nothing; a grown file adds what is new."""
+    for stop in (3, 8, len(LINES)):
+        path = rollout(tmp_path, LINES[:stop], ID)
+        imported(store, path)
+        head = store.info(ID).head
+        assert imported(store, path).events == 0
+        assert store.info(ID).head == head
+    with Session.resume(store, ID, files=False) as s:
+        assert len(spoken(s)) == 7
+    raw = [kept.line.raw + b"\n" for kept in all_lines(store, ID)]
+    assert b"".join(raw) == path.read_bytes()
+
+
+def test_turns_rolled_back_are_a_rewind(store: Store, tmp_path: Path) -> None:
+    """What was taken back stays as a branch."""
+    more = [
+        words("user", "two"),
+        words("assistant", "second"),
+        words("user", "three"),
+        words("assistant", "third"),
+        screen("thread_rolled_back", num_turns=2),
+        words("user", "four"),
+        words("assistant", "fourth"),
+    ]
+    imported(store, rollout(tmp_path, [*LINES, *more], ID))
+    with Session.resume(store, ID, files=False) as s:
+        assert spoken(s)[-3:] == ["a and b", "four", "fourth"]
+        (branch,) = s.branches()
+        assert branch.message_count == 4
+        assert s.info().turn_count == 2
+
+
+def test_rolled_back_further_than_it_goes(store: Store, tmp_path: Path) -> None:
+    """Then everything is taken back."""
+    lines = [words("user", "one"), screen("thread_rolled_back", num_turns=99), words("user", "two")]
+    imported(store, rollout(tmp_path, lines, ID))
+    with Session.resume(store, ID, files=False) as s:
+        assert spoken(s) == ["two"]
+
+
+def test_a_compaction_is_an_event(store: Store, tmp_path: Path) -> None:
+    """With its summary, and up to where it tells."""
+    more = [("compacted", {"message": "in short"}), words("user", "go on")]
+    imported(store, rollout(tmp_path, [*LINES, *more], ID))
+    with Session.resume(store, ID, files=False) as s:
+        (event,) = s.events(kinds=("compaction",))
+        assert event.data["summary"]["content"] == "in short"
+        assert event.data["until"] == event.seq - 1
+
+
+@pytest.mark.parametrize("wrong", [None, 7, [], {}, "x\0y", "../..", True])
+def test_wrong_types_in_any_field_never_break_it(tmp_path: Path, wrong: Json) -> None:
+    """Every field of every line, one at a time; every line is kept."""
+    rows: list[Json] = []
+    for kind, payload in [*LINES, screen("thread_rolled_back", num_turns=1), ("compacted", {})]:
+        row = {"timestamp": "2026-03-04T05:06:07.000Z", "type": kind, "payload": payload}
+        rows += [{**row, name: wrong} for name in row]
+        rows += [{**row, "payload": {**payload, name: wrong}} for name in payload]
+    path = tmp_path / "sessions" / f"rollout-2026-{ID}.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b"".join(map(encoded, rows)))
+    with open_store(f"sqlite:///{tmp_path}/s.db") as place:
+        result = imported(place, path)
+        kept = [one.line.raw + b"\n" for one in all_lines(place, result.session_id)]
+        assert b"".join(kept) == path.read_bytes()
+        assert place.verify() == []
+
+
+def test_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Codex's home, archived ones too, in a folder, or a single file."""
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    with pytest.raises(NotFound):
+        codex.find()
+    path = rollout(tmp_path, LINES, ID)
+    old = tmp_path / "archived_sessions" / f"rollout-2025-01-01T00-00-00-{ID[:-1]}2.jsonl"
+    old.parent.mkdir()
+    old.write_text(json.dumps({"type": "session_meta", "payload": META}) + "\n")
+    (path.parent / "rollout-link.jsonl").symlink_to(path)
+    assert [found.path for found in codex.find()] == [old, path]
+    assert [found.path for found in codex.find(path.parent)] == [path]
+    assert [found.id for found in codex.find(path)] == [ID]

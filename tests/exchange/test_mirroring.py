@@ -1,0 +1,285 @@
+"""A live transcript is mirrored into the session that hooks write to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtrail import Session, Store, open_store
+from backtrail.events import NewEvent
+from backtrail.exchange import claude_code
+from backtrail.exchange.mirroring import mirror
+from backtrail.exchange.transcripts import all_lines
+
+from .transcripts import Script, call, encoded, rollout
+
+Json = Any
+
+
+@pytest.fixture
+def session(url: str) -> Iterator[Session]:
+    """A session as hooks make it."""
+    with open_store(url) as place:
+        s = Session.create(place, key="claude-code:x", agent_name="claude-code", files=False)
+        yield s
+        s.close()
+
+
+class Hooked:
+    """A session that hooks and the mirror write to in turn."""
+
+    def __init__(self, session: Session, folder: Path) -> None:
+        self.session = session
+        self.script = Script()
+        self.folder = folder
+
+    def mirror(self) -> int:
+        """What a hook does with the transcript."""
+        path = self.script.write(self.folder)
+        return mirror(self.session, path, "claude-code")
+
+    def prompt(self, text: str, id: str | None = None) -> None:
+        """A prompt: the hook comes before the transcript has it."""
+        self.mirror()
+        message = {"role": "user", "content": text}
+        data = {"message": message, "format": "openai", "tree": "00" * 32}
+        self.session.store.append(self.session.id, [NewEvent("user_message", data, id=id)])
+        self.script.user(text, promptId=id or "unknown")
+
+    def action(self, name: str) -> None:
+        """What a hook notes behind a tool."""
+        self.session.store.append(self.session.id, [NewEvent("action", {"name": name})])
+
+
+def kinds(session: Session) -> list[str]:
+    """The kinds of events in the history, without the beginning."""
+    return [event.kind for event in session.history()][1:]
+
+
+@pytest.mark.parametrize("id", ["prompt-1", None])
+def test_a_prompt_that_a_hook_noted_is_not_said_again(
+    session: Session, tmp_path: Path, id: str | None
+) -> None:
+    """Known by its id, or by its words; what the hook noted of files stays with it."""
+    hooked = Hooked(session, tmp_path)
+    hooked.prompt("do it", id)
+    hooked.script.says(call("c1"))
+    hooked.action("Bash")
+    hooked.script.result("c1")
+    assert hooked.mirror() == 2
+    hooked.script.says("done")
+    assert hooked.mirror() == 1
+    assert hooked.mirror() == 0
+    assert kinds(session) == ["user_message", "action", "assistant_message", "tool_result",
+                              "assistant_message"]  # fmt: skip
+    assert session.branches() == []
+    assert next(session.events(kinds=("user_message",))).data["tree"]
+
+
+def test_two_prompts_of_the_same_words(session: Session, tmp_path: Path) -> None:
+    """Each is one event."""
+    hooked = Hooked(session, tmp_path)
+    for number in range(3):
+        hooked.prompt("again")
+        hooked.script.says(f"answer {number}")
+    hooked.mirror()
+    assert kinds(session) == ["user_message", "assistant_message"] * 3
+
+
+def test_a_prompt_that_no_hook_noted_is_mirrored(session: Session, tmp_path: Path) -> None:
+    """A hook may have missed it."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("missed")
+    hooked.script.says("answer")
+    hooked.prompt("noted")
+    hooked.script.says("another")
+    hooked.mirror()
+    assert kinds(session) == ["user_message", "assistant_message"] * 2
+
+
+def test_only_whole_lines_are_taken(session: Session, tmp_path: Path) -> None:
+    """Byte by byte, as a slow writer would write it, every message comes once."""
+    script = Script()
+    script.user("one", attachment="é" * 10)
+    script.says("two")
+    script.user("three")
+    path = script.write(tmp_path)
+    whole = path.read_bytes()
+    total = 0
+    for end in range(0, len(whole) + 1, 37):
+        path.write_bytes(whole[:end])
+        total += mirror(session, path, "claude-code")
+    path.write_bytes(whole)
+    total += mirror(session, path, "claude-code")
+    assert total == 3
+    assert len(session.messages()) == 3
+    raw = [kept.line.raw + b"\n" for kept in all_lines(session.store, session.id)]
+    assert b"".join(raw) == whole
+
+
+def test_attachments_of_an_earlier_look_hold_the_chain(session: Session, tmp_path: Path) -> None:
+    """The parent of a new line may be a line that was no event."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("one")
+    hooked.script.add("attachment", attachment={"type": "date"})
+    hooked.mirror()
+    hooked.script.says("two")
+    hooked.mirror()
+    hooked.script.add("attachment", attachment={"type": "date"})
+    hooked.script.user("three")
+    hooked.mirror()
+    assert kinds(session) == ["user_message", "assistant_message", "user_message"]
+    assert session.branches() == []
+
+
+def test_subagents_are_mirrored_too(session: Session, tmp_path: Path) -> None:
+    """Into logs of their own, as they grow."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("one")
+    path = hooked.script.write(tmp_path)
+    side = Script(session=hooked.script.session)
+    folder = path.with_suffix("") / "subagents"
+    folder.mkdir(parents=True)
+    side.user("subtask", isSidechain=True)
+    (folder / "agent-a1.jsonl").write_bytes(b"".join(map(encoded, side.lines)))
+    assert hooked.mirror() == 3
+    side.says("sub answer", isSidechain=True)
+    (folder / "agent-a1.jsonl").write_bytes(b"".join(map(encoded, side.lines)))
+    (folder / "agent-a1.meta.json").write_text('{"finished": true}')
+    assert hooked.mirror() == 2
+    assert hooked.mirror() == 0
+    log = list(session.store.read(session.id, log="subagents/a1"))
+    assert [event.kind for event in log] == ["start", "message", "message", "result"]
+
+
+def test_the_record_is_kept_up_to_date(session: Session, tmp_path: Path) -> None:
+    """Title and model come from the transcript."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("one")
+    hooked.script.says("two")
+    hooked.script.note("ai-title", aiTitle="A good title")
+    hooked.mirror()
+    info = session.info()
+    assert (info.title, info.model) == ("A good title", "claude-opus-5-5")
+    assert info.metadata["git_branch"] == "main"
+
+
+def test_what_is_not_there_is_empty(session: Session, tmp_path: Path) -> None:
+    """No transcript yet, or one of an agent whose format is not known."""
+    assert mirror(session, tmp_path / "none.jsonl", "claude-code") == 0
+    assert mirror(session, tmp_path / "none.jsonl", "codex") == 0
+    (tmp_path / "chat.json").write_text("{}")
+    assert mirror(session, tmp_path / "chat.json", "gemini") == 0
+
+
+def test_a_rollout_is_mirrored(session: Session, tmp_path: Path) -> None:
+    """The prompt that the hook noted is not said again there either."""
+    id = "0199aaaa-0000-7000-8000-000000000001"
+    message = {"role": "user", "content": "hi"}
+    session.store.append(session.id, [NewEvent("user_message", {"message": message})])
+    lines: list[tuple[str, Json]] = [
+        ("session_meta", {"id": id}),
+        ("response_item", {"type": "message", "role": "user",
+                           "content": [{"type": "input_text", "text": "hi"}]}),
+        ("response_item", {"type": "message", "role": "assistant",
+                           "content": [{"type": "output_text", "text": "yo"}]}),
+    ]  # fmt: skip
+    assert mirror(session, rollout(tmp_path, lines[:2], id), "codex") == 0
+    assert mirror(session, rollout(tmp_path, lines, id), "codex") == 1
+    assert kinds(session) == ["user_message", "assistant_message"]
+
+
+def test_importing_what_was_mirrored_changes_nothing(session: Session, tmp_path: Path) -> None:
+    """The session is found by its key."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("one")
+    hooked.script.says("two")
+    hooked.mirror()
+    session.update(key=f"claude-code:{hooked.script.session}")
+    (found,) = claude_code.find(hooked.script.write(tmp_path))
+    result = claude_code.import_session(session.store, found)
+    assert (result.session_id, result.events) == (session.id, 0)
+
+
+def blocks_of(content: Json) -> list[dict[str, Json]]:
+    """The blocks of a message; a text is one."""
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+MIRROR = """
+import sys, time
+from pathlib import Path
+from backtrail import Session
+from backtrail.exchange.mirroring import mirror
+url, id, path, stop = sys.argv[1:]
+print("ready", flush=True)
+with Session.resume(url, id, files=False) as s:
+    while True:
+        last = Path(stop).exists()
+        mirror(s, Path(path), "claude-code")
+        if last:
+            break
+"""
+
+
+def test_two_processes_mirror_one_file(disk_url: str, tmp_path: Path) -> None:
+    """While it grows; each message comes once, in order, with all its blocks."""
+    script = Script()
+    for number in range(60):
+        script.user(f"prompt {number}")
+        script.says(call(f"c{number}a"), id=f"m{number}")
+        script.says(call(f"c{number}b"), id=f"m{number}")
+        script.result(f"c{number}a", parent=script.lines[-2]["uuid"])
+        script.result(f"c{number}b", parent=script.lines[-2]["uuid"])
+        script.says(f"answer {number}")
+    path, stop = tmp_path / f"{script.session}.jsonl", tmp_path / "stop"
+    path.touch()
+    store: Store = open_store(disk_url)
+    session = Session.create(store, "shared", files=False)
+    given = [sys.executable, "-c", MIRROR, disk_url, "shared", str(path), str(stop)]
+    others = [subprocess.Popen(given, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for other in others:
+            assert other.stdout is not None and other.stdout.readline() == b"ready\n"
+        with path.open("ab", buffering=0) as file:
+            for at, line in enumerate(script.lines):
+                file.write(encoded(line))
+                # As long as a look takes, so that each sees the file at another length.
+                time.sleep(0.002)
+                if at % 7 == 0:
+                    store.append("shared", [NewEvent("action", {"name": "hook"})])
+        stop.touch()
+        for other in others:
+            assert other.wait(60) == 0
+        mirror(session, path, "claude-code")
+        blocks = [
+            (message["role"], str(block.get("id", block.get("tool_use_id", block.get("text")))))
+            for message in session.messages(repair=False)
+            for block in blocks_of(message["content"])
+        ]
+        expected: list[tuple[str, str]] = []
+        for number in range(60):
+            expected += [("user", f"prompt {number}"), ("assistant", f"c{number}a"),
+                         ("assistant", f"c{number}b"), ("user", f"c{number}a"),
+                         ("user", f"c{number}b"), ("assistant", f"answer {number}")]  # fmt: skip
+        # A result may be mirrored before the second call of its response is there.
+        assert sorted(blocks) == sorted(expected)
+        said = [text for _, text in blocks if text.startswith(("prompt", "answer"))]
+        assert said == [text for _, text in expected if text.startswith(("prompt", "answer"))]
+        assert session.pending() == []
+        raw = [kept.line.raw + b"\n" for kept in all_lines(store, "shared")]
+        assert sorted(raw) == sorted(path.read_bytes().splitlines(keepends=True))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+            if other.stdout is not None:
+                other.stdout.close()
+        session.close()
+        store.close()

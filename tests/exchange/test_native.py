@@ -1,0 +1,272 @@
+"""A session goes on in the agent that it came from, as a new session of that agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtrail import Session, Store, Unsupported, open_store
+from backtrail.exchange import claude_code, codex
+from backtrail.exchange.mirroring import mirror
+from backtrail.exchange.native import write_session
+
+from .test_codex import ID, LINES, words
+from .transcripts import SAMPLES, Script, call, rollout
+
+Json = Any
+FIRST = "aaaaaaaa-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def store(disk_url: str) -> Iterator[Store]:
+    """A store that stays open through a test."""
+    with open_store(disk_url) as place:
+        yield place
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The samples, in a config directory of this test."""
+    place = tmp_path / "config"
+    shutil.copytree(SAMPLES / "claude-code", place)
+    return place
+
+
+def lines_of(path: Path) -> list[dict[str, Json]]:
+    """The lines of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def taken(store: Store, path: Path) -> Session:
+    """An imported transcript, open."""
+    (found,) = claude_code.find(path)
+    result = claude_code.import_session(store, found)
+    return Session.resume(store, result.session_id, files=False)
+
+
+def sample(store: Store, config: Path) -> Session:
+    """The first sample, open."""
+    return taken(store, config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl")
+
+
+def check_chain(lines: list[dict[str, Json]]) -> None:
+    """Each line follows the one before; a compaction begins anew."""
+    last = None
+    for line in lines:
+        if "uuid" not in line:
+            continue
+        mark = line.get("subtype") == "compact_boundary"
+        assert line["parentUuid"] == (None if mark else last)
+        assert not mark or line["logicalParentUuid"] == last
+        last = line["uuid"]
+
+
+def again(path: Path, tmp_path: Path) -> list[Json]:
+    """The conversation in a file, as another store imports it."""
+    with open_store(f"sqlite:///{tmp_path}/again-{path.stem}.db") as place:
+        agent = codex if path.name.startswith("rollout") else claude_code
+        (found,) = agent.find(path)
+        result = agent.import_session(place, found)
+        # The folder is another one now, so files of the old one are outside.
+        assert [note for note in result.problems if "outside" not in note] == []
+        with Session.resume(place, result.session_id, files=False) as s:
+            return s.messages("responses" if agent is codex else "anthropic", repair=False)
+
+
+# --- Claude Code -------------------------------------------------------------------------
+
+
+def test_a_rewound_session_is_written_anew(store: Store, config: Path, tmp_path: Path) -> None:
+    """With the history as it stands, new ids, for its folder; the old one is not touched."""
+    old = config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl"
+    before = old.read_bytes()
+    with sample(store, config) as s:
+        third = list(s.events(kinds=("user_message",)))[2]
+        s.rewind(before=third, scope="conversation")
+        made = write_session(s, str(tmp_path / "my app"))
+        assert again(made.path, tmp_path) == s.messages("anthropic", repair=False)
+    assert old.read_bytes() == before
+    assert made.command == f"cd '{tmp_path}/my app' && claude --resume {made.id}"
+    assert made.path.parent.parent == config / "projects"
+    assert made.path.parent.name.endswith("-my-app")
+    assert os.stat(made.path).st_mode & 0o7777 == 0o600
+    assert [file.name for file in made.path.parent.iterdir()] == [f"{made.id}.jsonl"]
+    lines = lines_of(made.path)
+    check_chain(lines)
+    uuids = {line.get("uuid") for line in lines_of(old)} - {None}
+    assert uuids.isdisjoint(line.get("uuid") for line in lines)
+    assert {line["sessionId"] for line in lines} == {made.id}
+    assert {line["cwd"] for line in lines} == {str(tmp_path / "my app")}
+    # What was shown to the model beside the words comes along.
+    assert any(line["type"] == "attachment" for line in lines)
+    assert not any(FIRST in json.dumps(line) for line in lines)
+
+
+def test_the_session_goes_on_in_the_new_file(store: Store, config: Path, tmp_path: Path) -> None:
+    """Its key is the new one's; what is in the file is not taken in again, what comes is."""
+    with sample(store, config) as s:
+        second = list(s.events(kinds=("user_message",)))[1]
+        s.rewind(before=second, scope="conversation")
+        made = write_session(s)
+        info = s.info()
+        assert info.key == f"claude-code:{made.id}"
+        assert info.metadata["native"]["id"] == made.id
+        assert info.metadata["native"]["earlier"] == [FIRST]
+        assert mirror(s, made.path, "claude-code") == 0
+        last = [line for line in lines_of(made.path) if "uuid" in line][-1]["uuid"]
+        more = Script(session=made.id)
+        more.user("go on", parent=last)
+        more.says("fine")
+        with made.path.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in more.lines)
+        assert mirror(s, made.path, "claude-code") == 2
+        assert [m["content"] for m in s.messages()][-2] == "go on"
+        assert len(s.messages()) == 6
+        # The old transcript is still this session's.
+        (found,) = claude_code.find(config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl")
+        assert claude_code.import_session(store, found).session_id == s.id
+        # And once more, from lines of both files.
+        third = write_session(s)
+        assert again(third.path, tmp_path) == s.messages("anthropic", repair=False)
+
+
+def test_a_fork_has_a_native_session_of_its_own(store: Store, config: Path, tmp_path: Path) -> None:
+    """Made of its parent's lines; the parent's stays what it was."""
+    with sample(store, config) as s, s.fork(at=5, files=False) as fork:
+        made = write_session(fork, str(tmp_path))
+        assert fork.info().key == f"claude-code:{made.id}"
+        assert s.info().key == f"claude-code:{FIRST}"
+        assert again(made.path, tmp_path) == fork.messages("anthropic", repair=False)
+        assert any(line["type"] == "attachment" for line in lines_of(made.path))
+        assert lines_of(made.path)[-1]["customTitle"].endswith("(fork)")
+
+
+def test_a_compaction_comes_along(store: Store, tmp_path: Path) -> None:
+    """The mark, the summary, and the names of what was left as it was."""
+    script = Script()
+    script.user("one")
+    kept = script.says("two")
+    about = {"trigger": "manual", "preservedMessages": {"anchorUuid": "?", "uuids": [kept]}}
+    script.add("system", parent=None, logicalParentUuid=kept, subtype="compact_boundary",
+               compactMetadata=about)  # fmt: skip
+    summary = script.user("in short", isCompactSummary=True)
+    about["preservedMessages"]["anchorUuid"] = summary  # type: ignore[index]
+    script.user("three")
+    with taken(store, script.write(tmp_path / "config")) as s:
+        made = write_session(s, str(tmp_path))
+    lines = lines_of(made.path)
+    check_chain(lines)
+    assert [line["type"] for line in lines] == ["user", "assistant", "system", "user", "user"]
+    preserved = lines[2]["compactMetadata"]["preservedMessages"]
+    assert preserved == {"anchorUuid": lines[3]["uuid"], "uuids": [lines[1]["uuid"]]}
+
+
+def test_messages_of_our_own_are_made_into_lines(store: Store, tmp_path: Path) -> None:
+    """Calls stay with their results, whatever the format they are in."""
+    asked = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    options: Json = {"agent_name": "claude-code", "files": False, "model": "m"}
+    with Session.create(store, "ours", cwd=tmp_path, system_prompt="be nice", **options) as s:
+        s.append({"role": "user", "content": "hi"})
+        s.append({"role": "assistant", "content": None, "tool_calls": [asked]})
+        s.append({"role": "tool", "tool_call_id": "c1", "content": "ok"})
+        s.append({"role": "assistant", "content": "done"})
+        made = write_session(s, config_dir=tmp_path / "config")
+    lines = lines_of(made.path)
+    check_chain(lines)
+    assert [line["type"] for line in lines] == ["user", "assistant", "user", "assistant"]
+    use = lines[1]["message"]["content"][0]
+    assert (use["type"], use["name"], use["input"]) == ("tool_use", "f", {"a": 1})
+    assert lines[2]["message"]["content"][0]["tool_use_id"] == use["id"]
+    answer = lines[3]["message"]
+    assert answer["model"] == "m" and answer["stop_reason"] == "end_turn" and answer["id"]
+    assert answer["content"] == [{"type": "text", "text": "done"}]
+
+
+def test_a_call_without_a_result_is_answered(store: Store, tmp_path: Path) -> None:
+    """Where the history ends in the middle of a turn."""
+    script = Script()
+    script.user("one")
+    script.says(call("c1"), id="m1")
+    script.says(call("c2"), id="m1")
+    script.result("c1")
+    with taken(store, script.write(tmp_path / "config")) as s:
+        made = write_session(s, str(tmp_path))
+    last = lines_of(made.path)[-1]["message"]["content"]
+    assert [block["tool_use_id"] for block in last] == ["c2"]
+    assert last[0]["is_error"] is True
+
+
+def test_what_was_purged_is_not_written(store: Store, tmp_path: Path) -> None:
+    """Neither from the event nor from its line."""
+    script = Script()
+    script.user("the secret word")
+    script.says("I see")
+    with taken(store, script.write(tmp_path / "config")) as s:
+        s.store.purge(s.id, [2])
+        s.store.purge(s.id, [1], log="transcript")
+        made = write_session(s, str(tmp_path))
+    assert "secret" not in made.path.read_text()
+    assert "I see" in made.path.read_text()
+
+
+# --- Codex -------------------------------------------------------------------------------
+
+
+def test_a_rollout_is_written_anew(store: Store, tmp_path: Path) -> None:
+    """Its items as they were, under a new id, in today's folder."""
+    home = tmp_path / "codex"
+    more = [words("user", "two"), words("assistant", "second")]
+    path = rollout(home, [*LINES, *more], ID)
+    before = path.read_bytes()
+    (found,) = codex.find(path)
+    codex.import_session(store, found)
+    with Session.resume(store, ID, files=False) as s:
+        second = list(s.events(kinds=("user_message",)))[1]
+        s.rewind(before=second, scope="conversation")
+        made = write_session(s, str(tmp_path))
+        assert again(made.path, tmp_path) == s.messages("responses", repair=False)
+        assert s.info().key == f"codex:{made.id}"
+        assert mirror(s, made.path, "codex") == 0
+    assert path.read_bytes() == before
+    assert made.command == f"cd {tmp_path} && codex resume {made.id}"
+    assert made.path.is_relative_to(home / "sessions")
+    assert made.path.name.endswith(f"-{made.id}.jsonl")
+    assert os.stat(made.path).st_mode & 0o7777 == 0o600
+    first, *rest = lines_of(made.path)
+    assert first["type"] == "session_meta"
+    assert (first["payload"]["id"], first["payload"]["cwd"]) == (made.id, str(tmp_path))
+    # Codex does not resume without it.
+    assert first["payload"]["model_provider"] == "openai"
+    assert first["payload"]["cli_version"] == "0.147.0"
+    shown = [line["payload"]["message"] for line in rest if line["type"] == "event_msg"]
+    assert shown == ["list files", "a and b"]
+
+
+def test_an_open_call_of_a_rollout_is_answered(store: Store, tmp_path: Path) -> None:
+    """In the spelling of the call."""
+    path = rollout(tmp_path / "codex", LINES[:8], ID)
+    (found,) = codex.find(path)
+    codex.import_session(store, found)
+    with Session.resume(store, ID, files=False) as s:
+        made = write_session(s, str(tmp_path))
+    last = lines_of(made.path)[-1]["payload"]
+    assert (last["type"], last["call_id"]) == ("function_call_output", "c1")
+
+
+# --- neither -----------------------------------------------------------------------------
+
+
+def test_a_session_of_no_known_agent_is_refused(store: Store, tmp_path: Path) -> None:
+    """And nothing is written."""
+    with (
+        Session.create(store, "mine", cwd=tmp_path, files=False) as s,
+        pytest.raises(Unsupported, match="Claude Code or Codex"),
+    ):
+        write_session(s, config_dir=tmp_path / "config")
+    assert not (tmp_path / "config").exists()

@@ -1,0 +1,371 @@
+"""Our hooks in an agent's settings: put in, found, taken out, and nothing else touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backtrail.errors import Conflict, InvalidData, Unsupported
+from backtrail.hooks.dialects import DIALECTS, Dialect
+from backtrail.hooks.installing import (
+    BACKUP,
+    apply,
+    own_command,
+    plan_install,
+    plan_uninstall,
+    settings_file,
+    vanishing,
+)
+from backtrail.hooks.settings import find_ours, is_ours, with_ours, without_ours
+
+from .calling import PROGRAM, World
+
+CLAUDE, CODEX, GEMINI = DIALECTS["claude-code"], DIALECTS["codex"], DIALECTS["gemini"]
+COMMAND = "/opt/x/bin/backtrail hook claude-code"
+
+FILES = {
+    "nothing": "{}",
+    "nothing, on lines": "{\n}\n",
+    "spaces": "  { }  ",
+    "one line": '{"model": "x", "n": 1.50}',
+    "others": '{\n  "model": "x",\n  "permissions": {"allow": ["Bash(ls)"]}\n}\n',
+    "tabs": '{\n\t"model": "x"\n}\n',
+    "deep": '{\n    "hooks": {\n        "Stop": []\n    }\n}',
+    "no hooks": '{\n  "hooks": {},\n  "last": null\n}\n',
+    "hooks of others": (
+        '{\n  "hooks": {\n    "PreToolUse": [\n      {"matcher": "Bash", "hooks": '
+        '[{"type": "command", "command": "say \\u00e9 hi"}]}\n    ]\n  },\n  "x": [1,2,  3]\n}\n'
+    ),
+    "windows": '{\r\n  "model": "x"\r\n}\r\n',
+    "odd names": '{"a\\"}": "]}", "hooks": {"Stop": [ ]}, "é": "\\u2028"}',
+}
+
+
+@pytest.mark.parametrize("text", FILES.values(), ids=FILES.keys())
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS.keys())
+def test_in_and_out_again(tmp_path: Path, dialect: Dialect, text: str) -> None:
+    """All that was there stays as it was, and taking ours out gives the same bytes."""
+    path = tmp_path / "settings.json"
+    path.write_bytes(text.encode())
+    command = COMMAND.replace("claude-code", dialect.agent)
+    change = plan_install(dialect, path, command)
+    assert change.after is not None
+    before, after = json.loads(text), json.loads(change.after)
+    hooks = after.pop("hooks")
+    theirs = before.pop("hooks", {})
+    assert after == before
+    assert list(after) == list(before)
+    for event in dialect.events:
+        assert hooks[event][: len(theirs.get(event, []))] == theirs.get(event, [])
+        assert hooks[event][-1]["hooks"][-1]["command"] == command
+    apply(change, copy="make")
+    assert not plan_install(dialect, path, command).is_needed
+    apply(plan_uninstall(dialect, path), copy="drop")
+    assert path.read_bytes() == text.encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_lines_of_others_stay_as_they_are(tmp_path: Path) -> None:
+    """The difference is only what is ours."""
+    path = tmp_path / "settings.json"
+    path.write_text(FILES["hooks of others"])
+    lines = plan_install(CLAUDE, path, COMMAND).diff()
+    gone = [line for line in lines if line.startswith("-") and not line.startswith("---")]
+    assert len(gone) <= 2
+    assert any('"x": [1,2,  3]' in line for line in lines if line.startswith(" "))
+
+
+names = st.text(st.characters(codec="utf-8"), max_size=5)
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | names,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(names.filter(lambda name: name != "hooks"), values, max_size=4),
+    st.sampled_from([None, 1, 2, "\t"]),
+    st.booleans(),
+)
+def test_any_settings_survive(
+    settings: dict[str, Any], indent: int | str | None, plain: bool
+) -> None:
+    """Whatever the file holds and however it is written."""
+    text = json.dumps(settings, indent=indent, ensure_ascii=plain)
+    there = with_ours(text, "file", CLAUDE, COMMAND)
+    assert {k: v for k, v in json.loads(there).items() if k != "hooks"} == settings
+    assert len(find_ours(there, "file", "claude-code")) == len(CLAUDE.events)
+    assert with_ours(there, "file", CLAUDE, COMMAND) == there
+    assert without_ours(there, "file", "claude-code") == text
+
+
+def test_another_path_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    """Installed again from elsewhere there is still one hook for each event."""
+    path = tmp_path / "settings.json"
+    path.write_text(with_ours("{}", "file", CLAUDE, COMMAND))
+    new = "'/home/a b/bin/backtrail' hook claude-code"
+    change = plan_install(CLAUDE, path, new)
+    ours = find_ours(change.after or "", "file", "claude-code")
+    assert {one.command for one in ours} == {new}
+    assert len(ours) == len(CLAUDE.events)
+
+
+def test_the_copy_survives_another_install(tmp_path: Path) -> None:
+    """What is given back is what was there before the first one."""
+    path = tmp_path / "settings.json"
+    path.write_text('{ "hooks": {} }')
+    apply(plan_install(CLAUDE, path, COMMAND), copy="make")
+    apply(plan_install(CLAUDE, path, f"/new{COMMAND}"), copy="leave")
+    apply(plan_uninstall(CLAUDE, path), copy="drop")
+    assert path.read_text() == '{ "hooks": {} }'
+
+
+def test_a_hook_that_somebody_put_beside_ours_stays(tmp_path: Path) -> None:
+    """Only ours goes; and what else was changed since stays, too."""
+    path = tmp_path / "settings.json"
+    path.write_text('{"a": 1}\n')
+    apply(plan_install(CLAUDE, path, COMMAND), copy="make")
+    settings = json.loads(path.read_text())
+    settings["hooks"]["Stop"][0]["hooks"].append({"type": "command", "command": "mine"})
+    settings["b"] = 2
+    path.write_text(json.dumps(settings))
+    apply(plan_uninstall(CLAUDE, path), copy="drop")
+    rest = {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}
+    assert json.loads(path.read_text()) == {"a": 1, "hooks": rest, "b": 2}
+
+
+def test_a_file_of_ours_alone_goes(tmp_path: Path) -> None:
+    """Where there was none before."""
+    path = tmp_path / "new" / "settings.json"
+    apply(plan_install(CODEX, path, COMMAND.replace("claude-code", "codex")), copy="make")
+    assert path.stat().st_mode & 0o777 == 0o600
+    apply(plan_uninstall(CODEX, path), copy="drop")
+    assert list(path.parent.iterdir()) == []
+    assert not plan_uninstall(CODEX, path).is_needed
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{\n  // mine\n  "a": 1\n}', "line 2, column 3: a comment"),
+        ('{"a": 1, /* x */ "b": 2}', "line 1, column 10: a comment"),
+        ('{"a": 1,}', "line 1, column"),
+        ('{\n "a": \n}', "line 3, column 1"),
+        ("[1]", "an object, not a list"),
+        ('{"a": 1, "a": 2}', "`a` stands twice"),
+        ('{"hooks": []}', "`hooks` should be an object"),
+        ('{"hooks": {"Stop": {}}}', "`hooks.Stop` should be a list"),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)
+def test_what_is_not_plain_json_is_refused(tmp_path: Path, text: str, place: str) -> None:
+    """With the place, and nothing is written."""
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    with pytest.raises(InvalidData) as raised:
+        plan_install(CLAUDE, path, COMMAND)
+    assert place in str(raised.value)
+    assert str(path) in str(raised.value)
+    assert path.read_text() == text
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    """They could not be written back."""
+    path = tmp_path / "settings.json"
+    path.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(InvalidData, match="is not UTF-8"):
+        plan_install(CLAUDE, path, COMMAND)
+
+
+def test_links_and_modes_stay(tmp_path: Path) -> None:
+    """Many people keep their settings elsewhere, and link to them."""
+    real = tmp_path / "dotfiles" / "claude.json"
+    real.parent.mkdir()
+    real.write_text("{}")
+    real.chmod(0o640)
+    link = tmp_path / "settings.json"
+    link.symlink_to(real)
+    apply(plan_install(CLAUDE, link, COMMAND), copy="make")
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert "backtrail hook" in real.read_text()
+
+
+def test_a_change_meanwhile_is_a_conflict(tmp_path: Path) -> None:
+    """What somebody wrote after the preview is not overwritten."""
+    path = tmp_path / "settings.json"
+    path.write_text("{}")
+    change = plan_install(CLAUDE, path, COMMAND)
+    path.write_text('{"new": 1}')
+    with pytest.raises(Conflict, match="was changed meanwhile"):
+        apply(change, copy="make")
+    assert path.read_text() == '{"new": 1}'
+
+
+# --- where -------------------------------------------------------------------------------
+
+
+def test_where_settings_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each agent has it, and where its variables say."""
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/x")
+    project = Path("/p")
+    found = {
+        (dialect.agent, scope): str(settings_file(dialect, scope, project))
+        for dialect in DIALECTS.values()
+        for scope in ("user", "project", "local")
+        if (dialect.agent, scope) not in (("codex", "local"), ("gemini", "local"))
+    }
+    assert found == {
+        ("claude-code", "user"): "/home/x/.claude/settings.json",
+        ("claude-code", "project"): "/p/.claude/settings.json",
+        ("claude-code", "local"): "/p/.claude/settings.local.json",
+        ("codex", "user"): "/home/x/.codex/hooks.json",
+        ("codex", "project"): "/p/.codex/hooks.json",
+        ("gemini", "user"): "/home/x/.gemini/settings.json",
+        ("gemini", "project"): "/p/.gemini/settings.json",
+    }
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/c")
+    monkeypatch.setenv("CODEX_HOME", "/d")
+    assert settings_file(CLAUDE, "user", project) == Path("/c/settings.json")
+    assert settings_file(CODEX, "user", project) == Path("/d/hooks.json")
+    with pytest.raises(InvalidData, match="no `--local` settings"):
+        settings_file(GEMINI, "local", project)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/tmp/x/bin/backtrail", "temporary"),
+        ("/home/u/.cache/uv/archive-v0/abc/bin/backtrail", "cache"),
+        ("/home/u/.local/pipx/.cache/abc/bin/backtrail", "cache"),
+        ("/elsewhere/uv/bin/backtrail", "cache"),
+    ],
+)
+def test_an_environment_that_will_vanish(
+    path: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused; lasting ones are not."""
+    monkeypatch.setenv("UV_CACHE_DIR", "/elsewhere/uv")
+    assert why in (vanishing(Path(path)) or "")
+    for lasting in ("/usr/bin/backtrail", "/home/u/.local/share/uv/tools/backtrail/bin/backtrail"):
+        assert vanishing(Path(lasting)) is None
+
+
+def test_the_command_is_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its full path; one that will vanish is refused."""
+    assert own_command(CODEX) == f"{PROGRAM} hook codex"
+    assert is_ours(own_command(CODEX), "codex")
+    assert not is_ours(own_command(CODEX), "claude-code")
+    assert is_ours(f"{sys.executable} -m backtrail hook gemini", "gemini")
+    for other in ("backtrailx hook codex", "say backtrail", "mybacktrail hook codex", None):
+        assert not is_ours(other, "codex")
+    monkeypatch.setenv("UV_CACHE_DIR", str(Path(PROGRAM).parents[1]))
+    with pytest.raises(Unsupported, match="uv tool install backtrail"):
+        own_command(CODEX)
+
+
+# --- the verb ----------------------------------------------------------------------------
+
+
+def test_installing_shows_asks_and_does(world: World) -> None:
+    """The change first; without a terminal it needs `--yes`."""
+    path = world.home / ".claude" / "settings.json"
+    shown = world.run("hooks", "install", "claude-code", "--dry-run")
+    assert shown.returncode == 0
+    assert "+++ " in shown.stdout
+    assert "\x1b" not in shown.stdout
+    refused = world.run("hooks", "install", "claude-code")
+    assert (refused.returncode, path.exists()) == (2, False)
+    assert "--yes" in refused.stderr
+    done = world.run("hooks", "install", "claude-code", "--yes")
+    assert done.returncode == 0
+    assert len(find_ours(path.read_text(), "file", "claude-code")) == len(CLAUDE.events)
+    again = world.run("hooks", "install", "claude-code", "--yes")
+    assert "already" in again.stdout
+
+
+def test_installing_as_json(world: World) -> None:
+    """One document, also for what is not to be done."""
+    path = world.project / ".claude" / "settings.local.json"
+    for flags, changed in ((("--dry-run",), False), (("--yes",), True), (("--yes",), False)):
+        done = world.run("hooks", "install", "claude-code", "--local", "--json", *flags)
+        told = json.loads(done.stdout)
+        assert (told["path"], told["changed"]) == (str(path), changed)
+        assert told["command"] == f"{PROGRAM} hook claude-code"
+    told = json.loads(world.run("hooks", "uninstall", "claude-code", "--local", "--json").stdout)
+    assert told["error"]["code"] == "usage"
+    done = world.run("hooks", "uninstall", "claude-code", "--local", "--json", "--yes")
+    assert json.loads(done.stdout)["changed"] is True
+    assert not path.exists()
+
+
+def test_codex_is_told_what_else_it_needs(world: World) -> None:
+    """Its hooks may be switched off, and are looked at before they run."""
+    told = world.run("hooks", "install", "codex", "--yes")
+    assert "/hooks" in told.stderr
+    assert "codex_hooks = true" in told.stderr
+    (world.home / ".codex" / "config.toml").write_text("[features]\nhooks = false\n")
+    told = world.run("hooks", "install", "codex", "--yes")
+    assert "switched off" in told.stderr
+
+
+def test_status_runs_what_is_installed(world: World) -> None:
+    """It tells how long that took, what is wrong, and what was missed."""
+    none = world.run("hooks", "status")
+    assert (none.returncode, "no hooks are installed" in none.stdout) == (0, True)
+    for agent in DIALECTS:
+        assert world.run("hooks", "install", agent, "--yes").returncode == 0
+    told = json.loads(world.run("hooks", "status", "--json").stdout)
+    assert [one["agent"] for one in told["installed"]] == list(DIALECTS)
+    assert all(one["problem"] is None and one["seconds"] > 0 for one in told["installed"])
+    assert told["misses"] == {"count": 0, "last": None}
+    assert world.sessions() == []
+
+
+def test_status_finds_what_is_wrong(world: World) -> None:
+    """A program that is gone, a file that is broken, a store that cannot be opened."""
+    path = world.home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(with_ours("{}", "file", CLAUDE, "/nowhere/backtrail hook claude-code"))
+    gone = world.run("hooks", "status", "claude-code")
+    assert gone.returncode == 1
+    assert "exit code 127" in gone.stdout
+    path.write_text("{ broken")
+    broken = world.run("hooks", "status", "claude-code")
+    assert (broken.returncode, "line 1, column 3" in broken.stdout) == (1, True)
+    path.write_text(with_ours("{}", "file", CLAUDE, f"{PROGRAM} hook claude-code"))
+    (world.root / "file").write_text("")
+    world.env["BACKTRAIL_STORE"] = f"sqlite:///{world.root}/file/x.db"
+    told = json.loads(world.run("hooks", "status", "--json").stdout)
+    assert told["problem"]
+    assert told["installed"][0]["problem"]
+
+
+def test_status_tells_of_misses(world: World) -> None:
+    """How many, and why."""
+    broken = json.dumps({"hook_event_name": "UserPromptSubmit", "prompt": "x"})
+    assert world.run("hook", "claude-code", input=broken).stdout == ""
+    told = world.run("hooks", "status")
+    assert "1 missed" in told.stdout
+    assert "the event names no session" in told.stdout
+    assert json.loads(world.run("hooks", "status", "--json").stdout)["misses"]["count"] == 1
+
+
+def test_the_copy_is_private(tmp_path: Path) -> None:
+    """Settings may hold keys."""
+    path = tmp_path / "settings.json"
+    path.write_text('{"env": {"KEY": "x"}}')
+    apply(plan_install(CLAUDE, path, COMMAND), copy="make")
+    copy = path.with_name(path.name + BACKUP)
+    assert copy.read_text() == '{"env": {"KEY": "x"}}'
+    assert os.stat(copy).st_mode & 0o777 == 0o600

@@ -1,0 +1,317 @@
+"""Whatever is wrong: a hook exits 0, prints nothing, spoils nothing, and the miss is noted."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtrail import open_store
+from backtrail.files import verify
+from backtrail.hooks.misses import FILE, Miss, note, read
+
+from .calling import PROGRAM, Agent, World
+
+
+def state_misses(world: World) -> list[Miss]:
+    """What hooks noted in the user's state, where the store is the problem."""
+    folder = world.home / ".local/state/backtrail/hooks"
+    return [
+        Miss(**json.loads(line)) for line in (folder / FILE).read_text("utf-8").splitlines()
+    ]  # fmt: skip
+
+
+# --- what comes in -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"",
+        b"hello",
+        b"\x00\xff\xfe" * 100,
+        b"[1, 2]",
+        b"null",
+        b'{"hook_event_name": "PreToolUse"',
+        b"[" * 200_000,
+        b'{"a":' * 100_000,
+    ],
+    ids=["nothing", "words", "bytes", "list", "null", "torn", "deep list", "deep object"],
+)
+def test_garbage_is_a_miss(world: World, agent: Agent, given: bytes) -> None:
+    """Also what nests deeper than a parser goes."""
+    assert agent.raw(given) == ""
+    (miss,) = state_misses(world)
+    assert (miss.agent, miss.why) == ("claude-code", "what came on stdin is not a JSON object")
+
+
+def test_fields_of_any_type(world: World, agent: Agent) -> None:
+    """Each field may be anything; what can be told from the rest is recorded."""
+    agent.begin()
+    odd: list[Any] = [None, 3, [], {}, "", "\ud800", "a\0b", "x" * 5000, "../../etc"]
+    names = ["session_id", "cwd", "transcript_path", "prompt", "prompt_id", "tool_name"]
+    names += ["tool_use_id", "tool_input", "agent_id", "hook_event_name"]
+    choice = random.Random(7)
+    events = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd")
+    for _ in range(25):
+        fields = {name: choice.choice(odd) for name in choice.sample(names, 3)}
+        assert agent.hook(choice.choice(events), **fields) == ""
+    with open_store(world.url) as store:
+        assert store.verify() == []
+
+
+def test_50_mb_on_stdin(world: World, agent: Agent) -> None:
+    """A large result is read and not kept: the transcript has it."""
+    agent.begin()
+    agent.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="t1")
+    (world.project / "a.txt").write_text("x")
+    large = {"stdout": "y" * 50_000_000}
+    fields = {"tool_name": "Bash", "tool_input": large, "tool_response": large}
+    assert agent.hook("PostToolUse", tool_use_id="t1", **fields) == ""
+    (action,) = world.events("claude-code:s1", "action")
+    assert "files" in action.data
+    assert len(json.dumps(action.data)) < 100_000
+    assert world.misses() == []
+
+
+def test_an_event_without_a_session_is_a_miss(world: World, agent: Agent) -> None:
+    """There is nothing to put it into."""
+    agent.hook("UserPromptSubmit", session_id="", prompt="x")
+    assert world.misses()[-1].why == "the event names no session"
+    assert world.sessions() == []
+
+
+def test_unknown_events_are_nothing(world: World, agent: Agent) -> None:
+    """Agents get new ones now and then."""
+    assert agent.hook("Notification", message="x") == ""
+    assert not (world.root / "store").exists()
+
+
+def test_switched_off(world: World, agent: Agent) -> None:
+    """By the environment or by a settings file; the agent's bytes are taken all the same."""
+    world.env["BACKTRAIL_HOOKS"] = "off"
+    assert agent.raw(agent.payload("UserPromptSubmit", prompt="x" * 1_000_000)) == ""
+    del world.env["BACKTRAIL_HOOKS"]
+    (world.project / ".backtrail.toml").write_text("hooks = false\n")
+    assert agent.prompt("hello") == ""
+    assert not (world.root / "store").exists()
+
+
+# --- time --------------------------------------------------------------------------------
+
+
+def test_the_limit_holds_while_a_lock_is_held(world: World, agent: Agent) -> None:
+    """A hook that cannot get on leaves, and what it missed is noted."""
+    agent.begin()
+    world.env["BACKTRAIL_HOOK_TIMEOUT"] = "0.5"
+    lock = next((world.root / "store").glob("*-lock"))
+    with lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert agent.prompt("lost") == ""
+    miss = world.misses()[-1]
+    assert (miss.event, miss.why) == ("UserPromptSubmit", "took longer than 0.5 s")
+    world.env["BACKTRAIL_HOOK_TIMEOUT"] = "60"
+    agent.prompt("kept")
+    said = world.events("claude-code:s1", "user_message")
+    assert [event.data["message"]["content"] for event in said] == ["kept"]
+
+
+def test_the_limit_holds_while_nothing_comes(world: World, agent: Agent) -> None:
+    """An agent that keeps stdin open is not waited for."""
+    world.env["BACKTRAIL_HOOK_TIMEOUT"] = "0.3"
+    child = subprocess.Popen(
+        [PROGRAM, "hook", agent.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=world.env
+    )
+    with child:
+        assert child.wait(60) == 0
+        assert child.stdout is not None
+        assert child.stdout.read() == b""
+    assert state_misses(world)[-1].why == "took longer than 0.3 s"
+
+
+# --- being killed ------------------------------------------------------------------------
+
+
+def test_killed_at_any_moment(world: World, agent: Agent) -> None:
+    """The log stays whole, the next hook goes on, and the files can be taken back."""
+    agent.begin()
+    agent.prompt("go", id="p1")
+    choice = random.Random(11)
+    path = world.project / "a.txt"
+    for number in range(12):
+        fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": f"t{number}"}
+        for event in ("PreToolUse", "PostToolUse"):
+            child = agent.start(agent.payload(event, **fields))
+            time.sleep(choice.uniform(0, 0.25))
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            path.write_text(f"{event} {number}")
+    agent.prompt("next", id="p2")
+    agent.bash(lambda: path.write_text("last"), "t-last")
+    with open_store(world.url) as store:
+        assert store.verify() == []
+        assert verify(store) == []
+    with world.session() as session:
+        session.rewind(before="p2")
+    assert path.read_text() == "PostToolUse 11"
+
+
+# --- the store ---------------------------------------------------------------------------
+
+
+def test_a_full_disk(world: World, agent: Agent) -> None:
+    """Nothing can be written: the agent goes on, and when there is space all is well again."""
+    agent.begin()
+    agent.prompt("before", id="p1")
+
+    def no_space() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    path = world.project / "big.bin"
+    fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t1"}
+    for event in ("PreToolUse", "PostToolUse", "Stop"):
+        path.write_bytes(random.Random(event).randbytes(300_000))
+        assert agent.raw(agent.payload(event, **fields), preexec_fn=no_space) == ""
+    assert agent.raw(agent.payload("UserPromptSubmit", prompt="lost"), preexec_fn=no_space) == ""
+    with open_store(world.url) as store:
+        assert store.verify() == []
+    agent.prompt("after", id="p2")
+    agent.bash(path.unlink, "t2")
+    kept = world.events("claude-code:s1", "user_message")
+    assert [event.id for event in kept if event.id in ("p1", "p2")] == ["p1", "p2"]
+    with world.session() as session:
+        session.rewind(before="p2")
+    assert path.exists()
+
+
+def test_a_store_that_cannot_be_made(world: World, agent: Agent) -> None:
+    """The miss goes to the user's state."""
+    (world.root / "file").write_text("no folder")
+    world.env["BACKTRAIL_STORE"] = f"sqlite:///{world.root}/file/store.db"
+    assert agent.prompt("hello") == ""
+    (miss,) = state_misses(world)
+    assert (miss.event, miss.session) == ("UserPromptSubmit", "s1")
+
+
+def test_a_damaged_store(world: World, agent: Agent) -> None:
+    """It is left as it is."""
+    agent.begin()
+    database = world.root / "store" / "backtrail.db"
+    for end in ("-wal", "-shm"):
+        database.with_name(database.name + end).unlink(missing_ok=True)
+    garbage = b"this is no database" * 1000
+    database.write_bytes(garbage)
+    assert agent.prompt("hello") == ""
+    assert database.read_bytes() == garbage
+    assert state_misses(world)
+
+
+def test_a_store_that_may_only_be_read(world: World, agent: Agent) -> None:
+    """The agent goes on."""
+    agent.begin()
+    agent.prompt("kept")
+    folder = world.root / "store"
+    given = agent.payload("UserPromptSubmit", prompt="lost")
+    if os.getuid() == 0:
+        # Modes do not hold for root, a mount does.
+        script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && "$@"'
+        around = ["unshare", "-m", "sh", "-c", script, str(folder)]
+        if subprocess.run([*around, "true"], capture_output=True, check=False).returncode:
+            pytest.skip("root, and nothing can be mounted")
+        done = subprocess.run(
+            [*around, PROGRAM, "hook", agent.name], input=given, env=world.env, capture_output=True
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    else:
+        paths = [folder, *folder.rglob("*")]
+        modes = {path: path.stat().st_mode for path in paths}
+        for path in paths:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        try:
+            assert agent.raw(given) == ""
+        finally:
+            for path, mode in modes.items():
+                path.chmod(mode)
+    assert state_misses(world)
+    assert len(world.events("claude-code:s1", "user_message")) == 1
+
+
+@pytest.mark.parametrize("text", ["store = [", "nonsense = 1\n", "hook_timeout = 'x'\n"])
+def test_damaged_settings(world: World, agent: Agent, text: str) -> None:
+    """The miss names the file."""
+    (world.project / ".backtrail.toml").write_text(text)
+    assert agent.prompt("hello") == ""
+    (miss,) = state_misses(world)
+    assert ".backtrail.toml" in miss.why
+
+
+def test_a_project_that_is_gone(world: World, agent: Agent) -> None:
+    """What is said is still recorded."""
+    agent.begin()
+    world.project.rename(world.root / "moved")
+    given = agent.payload("UserPromptSubmit", prompt="where?")
+    assert agent.raw(given, cwd=world.root) == ""
+    (said,) = world.events("claude-code:s1", "user_message")
+    assert "files" in said.data
+
+
+def test_files_that_cannot_be_captured_do_not_cost_the_words(world: World, agent: Agent) -> None:
+    """The catalogue of contents is damaged: the prompt is kept, and says what is missing."""
+    agent.begin()
+    catalogue = next((world.root / "store").glob("*-files/catalogue.db"))
+    for end in ("-wal", "-shm"):
+        catalogue.with_name(catalogue.name + end).unlink(missing_ok=True)
+    catalogue.write_bytes(b"garbage" * 5000)
+    assert agent.prompt("kept") == ""
+    (said,) = world.events("claude-code:s1", "user_message")
+    assert said.data["files"]["missed"]
+    assert world.misses()
+
+
+# --- the misses themselves ---------------------------------------------------------------
+
+
+def test_misses_never_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be written, noting says so and raises nothing."""
+    blocked = tmp_path / "file"
+    blocked.write_text("x")
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    miss = Miss("2026-01-01T00:00:00.000Z", "codex", "Stop", "s", "", "/", "why")
+    assert note(blocked, miss) is False
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert note(blocked, miss) is True
+    assert read(None) == [miss]
+
+
+def test_misses_are_cut_when_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest stay; a torn line still counts as one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for number in range(1200):
+        miss = Miss(f"{number:06d}", "codex", "Stop", "s", "", "/", "w" * 500)
+        assert note(tmp_path / "beside", miss)
+    file = tmp_path / "beside" / FILE
+    assert file.stat().st_size < 600_000
+    found = read(tmp_path / "beside")
+    assert found[-1].ts == "001199"
+    with file.open("ab") as torn:
+        torn.write(b'{"ts": "9')
+    assert len(read(tmp_path / "beside")) == len(found) + 1
+
+
+def test_a_persons_mistake_is_told(world: World) -> None:
+    """Only with an agent's name is it a hook; and the code is never that of a block."""
+    done = world.run("hook", "nonsense")
+    assert done.returncode == 1
+    assert "claude-code" in done.stderr
+    done = world.run("hook", "--help")
+    assert done.returncode == 0
+    assert "JSON on stdin" in done.stdout
