@@ -433,3 +433,27 @@ def test_other_stores_in_the_workspace_are_left_alone(session: Session, project:
     for url in (f"sqlite:///{project}/other.db", f"file:{project}/logs"):
         with Session.open(url, "o") as other:
             assert texts(other) == ["kept", "more"]
+
+
+@pytest.mark.parametrize("mode", ["mine", "exact"])
+def test_one_file_of_a_folder_that_is_gone(session: Session, project: Path, mode: str) -> None:
+    """The way to it is made again, and nothing else of the folder."""
+    (project / "src" / "deep" / "er").mkdir(parents=True)
+    (project / "src" / "deep" / "er" / "a").write_text("a")
+    (project / "src" / "deep" / "b").write_text("b")
+    point = session.append(user("go"))
+    before = look(project)
+    shell(session, "rm -rf src README", project)
+    done = session.rewind(point, scope="files", mode=mode, paths=["src/deep/er/a"])  # type: ignore[arg-type]
+    way = {"src", "src/deep", "src/deep/er", "src/deep/er/a"}
+    assert actions(done.files) == dict.fromkeys(way, "create")
+    assert look(project) == {path: before[path] for path in way}
+    session.undo()
+    assert os.listdir(project) == []
+    # A folder that something else took the place of stays.
+    (project / "src").write_text("mine")
+    done = session.rewind(point, scope="files", mode="mine", paths=["src/deep/er/a"])
+    assert {file.action for file in done.files} == {"conflict"}
+    assert (project / "src").read_text() == "mine"
+    nothing = session.rewind(point, scope="files", paths=["src/none"])
+    assert not nothing.files

@@ -13,17 +13,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Damaged, DiskLow, InvalidData, NotFound
 from ..stores.files import failed
 from .blobs import Blobs, Reference
 from .trees import Get, decode_tree
+
+if TYPE_CHECKING:
+    import shutil
 
 GRACE = 3600.0
 """Seconds for which a blob that nobody relies on is spared: somebody may be about to."""
@@ -263,6 +265,9 @@ def check_floor(path: str | Path, floor: int | None = None) -> int:
 
 
 def _usage(path: str | Path) -> shutil._ntuple_diskusage:
+    # Asked only where something is written, and a hook pays for every import.
+    import shutil
+
     try:
         return shutil.disk_usage(path)
     except OSError as error:

@@ -95,6 +95,24 @@ def within(path: bytes, paths: Collection[bytes] | None) -> bool:
     return any(path == chosen or path.startswith(chosen + b"/") for chosen in paths)
 
 
+def _leads_to(path: bytes, paths: Collection[bytes] | None) -> bool:
+    """Whether one of `paths` is below `path`."""
+    return paths is not None and any(chosen.startswith(path + b"/") for chosen in paths)
+
+
+def _with_parents(steps: list[Step], paths: Collection[bytes] | None) -> list[Step]:
+    """What was chosen, and the directories that must be made for it; nothing else above it."""
+    kept = [step for step in steps if within(step.path, paths)]
+    made = [step.path for step in kept if step.acts and step.after is not None]
+    above = [step for step in steps if not within(step.path, paths)]
+    return kept + [
+        step
+        for step in above
+        if step.action == "create" and step.after is not None and step.after.kind == "directory"
+        and any(path.startswith(step.path + b"/") for path in made)
+    ]  # fmt: skip
+
+
 def step_to(path: bytes, now: Entry | None, wanted: Entry | None) -> Step:
     """The step that leads from what is there to what is wanted."""
     if now is not None and not now.kept:
@@ -135,9 +153,9 @@ def plan_exact(get: Get, now: bytes, target: bytes, paths: Collection[bytes] | N
     steps = [
         step_to(difference.path, difference.before, difference.after)
         for difference in diff_trees(get, now, target)
-        if within(difference.path, paths)
+        if within(difference.path, paths) or _leads_to(difference.path, paths)
     ]
-    return Plan(now, steps)
+    return Plan(now, _with_parents(steps, paths))
 
 
 # --- mine --------------------------------------------------------------------------------
@@ -178,7 +196,7 @@ def plan_mine(
                  if d.path not in change.foreign]  # fmt: skip
         moves.update(renames(found))
         for path, before, after in found:
-            if within(path, paths):
+            if within(path, paths) or _leads_to(path, paths):
                 _note(touched, change, path, before, after)
     steps = []
     for path, done in touched.items():
@@ -188,7 +206,7 @@ def plan_mine(
         if reason:
             step = replace(step, action="conflict", reason=reason, base=done.last)
         steps.append(step)
-    return Plan(now, steps), moves
+    return Plan(now, _with_parents(steps, paths)), moves
 
 
 def _note(
