@@ -29,6 +29,7 @@ def trees(job: Job) -> Numbers:
     with opened(job) as session:
         start = milliseconds(lambda: said(session))
         added = memory.added()
+        time.sleep(1)  # an idle moment, in which the write-ahead log is cut
         first = {"first": start, "stored": used(contents) / 1e6, "memory": added}
         if "mb" in size:
             first["per_mb"] = start / size["mb"]

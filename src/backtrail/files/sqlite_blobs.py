@@ -254,6 +254,7 @@ class SQLiteBlobs(Blobs):
         """In the background, after a sync: move the -wal into the database."""
         try:
             self._database.checkpoint()
+            self._database.shorten()
         except Exception:
             if not self._database.closed:
                 # The thread serves other stores too and must go on.

@@ -28,6 +28,7 @@ from ..errors import BacktrailError, SessionBusy
 from . import files
 from .locks import WAIT
 from .sqlite_schema import (
+    BUSY_TIMEOUT,
     EVENTS,
     WAL_LIMIT,
     Schema,
@@ -180,6 +181,18 @@ class Database:
         self._moved = ticket
         with self.reading() as connection:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def shorten(self) -> None:
+        """Cut a -wal file that much was written through at once; if it is in use, another time."""
+        sync = self.sync
+        if sync is None or os.fstat(sync.fd).st_size <= WAL_LIMIT:
+            return
+        if self.lock.try_acquire():
+            try:
+                _empty_wal(self.writer(), sync.fd)
+            finally:
+                self.writer().set_busy_timeout(BUSY_TIMEOUT)
+                self.lock.release()
 
     def erase_wal(self) -> None:
         """Empty the -wal file, so that nothing old can be read in it."""
