@@ -189,9 +189,11 @@ class Database:
             return
         if self.lock.try_acquire():
             try:
-                _empty_wal(self.writer(), sync.fd)
+                writer = self.connection
+                if writer is not None:
+                    _empty_wal(writer, sync.fd)
+                    writer.set_busy_timeout(BUSY_TIMEOUT)
             finally:
-                self.writer().set_busy_timeout(BUSY_TIMEOUT)
                 self.lock.release()
 
     def erase_wal(self) -> None:
