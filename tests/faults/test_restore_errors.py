@@ -205,7 +205,7 @@ def denying_half_restores() -> Iterator[None]:
     ("broken", "complaint"),
     [
         (not_taking_back, "neither before|left behind"),
-        (denying_half_restores, "neither before|left behind"),
+        (denying_half_restores, "neither before|left behind|although"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

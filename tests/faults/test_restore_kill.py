@@ -27,7 +27,7 @@ from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, erase, git, lo
 from tests.faults.test_strace import STRACE, calls_at
 from tests.faults.variants import Broken, sound
 
-from backtrail.files import workspace
+from backtrail.files import journal, workspace
 from backtrail.files.beneath import describe
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.plan import Step
@@ -301,7 +301,7 @@ def writing_in_place() -> Iterator[None]:
 @contextmanager
 def telling_nobody() -> Iterator[None]:
     """A recovery that finishes the files and not the log."""
-    with patch.object(workspace, "tell", lambda *_: None):
+    with patch.object(journal, "tell", lambda *_: None):
         yield
 
 
