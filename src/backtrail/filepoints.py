@@ -135,10 +135,12 @@ def own_changes(store: Store, session_id: str, after: int) -> list[Change]:
     return found
 
 
-def changes_by_turn(store: Store, session_id: str, get: Get, first: int = 0) -> list[TurnChanges]:
+def changes_by_turn(
+    store: Store, session_id: str, get: Get, first: int = 0, until: int | None = None
+) -> list[TurnChanges]:
     """What happened to the files, turn by turn, in the order of the log, from `first` on."""
     turns = [TurnChanges(0, "")]
-    for event in store.read(session_id, after=max(0, first - 1)):
+    for event in store.read(session_id, after=max(0, first - 1), until=until):
         if event.kind == "user_message":
             turns.append(TurnChanges(event.seq, text_of(event.data.get("message"))))
         files = event.data.get("files")

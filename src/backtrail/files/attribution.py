@@ -175,6 +175,8 @@ def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
         paths = [path for files in found for path in files.get(name, ())]
         if paths:
             data[name] = sorted(set(paths))
+    if any(files.get("partial") for files in found):
+        data["partial"] = True
     missed = [files["missed"] for files in found if "missed" in files]
     if missed:
         data["missed"] = missed[0]

@@ -147,6 +147,11 @@ class Blobs(ABC):
     def flush(self) -> None:
         """Return when everything written so far survives a power cut."""
 
+    @property
+    def dirty(self) -> bool:
+        """Whether a `flush` may have something to do."""
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """Let go of files. May be repeated."""

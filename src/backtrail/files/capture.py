@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,6 +97,16 @@ class Capture:
     def pending(self) -> bool:
         """Whether anything waits to be stored, or to survive a power cut."""
         return bool(self._new) or self._unsynced
+
+    @property
+    def is_large(self) -> bool:
+        """Whether some of it was handed over already."""
+        return self._unsynced
+
+    @property
+    def waiting(self) -> Collection[bytes]:
+        """The digests of what `finish` will store."""
+        return self._new.keys()
 
     def begin(self, index: Index, limit: int, start: int) -> None:
         """A scan begins: what changed since `start` may change again unseen."""
@@ -257,8 +267,8 @@ class Capture:
         if pool is not None:
             pool.shutdown()
 
-    def finish(self, references: Iterable[Reference] = ()) -> None:
-        """Store what is left, with references; afterwards all survives a power cut.
+    def finish(self, references: Iterable[Reference] = (), *, sync: bool = True) -> None:
+        """Store what is left, with references; with `sync` all survives a power cut then.
 
         The references rely on what the index believes to be stored. If that was collected
         meanwhile, the index is doubtful, nothing refers to the tree, and `Conflict` says so.
@@ -267,7 +277,7 @@ class Capture:
         ready, self._new, self._bytes = self._new, {}, 0
         try:
             self.wait()
-            self._write_last(ready, list(references))
+            self._write_last(ready, list(references), sync)
         except BaseException:
             if index is not None:
                 index.doubtful = True
@@ -275,18 +285,20 @@ class Capture:
         self.written += len(ready)
         self._unsynced = False
 
-    def _write_last(self, ready: dict[bytes, bytes], references: list[Reference]) -> None:
+    def _write_last(
+        self, ready: dict[bytes, bytes], references: list[Reference], sync: bool
+    ) -> None:
         index = self._index
         if index is None:
-            self._blobs.write(ready.items(), references)
+            self._blobs.write(ready.items(), references, sync=sync)
             return
         try:
-            self._blobs.write(ready.items(), references, epoch=index.epoch)
+            self._blobs.write(ready.items(), references, epoch=index.epoch, sync=sync)
         except Conflict:
             # Something was removed since. To name all that the tree relies on takes long,
             # and is needed now only.
             relies = set(index.digests()) - ready.keys()
-            self._blobs.write(ready.items(), references, relies=relies)
+            self._blobs.write(ready.items(), references, relies=relies, sync=sync)
 
 
 def _read(name: bytes, directory: int, limit: int) -> tuple[bytes, os.stat_result, os.stat_result]:

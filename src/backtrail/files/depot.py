@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -48,7 +49,9 @@ class Depot:
             if depot is None:
                 depot = _open[str(folder)] = cls(folder, temporary=temporary)
             depot._users += 1
-            return depot
+        # Not a method of the depot: that would keep it, and not know that it is closed.
+        _inner(store).relies_on = partial(_flush, str(folder))
+        return depot
 
     def workspace(
         self, root: str | os.PathLike[str], store: Store,
@@ -77,9 +80,22 @@ class Depot:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _folder_of(store: Store) -> tuple[Path, bool]:
+def _flush(folder: str) -> None:
+    """Sync the contents of an open depot; a closed one was synced then."""
+    with _lock:
+        depot = _open.get(folder)
+        if depot is not None:
+            depot.blobs.flush()
+
+
+def _inner(store: Store) -> Store:
     while isinstance(store, Wrapper):
         store = store.inner
+    return store
+
+
+def _folder_of(store: Store) -> tuple[Path, bool]:
+    store = _inner(store)
     if store.contents is not None:
         return Path(store.contents), False
     # A hook pays for every import, and its store is in files.

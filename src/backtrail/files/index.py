@@ -153,6 +153,18 @@ class Index:
             raise
         self.changed = False
 
+    def at(self, path: bytes) -> bytes | None:
+        """The content of the file at a path; empty if none is known, None for a directory."""
+        known = self.root
+        *above, name = path.split(b"/")
+        for step in above:
+            known = known.directories.get(step) if known is not None else None
+        if known is None:
+            return b""
+        if name in known.directories:
+            return None
+        return known.files[name].value if name in known.files else b""
+
     def digests(self) -> Iterator[bytes]:
         """Every blob the index relies on."""
         for directory in self.directories():

@@ -250,6 +250,11 @@ class SQLiteBlobs(Blobs):
     def close(self) -> None:
         self._database.close()
 
+    @property
+    def dirty(self) -> bool:
+        sync = self._database.sync
+        return sync is not None and sync.dirty
+
     def _idle(self) -> None:
         """In the background, after a sync: move the -wal into the database."""
         try:

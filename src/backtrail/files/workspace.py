@@ -193,9 +193,9 @@ class Workspace:
 
     def _scan(
         self, root: int, log: Log, paths: Collection[bytes] | None = None,
-        stop: Callable[[], bool] | None = None,
+        stop: Callable[[], bool] | None = None, *, sync: bool = True,
     ) -> bytes:  # fmt: skip
-        tree = self._looking.captured(root, log, paths, stop)
+        tree = self._looking.captured(root, log, paths, stop, sync=sync)
         self.catalogue.record(self.place.n, tree)
         return tree
 
@@ -227,6 +227,7 @@ class Workspace:
         n = self.place.n
         with self.locked(store, rebind=rebind) as root:
             tree = self._looking.captured(root, log, paths)
+            self._looking.settle(paths)
             return self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
 
     def open(self, log: Log, name: str, tree: bytes) -> Bracket:
@@ -240,11 +241,14 @@ class Workspace:
 
         Who is about to tell it in a log says `told=False`, and calls `drop` once that is
         done: killed in between, the bracket is an orphan and can be ended again.
+
+        What it left lies in its files too, so contents are synced as events are.
         """
         done = None
+        sync = store is None or store.durability == "synced"
         with self.locked(store) as root:
             try:
-                tree = self._scan(root, log, bracket.paths)
+                tree = self._scan(root, log, bracket.paths, sync=sync)
                 done = self._attributed(bracket, tree)
                 if done is not None:
                     self._rely(log, done)

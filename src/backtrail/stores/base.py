@@ -76,6 +76,12 @@ class Store(ABC):
     contents: Path | None = None
     """The folder for contents of files; None where there is no such place."""
 
+    durability: Durability = "synced"
+    """What an acknowledged append survives; whoever stores more beside it does as much."""
+
+    relies_on: Callable[[], None] | None = None
+    """Syncs what events name that lies elsewhere; `flush` calls it first."""
+
     places: tuple[Path, ...] = ()
     """Files and folders of its own, which no scan of a workspace captures."""
 

@@ -85,6 +85,7 @@ class JSONLStore(Store):
         self.places = (self.root,)
         self._top = self.root / "scopes" / _folder_name(self.scope) if self.scope else self.root
         self._sessions = self._top / "sessions"
+        self.durability = options.durability
         self._synced = options.durability == "synced"
         self._on_damage = options.on_damage
         self._told: set[tuple[str, str, int, str]] = set()
@@ -494,6 +495,8 @@ class JSONLStore(Store):
 
     def flush(self) -> None:
         self.check_open()
+        if self.relies_on is not None:
+            self.relies_on()
         with self._mutex:
             folders = list(self._folders.values())
         for folder in folders:

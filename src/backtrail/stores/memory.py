@@ -30,7 +30,7 @@ from ..events import (
 )
 from ..history import Fold, fold
 from . import forking
-from .base import Lease, Memory, Store, resolved
+from .base import Durability, Lease, Memory, Store, resolved
 from .batches import PURGED, drafts, settle
 from .locks import busy, me
 from .observing import observed
@@ -102,6 +102,8 @@ def open_memory(address: str, options: Options) -> MemoryStore:
 
 class MemoryStore(Store):
     """Sessions in the memory of this process."""
+
+    durability: Durability = "written"
 
     def __init__(self, *, scope: str = "", _state: _State | None = None) -> None:
         self.scope = scope

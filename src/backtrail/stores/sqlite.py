@@ -113,6 +113,7 @@ class SQLiteStore(Store):
         self._appends = self._seen = 0
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
         self._appender = Appender(self._database, scope)
+        self.durability = durability
         self._synced = durability == "synced"
 
     # --- sessions ------------------------------------------------------------------------
@@ -383,6 +384,8 @@ class SQLiteStore(Store):
         return Path(f"{self._path}-leases", str(session))
 
     def flush(self) -> None:
+        if self.relies_on is not None:
+            self.relies_on()
         self._database.flush()
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ class Wrapper(Store):
         self.url = inner.url
         self.scope = inner.scope
         self.contents = inner.contents
+        self.durability = inner.durability
         self.places = inner.places
 
     def log_file(self, session_id: str) -> Path | None:
