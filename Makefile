@@ -10,10 +10,10 @@ BIN := .venv/bin
 	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
 	touch .venv
 
-.PHONY: demo test check format bench torture clean
+.PHONY: demo test check format bench torture test-claude clean
 
 demo: .venv
-	$(BIN)/python -m backtrail.demo
+	$(BIN)/backtrail demo
 
 test: .venv check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -30,8 +30,16 @@ format: .venv
 torture: .venv
 	$(BIN)/python -m pytest -m torture -n 0 -rs --timeout 1800
 
+# The real `claude`, which comes in a wheel of 90 MB, with a model on loopback.
+test-claude: .venv .claude-venv
+	BACKTRAIL_TEST_CLAUDE=1 $(BIN)/python -m pytest -n 0 -rs tests/claude tests/exchange/test_native_claude.py
+
+.claude-venv: .venv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .claude-venv
+	$(BIN)/uv pip install --quiet --python .claude-venv/bin/python claude-agent-sdk==0.2.182
+
 bench: .venv
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .claude-venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -25,10 +25,11 @@ from backtrail.subscribing import Subscription
 SOURCE = Path(backtrail.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
-TALKING = ("demo", "demo_files", "cli", "__main__")
+TALKING = ("demo", "cli", "__main__")
 
 LAYERS = [
     ["errors"],
+    ["folders"],
     ["settings"],
     ["events"],
     ["secrets"],
@@ -54,8 +55,7 @@ LAYERS = [
     ["exchange"],
     ["hooks"],
     ["testing"],
-    ["demo_files"],
-    ["demo", "cli"],
+    ["demo", "cli", "__main__"],
 ]
 """Who may import whom: a layer sees those above it in this list, and itself."""
 

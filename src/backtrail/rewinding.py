@@ -190,7 +190,10 @@ class Rewinding(Browsing):
         if not done:
             raise NotFound(f"session `{self.id}` has nothing to undo")
         last = done[-1]
-        return _Way(last.before, Point(last.before, None), {"of": last.seq, "kind": last.kind})
+        begun = next(self.store.read(self.id, after=last.seq - 1, limit=1), None)
+        head = begun.data.get("git") if begun is not None else None
+        point = Point(last.before, None, head if isinstance(head, str) else None)
+        return _Way(last.before, point, {"of": last.seq, "kind": last.kind})
 
     def _redo_way(self) -> _Way:
         undone = read_operations(self.store, self.id).undone

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from .errors import InvalidData
+from .folders import user_folder
 
 PROJECT_FILE = ".backtrail.toml"
 
@@ -119,9 +120,7 @@ def user_file() -> Path | None:
 
 def user_path() -> Path:
     """Where the user's file is looked for."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("backtrail", appauthor=False), "config.toml")
+    return Path(user_folder("config"), "config.toml")
 
 
 def project_file(cwd: str | os.PathLike[str] | None = None) -> Path | None:

@@ -19,10 +19,13 @@ INSIDE = "lib/python*/site-packages/claude_agent_sdk/_bundled/claude"
 
 
 def binary() -> str | None:
-    """Where `claude` is: as the environment says, or in the environment made for it."""
+    """Where `claude` is; None unless the environment asks for it, as `make test-claude` does.
+
+    `BACKTRAIL_TEST_CLAUDE` is a path, or 1 for the one in `.claude-venv`.
+    """
     given = os.environ.get("BACKTRAIL_TEST_CLAUDE")
-    if given:
-        return given
+    if given != "1":
+        return given or None
     found = sorted((ROOT / ".claude-venv").glob(INSIDE))
     return str(found[0]) if found else None
 

@@ -14,7 +14,9 @@ from ..hooks.calling import World
 from .running import Claude, Model, binary, calls
 
 pytestmark = [
-    pytest.mark.skipif(binary() is None, reason="no `claude` here: `make test-claude` fetches it"),
+    pytest.mark.skipif(
+        binary() is None, reason="needs the real `claude`: `make test-claude` fetches and runs it"
+    ),
     pytest.mark.timeout(300),
 ]
 

@@ -192,7 +192,7 @@ class Terminal:
         Keys that come earlier are taken in the mode that the terminal has until then.
         """
         deadline = time.monotonic() + LONGEST_WAIT
-        while self.screen.text.rpartition("\n")[2] != mark:
+        while self._line() != mark:
             left = deadline - time.monotonic()
             if left <= 0 or not self._read(left):
                 raise AssertionError(f"no line that begins with {mark!r}:\n{self.screen.text}")
@@ -214,11 +214,17 @@ class Terminal:
         """
         deadline = time.monotonic() + LONGEST_WAIT
         while self._process.poll() is None and time.monotonic() < deadline:
+            before = self.screen.text
             self.press(CTRL_C)
-            pause = time.monotonic() + 1
+            pause = time.monotonic() + 5
             while self._process.poll() is None and time.monotonic() < pause:
                 self._read(0.05)
+                if self.screen.text != before and self._line() == ">":
+                    break
         return self.end()
+
+    def _line(self) -> str:
+        return self.screen.text.rpartition("\n")[2]
 
     def is_restored(self) -> bool:
         """Whether the terminal is as it was before the program ran."""

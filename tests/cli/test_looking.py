@@ -509,6 +509,19 @@ def test_tree_draws_forks_branches_and_subagents(worked: Stage) -> None:
     assert len(worked.run("tree", "--all", "--json").json["trees"]) == 1
 
 
+def test_status_leaves_out_what_came_and_went_in_a_turn(worked: Stage) -> None:
+    """A file that one call makes and another removes is no change of the turn."""
+    with worked.session("brief") as s, s.turn("Try something."):
+        with s.tool("bash", {"command": "touch a b"}):
+            (worked.project / "a").write_text("1\n")
+            (worked.project / "b").write_text("1\n")
+        with s.tool("bash", {"command": "rm a"}):
+            (worked.project / "a").unlink()
+    found = worked.run("status", "--json").json
+    assert found["session"]["id"] == "brief"
+    assert [(row["path"], row["status"]) for row in found["last_turn"]] == [("b", "added")]
+
+
 # --- search ------------------------------------------------------------------------------
 
 
@@ -527,6 +540,17 @@ def test_search_finds_words_here(many: Stage) -> None:
     assert {row["session_id"] for row in rows} == {"plain", "below", "other"}
     rows = many.run("search", "hello", "--session", "other", "--json").json["hits"]
     assert [row["session_id"] for row in rows] == ["other"]
+
+
+def test_search_finds_what_a_fork_elsewhere_shares(many: Stage) -> None:
+    """A fork into another folder takes nothing away from the search here."""
+    before = many.run("search", "hello", "--json").json["hits"]
+    assert before
+    assert many.run("fork", "--into", str(many.folder / "plan-b")).code == 0
+    after = many.run("search", "hello", "--json").json["hits"]
+    assert {(hit["session_id"], hit["seq"]) for hit in after} == {
+        (hit["session_id"], hit["seq"]) for hit in before
+    }
 
 
 def test_search_goes_on_until_there_are_enough_from_here(many: Stage) -> None:

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+from .pages import PAGES, name_of
+from .pages import blocks as blocks_of
+
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def blocks(page: Path) -> list[str]:
-    return BLOCK.findall(page.read_text(encoding="utf-8"))
+    """The Python of a page."""
+    return [block.text for block in blocks_of(page, "python")]
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p)], ids=lambda page: page.relative_to(ROOT).as_posix()
-)
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=name_of)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     """A reader who types the page gets what it says."""
     script = tmp_path / "page.py"
@@ -32,8 +32,18 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
-    """A relative link names a file that exists."""
-    for target in LINK.findall(page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    """A relative link names a file that exists, and a heading in it."""
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The places in a page that a link can name."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    words = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text)]
+    return {word.strip().replace(" ", "-") for word in words}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backtrail import NotFound, Session, Store, open_store
-from backtrail.exchange import claude_code
+from backtrail import NotFound, Redacting, Session, Store, StoreFailed, open_store
+from backtrail.exchange import claude_code, intake
 from backtrail.exchange.records import Imported
-from backtrail.exchange.transcripts import all_lines
+from backtrail.exchange.transcripts import all_lines, append_entries
+from backtrail.formats.claude_code import slug
 
 from .transcripts import SAMPLES, Script, call, encoded
 
@@ -609,9 +614,143 @@ def test_a_dry_run_writes_nothing(store: Store, config: Path) -> None:
     assert store.sessions() == []
 
 
-def test_the_config_directory_is_the_environment_s(
-    monkeypatch: pytest.MonkeyPatch, config: Path
-) -> None:
-    """As it is for Claude Code itself."""
+def test_finding(monkeypatch: pytest.MonkeyPatch, config: Path, tmp_path: Path) -> None:
+    """Where the environment says, in any folder above a transcript, or for a project."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(config))
-    assert {found.id for found in claude_code.find()} == {FIRST, SECOND}
+    projects = config / "projects"
+    for place in (None, config, projects, projects / "-home-dev-project"):
+        assert {found.id for found in claude_code.find(place)} == {FIRST, SECOND}
+    with pytest.raises(NotFound):
+        claude_code.find(tmp_path / "project")
+    (projects / "-home-dev-project").rename(projects / slug(str(tmp_path / "project")))
+    monkeypatch.chdir(tmp_path / "project")
+    found = claude_code.find(Path("."))
+    assert {one.id for one in found} == {FIRST, SECOND}
+    assert all(one.path.is_absolute() for one in found)
+
+
+def test_subagents_beside_the_sessions(disk_url: str, tmp_path: Path) -> None:
+    """Where older versions put them; their edits are the doing of the call that tells their id."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "sub.txt").write_text("by sub\n")
+    script, side, other = Script(str(project)), Script(), Script()
+    script.user("one")
+    script.says(call("c1", "Task"))
+    script.result("c1", toolUseResult={"agentId": "a1", "status": "completed"})
+    path = script.write(tmp_path / "config")
+    side.session = script.session
+    side.user("subtask", isSidechain=True)
+    what = {"file_path": str(project / "sub.txt"), "content": "by sub\n"}
+    side.says(call("s1", "Write", **what), isSidechain=True)
+    side.result("s1", "File created successfully at: x", isSidechain=True)
+    (path.parent / "agent-a1.jsonl").write_bytes(b"".join(map(encoded, side.lines)))
+    other.user("of another session", isSidechain=True)
+    (path.parent / "agent-a2.jsonl").write_bytes(b"".join(map(encoded, other.lines)))
+    with open_store(disk_url) as place:
+        imported(place, path)
+        assert "subagents/a1" in place.logs(script.session)
+        assert "subagents/a2" not in place.logs(script.session)
+        with Session.resume(place, script.session) as s:
+            s.rewind(before=2, scope="files")
+        assert contents(project) == {}
+
+
+# --- any tree, in any batches ------------------------------------------------------------
+
+
+@given(
+    parents=st.lists(st.integers(0, 10_000), min_size=1, max_size=30),
+    links=st.sets(st.integers(0, 29)),
+    chunk=st.integers(1, 4000),
+    stops=st.lists(st.integers(1, 30), max_size=3),
+)
+def test_the_history_is_the_way_to_the_last_leaf(
+    parents: list[int], links: set[int], chunk: int, stops: list[int]
+) -> None:
+    """Whatever tree the lines make, in whatever batches they come in."""
+    script = Script()
+    for number, parent in enumerate(parents):
+        above = script.lines[parent % number]["uuid"] if number else None
+        if number in links:
+            script.add("attachment", parent=above)
+        elif number % 2:
+            script.says(f"m{number}", parent=above)
+        else:
+            script.user(f"m{number}", parent=above)
+    by_uuid = {line["uuid"]: line for line in script.lines}
+    said_lines = [line for line in script.lines if line["type"] != "attachment"]
+    way: list[str] = []
+    at = said_lines[-1]["uuid"] if said_lines else None
+    while at is not None:
+        if by_uuid[at]["type"] != "attachment":
+            way.append(at)
+        at = by_uuid[at]["parentUuid"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_store("memory:") as place,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(intake, "_CHUNK", 0)
+        patch.setattr(intake, "_MOST", chunk)
+        for stop in [*sorted(stops), len(script.lines)]:
+            result = imported(place, script.write(Path(folder), lines=script.lines[:stop]))
+            assert result.problems == []
+        history = [e.id for e in place.history(script.session) if e.kind != "session_start"]
+        assert history == way[::-1]
+        ids = [e.id for e in place.read(script.session) if e.kind != "session_start"]
+        assert sorted(ids) == sorted(line["uuid"] for line in said_lines)
+
+
+def test_batches_leave_no_trace(tmp_path: Path, config: Path) -> None:
+    """The sample in one go, and cut wherever a prompt is."""
+    path = config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl"
+    stored = []
+    for size in (1, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch, open_store(f"file:{tmp_path}/{size}") as place:
+            patch.setattr(intake, "_CHUNK", size)
+            imported(place, path)
+            stored.append([(e.id, e.kind, e.data) for e in place.read(FIRST, after=1)])
+    assert stored[0] == stored[1]
+
+
+def test_a_store_that_masks_takes_it_too(tmp_path: Path) -> None:
+    """What is stored is not what was given, and that is no conflict."""
+    script = Script()
+    script.user("my key is sk-ant-api03-" + "A1b2" * 22)
+    script.says("I will not tell")
+    with open_store(f"sqlite:///{tmp_path}/s.db") as inner, Redacting(inner) as place:
+        result = imported(place, script.write(tmp_path))
+        assert result.events == 2
+        assert imported(place, script.write(tmp_path)).events == 0
+        assert "REDACTED" in str(next(inner.read(script.session, after=1)).data)
+
+
+@pytest.mark.parametrize("crash", range(1, 6))
+def test_an_import_that_was_cut_short_is_finished(
+    disk_url: str, config: Path, tmp_path: Path, crash: int
+) -> None:
+    """Between any two writes; the outcome is that of an import in one go."""
+    path = config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl"
+    with open_store(f"sqlite:///{tmp_path}/whole.db") as place:
+        imported(place, path)
+        whole = [(e.id, e.kind, e.data, e.follows) for e in place.read(FIRST, after=1)]
+        lines = [(e.id, e.data) for e in place.read(FIRST, log="transcript")]
+    writes = 0
+
+    def failing(*given: Json, **options: Json) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == crash:
+            raise StoreFailed("the process was killed here")
+        append_entries(*given, **options)
+
+    with open_store(disk_url) as place:
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(StoreFailed):
+            patch.setattr(intake, "_CHUNK", 1)
+            patch.setattr(intake, "append_entries", failing)
+            imported(place, path)
+        imported(place, path)
+        assert [(e.id, e.kind, e.data, e.follows) for e in place.read(FIRST, after=1)] == whole
+        assert [(e.id, e.data) for e in place.read(FIRST, log="transcript")] == lines
+        assert imported(place, path).events == 0

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from backtrail import NotFound, Session, Store, open_store
-from backtrail.exchange import codex
+from backtrail.exchange import codex, reading
+from backtrail.exchange.importing import import_found
 from backtrail.exchange.records import Imported
 from backtrail.exchange.transcripts import all_lines
 
@@ -196,3 +198,42 @@ def test_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [found.path for found in codex.find()] == [old, path]
     assert [found.path for found in codex.find(path.parent)] == [path]
     assert [found.id for found in codex.find(path)] == [ID]
+
+
+def test_a_packed_rollout_is_read(store: Store, tmp_path: Path) -> None:
+    """It is the same session as before it was packed."""
+    path = rollout(tmp_path, LINES[:6], ID)
+    imported(store, path)
+    whole = rollout(tmp_path, LINES, ID).read_bytes()
+    path.unlink()
+    packed = path.with_name(f"{path.name}.zst")
+    packed.write_bytes(zstandard.compress(whole))
+    (found,) = codex.find(tmp_path)
+    result = codex.import_session(store, found)
+    assert (result.session_id, result.created, result.path) == (ID, False, str(packed))
+    with Session.resume(store, ID, files=False) as s:
+        assert len(spoken(s)) == 7
+    assert codex.import_session(store, found).events == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"no zstd", zstandard.compress(b"x" * 100)[:-4]])
+def test_a_packed_rollout_that_is_damaged_is_told(
+    store: Store, tmp_path: Path, content: bytes
+) -> None:
+    """Nothing is made of it, or only what can be read."""
+    packed = tmp_path / f"rollout-2026-{ID}.jsonl.zst"
+    packed.write_bytes(content)
+    (result,) = import_found(store, codex.find(packed))
+    assert result.error is not None or result.events == 0
+
+
+def test_a_packed_rollout_that_never_ends_is_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is left of it."""
+    monkeypatch.setattr(reading, "_UNPACKED", 1 << 20)
+    packed = tmp_path / f"rollout-2026-{ID}.jsonl.zst"
+    packed.write_bytes(zstandard.compress(b"\n" * (8 << 20)))
+    (result,) = import_found(store, codex.find(packed))
+    assert result.error is not None and "refused" in result.error
+    assert store.sessions() == []

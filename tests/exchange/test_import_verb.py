@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from backtrail import Session, open_store
 from backtrail.cli import main
+from backtrail.exchange.importing import find, import_found
 
 from .test_codex import ID, LINES
 from .transcripts import SAMPLES, Script, rollout
@@ -97,7 +99,7 @@ def test_messages_from_a_file_and_from_standard_input(
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (["claude-code", "nowhere"], 3, "there is no nowhere"),
+        (["claude-code", "nowhere"], 3, "/nowhere: give a .jsonl file"),
         (["claude-code"], 3, "there is no"),
         (["codex", "."], 3, "no session of Codex"),
         (["nonsense"], 3, "none of claude-code, codex, messages"),
@@ -122,18 +124,42 @@ def test_mistakes_are_told(
 def test_one_bad_file_does_not_stop_the_others(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is told, and the exit code says so."""
-    good, bad = Script(), Script()
+    """It is told, cleaned, and the exit code says so."""
+    good = Script()
     good.user("fine")
-    good.write(place / "c")
-    bad.write(place / "c").chmod(0)
-    done = told(capsys, "claude-code", "c", code=0 if _is_root() else 1)["sessions"]
-    by_id = {row["native_id"]: row for row in done}
-    assert by_id[good.session]["created"] and not by_id[good.session]["error"]
-    assert _is_root() or by_id[bad.session]["error"]
+    path = good.write(place / "c")
+    bad = os.fsdecode(b"bad\x1b[31m\xff")
+    shutil.copy(path, path.with_name(f"{bad}.jsonl"))
+    rows = {row["native_id"]: row for row in told(capsys, "claude-code", "c", code=1)["sessions"]}
+    assert rows[good.session]["created"] and rows[good.session]["error"] is None
+    assert [row["error"] is None for row in rows.values()].count(False) == 1
+    assert main(["import", "claude-code", "c"]) == 1
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert err.splitlines()[-1] == "2 sessions imported: 1 unchanged, 1 failed"
 
 
-def _is_root() -> bool:
-    import os
+def test_one_that_vanished_does_not_stop_the_others(place: Path) -> None:
+    """Agents clean up while we look."""
+    one, two = Script(), Script()
+    one.user("gone")
+    two.user("there")
+    found = [*find("claude-code", one.write(place)), *find("claude-code", two.write(place))]
+    found[0].path.unlink()
+    with open_store() as store:
+        gone, there = import_found(store, found)
+        assert gone.error is not None and str(found[0].path) in gone.error
+        assert there.error is None and there.created
+        assert [info.id for info in store.sessions()] == [two.session]
 
-    return os.geteuid() == 0
+
+def test_an_empty_file_is_no_session(place: Path) -> None:
+    """Nor is it an error: its agent has only just begun."""
+    path = Script().write(place, lines=[])
+    path.write_bytes(b"")
+    empty = rollout(place, [], ID)
+    with open_store() as store:
+        results = [*import_found(store, find("claude-code", path)),
+                   *import_found(store, find("codex", empty))]  # fmt: skip
+        assert [(one.created, one.error) for one in results] == [(False, None)] * 2
+        assert store.sessions() == []

@@ -207,6 +207,23 @@ def test_importing_what_was_mirrored_changes_nothing(session: Session, tmp_path:
     assert (result.session_id, result.events) == (session.id, 0)
 
 
+def test_what_was_purged_does_not_come_back(session: Session, tmp_path: Path) -> None:
+    """Though the agent's own file still has it."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("one")
+    hooked.script.says("the secret word")
+    hooked.script.note("last-prompt", lastPrompt="the secret word")
+    hooked.mirror()
+    session.store.purge(session.id, [3])
+    session.store.purge(session.id, [2, 3], log="transcript")
+    assert hooked.mirror() == 0
+    hooked.script.user("two")
+    assert hooked.mirror() == 1
+    stored = [session.store.read(session.id, log=log) for log in session.store.logs(session.id)]
+    assert "secret" not in str([event.data for events in stored for event in events])
+    assert kinds(session) == ["user_message", "assistant_message", "user_message"]
+
+
 def blocks_of(content: Json) -> list[dict[str, Json]]:
     """The blocks of a message; a text is one."""
     return content if isinstance(content, list) else [{"type": "text", "text": content}]

@@ -30,11 +30,13 @@ def store(disk_url: str) -> Iterator[Store]:
         yield place
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """The samples, in a config directory of this test."""
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The samples, in the config directory of this test."""
     place = tmp_path / "config"
     shutil.copytree(SAMPLES / "claude-code", place)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     return place
 
 
@@ -176,7 +178,7 @@ def test_messages_of_our_own_are_made_into_lines(store: Store, tmp_path: Path) -
         s.append({"role": "assistant", "content": None, "tool_calls": [asked]})
         s.append({"role": "tool", "tool_call_id": "c1", "content": "ok"})
         s.append({"role": "assistant", "content": "done"})
-        made = write_session(s, config_dir=tmp_path / "config")
+        made = write_session(s)
     lines = lines_of(made.path)
     check_chain(lines)
     assert [line["type"] for line in lines] == ["user", "assistant", "user", "assistant"]
@@ -259,6 +261,64 @@ def test_an_open_call_of_a_rollout_is_answered(store: Store, tmp_path: Path) -> 
     assert (last["type"], last["call_id"]) == ("function_call_output", "c1")
 
 
+# --- nothing -----------------------------------------------------------------------------
+
+
+def test_nothing_said_is_nothing_to_resume(store: Store, config: Path, tmp_path: Path) -> None:
+    """The agent begins anew, under an id that is known already."""
+    with sample(store, config) as s:
+        s.rewind(before=2, scope="conversation")
+        made = write_session(s, str(tmp_path))
+        assert not made.path.exists()
+        assert made.command == f"cd {tmp_path} && claude --session-id {made.id}"
+        assert s.info().key == f"claude-code:{made.id}"
+        script = Script(session=made.id)
+        script.user("another beginning")
+        made.path.parent.mkdir()
+        made.path.write_text(json.dumps(script.lines[0]) + "\n")
+        assert mirror(s, made.path, "claude-code") == 1
+        assert [m["content"] for m in s.messages()] == ["another beginning"]
+
+
+def test_nothing_said_to_codex(store: Store, tmp_path: Path) -> None:
+    """It has no way to begin under a given id."""
+    path = rollout(tmp_path / "codex", [LINES[0], words("user", "one")], ID)
+    (found,) = codex.find(path)
+    codex.import_session(store, found)
+    with Session.resume(store, ID, files=False) as s:
+        s.rewind(before=2, scope="conversation")
+        made = write_session(s, str(tmp_path))
+        assert (made.command, made.path.exists()) == (f"cd {tmp_path} && codex", False)
+        assert s.info().key == f"codex:{ID}"
+
+
+# --- where -------------------------------------------------------------------------------
+
+
+def test_it_is_written_where_the_old_one_is(
+    store: Store, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the environment says now; a place that is named counts before that."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "usual"))
+    with sample(store, config) as s:
+        assert write_session(s).path.is_relative_to(config)
+        assert write_session(s, config_dir=tmp_path / "named").path.is_relative_to(
+            tmp_path / "named"
+        )
+
+
+@pytest.mark.parametrize("path", ["/nowhere/projects/x/y.jsonl", "relative/projects/x.jsonl",
+                                  "/tmp/\0/projects/x.jsonl", 7, None])  # fmt: skip
+def test_a_place_that_is_not_there_is_not_believed(
+    store: Store, config: Path, tmp_path: Path, path: Json
+) -> None:
+    """A session may come from another machine; the usual place is taken."""
+    with sample(store, config) as s:
+        s.update(metadata={"native": {"agent": "claude-code", "id": FIRST, "path": path}})
+        made = write_session(s, str(tmp_path))
+    assert made.path.is_relative_to(config)
+
+
 # --- neither -----------------------------------------------------------------------------
 
 
@@ -268,5 +328,5 @@ def test_a_session_of_no_known_agent_is_refused(store: Store, tmp_path: Path) ->
         Session.create(store, "mine", cwd=tmp_path, files=False) as s,
         pytest.raises(Unsupported, match="Claude Code or Codex"),
     ):
-        write_session(s, config_dir=tmp_path / "config")
-    assert not (tmp_path / "config").exists()
+        write_session(s, config_dir=tmp_path / "other")
+    assert not (tmp_path / "other").exists()

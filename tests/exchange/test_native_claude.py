@@ -79,6 +79,21 @@ def test_claude_goes_on_after_a_rewind(claude: Claude, model: Model) -> None:
         s.store.close()
 
 
+def test_claude_begins_anew(claude: Claude, model: Model) -> None:
+    """Where all of it was taken back; what comes is still this session's."""
+    with two_turns(claude, model) as s:
+        s.rewind(before=next(s.events(kinds=("user_message",))))
+        made = write_session(s)
+        assert "--session-id" in made.command
+        model.script("a fresh start")
+        told = claude.say("begin again", *made.command.split()[-2:])
+        assert told["session_id"] == made.id
+        assert "the first prompt" not in model.heard()
+        assert mirror(s, made.path, "claude-code") == 2
+        assert s.messages()[0]["content"] == "begin again"
+        s.store.close()
+
+
 def test_claude_goes_on_elsewhere(claude: Claude, model: Model, tmp_path: Path) -> None:
     """In the folder of a fork, which it takes for where it is."""
     with two_turns(claude, model) as s:

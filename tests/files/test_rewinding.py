@@ -307,6 +307,7 @@ def test_a_moved_head_is_a_warning(session: Session, project: Path) -> None:
     (project / ".git/HEAD").write_text("ref: refs/heads/topic\n")
     plan = session.rewind(point, dry_run=True)
     assert plan.warnings == ["git had main checked out then, and has topic now"]
+    assert session.undo(dry_run=True).warnings == plan.warnings
 
 
 def test_checkpoints_carry_the_tree(session: Session, project: Path) -> None:

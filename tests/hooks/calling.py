@@ -26,10 +26,12 @@ class World:
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)
+    scheme: str = "sqlite"
 
     def __post_init__(self) -> None:
         for folder in (self.project, self.home):
             folder.mkdir(parents=True, exist_ok=True)
+        (self.root / "transcript.jsonl").touch()
         keep = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
         self.env = {name: os.environ[name] for name in keep if name in os.environ}
         self.env |= {"HOME": str(self.home), "BACKTRAIL_STORE": self.url}
@@ -46,6 +48,8 @@ class World:
 
     @property
     def url(self) -> str:
+        if self.scheme == "file":
+            return f"file:{self.root}/store"
         return f"sqlite:///{self.root}/store/backtrail.db"
 
     def run(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -288,6 +289,43 @@ def test_two_agents_in_one_project(world: World) -> None:
     assert not b.exists()
     with open_store(world.url) as store:
         assert store.verify() == []
+
+
+def test_two_agents_at_the_same_time(world: World) -> None:
+    """Hooks of both run at once, and each session goes back by itself."""
+    agents = [Agent(world, session=name) for name in ("one", "two")]
+
+    def work(agent: Agent) -> None:
+        agent.begin()
+        agent.prompt("go", id=f"p-{agent.session}")
+        for number in range(4):
+            path = world.project / f"{agent.session}-{number}.txt"
+            agent.write(path, agent.session, f"{agent.session}-{number}")
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, agents))
+    assert world.misses() == []
+    for agent in agents:
+        assert len(list(world.project.glob(f"{agent.session}-*"))) == 4
+        with world.session(f"claude-code:{agent.session}") as session:
+            done = session.rewind(before=f"p-{agent.session}")
+        assert (done.conflicts, len(done.files_changed)) == ([], 4)
+    assert list(world.project.iterdir()) == []
+
+
+def test_a_store_of_folders(tmp_path: Path) -> None:
+    """Hooks work on any store."""
+    world = World(tmp_path, scheme="file")
+    agent = Agent(world)
+    path = world.project / "a.txt"
+    agent.begin()
+    agent.prompt("go", id="p1")
+    agent.bash(lambda: path.write_text("x"), "t1")
+    agent.stop()
+    assert world.misses() == []
+    with world.session() as session:
+        session.rewind(before="p1")
+    assert not path.exists()
 
 
 # --- the one thing a hook says -----------------------------------------------------------

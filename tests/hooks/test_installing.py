@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,19 @@ def test_status_finds_what_is_wrong(world: World) -> None:
     told = json.loads(world.run("hooks", "status", "--json").stdout)
     assert told["problem"]
     assert told["installed"][0]["problem"]
+
+
+def test_status_tells_of_a_full_disk(world: World) -> None:
+    """Though nothing can be noted there."""
+
+    def no_space() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    world.run("hooks", "install", "claude-code", "--yes")
+    world.run("hooks", "status")
+    told = world.run("hooks", "status", "--json", preexec_fn=no_space)
+    assert told.returncode == 1
+    assert "check the disk" in json.loads(told.stdout)["installed"][0]["problem"]
 
 
 def test_status_tells_of_misses(world: World) -> None:

@@ -49,14 +49,16 @@ def test_points_where_the_files_come_to_rest(world: World) -> None:
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(world.project / "a.txt")
-    deadline = time.monotonic() + 60
-    with recorded(world) as session:
-        while not list(session.events(kinds=("action",))):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    (world.root / "go").touch()
-    assert child.wait(60) == 0
+    try:
+        wait_for(world.project / "a.txt")
+        deadline = time.monotonic() + 60
+        with recorded(world) as session:
+            while not list(session.events(kinds=("action",))):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        (world.root / "go").touch()
+        assert child.wait(60) == 0
     with recorded(world) as session:
         assert session.info().title == "two steps"
         first, second = session.events(kinds=("action",))

@@ -181,7 +181,7 @@ def _status(call: Call) -> int:
 
     agent = call.arguments.agent
     folder, trouble = folder_here(call.settings.store)
-    found = installed(agent, Path.cwd(), folder)
+    found = installed(agent, Path.cwd())
     misses = recent(folder, agent)
     wrong = trouble is not None or any(one.problem for one in found)
     if call.out.as_json:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 LONGEST = 4000
 """Characters of a line above which people see only its beginning."""
 
+SHORT = 17
+"""Columns of a terminal: a column of a table that is no wider is never cut."""
+
 Span = tuple[str, str]
 """A piece of text and its style, such as ("3 files", "bold green")."""
 
@@ -128,10 +131,15 @@ class Output:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        widths = [max(map(width, column)) for column in zip(columns, *rows, strict=True)]
+        # What gives way is the long columns, if there is room for some of them at all.
+        room = self.console.width - sum(min(size, SHORT) + 2 for size in widths)
         for at, name in enumerate(columns):
             justify = "right" if name in right else "left"
-            # The first column is what people type; half of an id is of no use.
-            least = max((width(row[0]) for row in rows), default=0) if at == 0 else None
+            # The first column is what people type; half of an id is of no use. Nor is half of
+            # a number or a time.
+            keep = at == 0 or (widths[at] <= SHORT and room >= 0)
+            least = widths[at] if keep else None
             table.add_column(
                 Text(name), justify=justify, style=styles.get(name, ""),  # type: ignore[arg-type]
                 no_wrap=True, overflow="ellipsis", min_width=least,

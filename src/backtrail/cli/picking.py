@@ -46,7 +46,7 @@ class List:
 
     def __init__(self, title: str, rows: Sequence[str], at: int = -1) -> None:
         self.title = title
-        self.rows = list(rows)
+        self.rows = rows
         self.at = at % len(self.rows)
         self._typed = ""
         self._top = 0

@@ -1,75 +1,103 @@
-"""A session's prompts, as people look for them: when, what they did to the files, what was said."""
+"""A session's prompts, as people look for them: when, what they did to the files, what was said.
+
+What a turn did to the files is looked up when its line is to be seen: in a long session all
+of it would take seconds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, overload
 
-from ..errors import Unsupported
 from .plans import signed
 from .wording import ago, brief, plural
 
 if TYPE_CHECKING:
     from ..events import Event
+    from ..filepoints import CallChanges
     from ..session import Session
+
+Look = Callable[[int, int | None], "list[CallChanges]"]
+"""What the calls from one event to another did to the files."""
 
 BY_OTHERS = frozenset({"others", "rewound", "undone", "redone"})
 """Who changes files but is no call of a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One thing a person said, and what the turn did to the files."""
-
-    event: Event
-    text: str
-    files: int = 0
-    insertions: int = 0
-    deletions: int = 0
-
-    @property
-    def changes(self) -> str:
-        """What the turn did to the files, in a few words."""
-        if not self.files:
-            return ""
-        lines = signed(self.insertions, self.deletions)
-        return f"{plural(self.files, 'file')} {lines}".rstrip()
-
-
-def prompts(session: Session) -> list[Prompt]:
+def prompts(session: Session) -> list[Event]:
     """The prompts of the history, oldest first."""
-    from ..messages import text_of
-
-    live = [event for event in session.history() if event.kind == "user_message"]
-    try:
-        turns = {turn.seq: turn for turn in session.changes()} if live else {}
-    except Unsupported:
-        turns = {}
-    found = []
-    for event in live:
-        calls = turns[event.seq].calls if event.seq in turns else []
-        files = [file for call in calls if call.by not in BY_OTHERS for file in call.files]
-        found.append(
-            Prompt(
-                event,
-                text_of(event.data.get("message")),
-                len({file.path for file in files}),
-                sum(file.insertions for file in files),
-                sum(file.deletions for file in files),
-            )
-        )
-    return found
+    return [event for event in session.history() if event.kind == "user_message"]
 
 
-def rows(found: list[Prompt]) -> list[str]:
-    """Prompts as lines of a list, in columns."""
-    whens = [ago(prompt.event.ts) for prompt in found]
-    broad = max(map(len, whens), default=0)
-    wide = max((len(prompt.changes) for prompt in found), default=0)
-    return [
-        f"{when:>{broad}}  {prompt.changes:<{wide}}  {brief(prompt.text, 300)}"
-        for when, prompt in zip(whens, found, strict=True)
-    ]
+@contextmanager
+def looking(session: Session) -> Iterator[Look]:
+    """A way to look up what calls did to the files."""
+    from ..filepoints import changes_by_turn
+    from ..files.cleaning import has_contents, opened
+
+    store, id = session.store, session.id
+    if not has_contents(store):
+        yield lambda first, until: []
+        return
+    with opened(store) as depot:
+
+        def look(first: int, until: int | None) -> list[CallChanges]:
+            turns = changes_by_turn(store, id, depot.blobs.get, first, until)
+            return [call for turn in turns for call in turn.calls if call.by not in BY_OTHERS]
+
+        yield look
+
+
+def spans(session: Session) -> dict[int, int | None]:
+    """The turns of the whole log: the first event of each, to its last (None: the head)."""
+    firsts = [0, *(event.seq for event in session.events(kinds=("user_message",)))]
+    lasts = [*(seq - 1 for seq in firsts[1:]), None]
+    return dict(zip(firsts, lasts, strict=True))
+
+
+class Rows(Sequence[str]):
+    """Prompts as lines of a list, each made when it is first asked for."""
+
+    def __init__(self, session: Session, found: Sequence[Event], look: Look) -> None:
+        self._found = found
+        self._look = look
+        self._ends = spans(session)
+        self._made: dict[int, str] = {}
+        self._whens = [ago(event.ts) for event in found]
+        self._broad = max(map(len, self._whens), default=0)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        if at not in self._made:
+            self._made[at] = self._row(at)
+        return self._made[at]
+
+    def _row(self, at: int) -> str:
+        from ..messages import text_of
+
+        event = self._found[at]
+        text = brief(text_of(event.data.get("message")), 300)
+        return f"{self._whens[at]:>{self._broad}}  {self._changes(event):<16}  {text}"
+
+    def _changes(self, event: Event) -> str:
+        """What a turn did to the files, in a few words."""
+        calls = self._look(event.seq, self._ends[event.seq])
+        files = [file for call in calls for file in call.files]
+        if not files:
+            return ""
+        plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
+        return f"{plural(len({f.path for f in files}), 'file')} {signed(plus, minus)}".rstrip()
 
 
 def quoted(event: Event) -> str:

@@ -13,7 +13,7 @@ from .options import session_option, yes_option
 from .picking import choose, pick
 from .places import title
 from .plans import why_unwatched
-from .prompts import BY_OTHERS, prompts, quoted, rows
+from .prompts import Rows, looking, prompts, quoted, spans
 from .verbs import Command, Usage
 from .wording import ago, brief
 
@@ -110,12 +110,10 @@ def picked(call: Call, session: Session) -> Wish | None:
     if not found:
         raise NotFound(f"session `{session.id}` has no prompt to go back to")
     name = title(session.store, session.info())
-    at = pick(
-        f"Go back to before which prompt?  ({name})",
-        rows(found),
-        in_color=call.out.in_color,
-    )
-    return None if at is None else Wish(found[at].event, before=True)
+    question = f"Go back to before which prompt?  ({name})"
+    with looking(session) as look:
+        at = pick(question, Rows(session, found, look), in_color=call.out.in_color)
+    return None if at is None else Wish(found[at], before=True)
 
 
 def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
@@ -232,13 +230,12 @@ def _last_change(session: Session, path: str) -> Event:
 
     root = os.fsencode(os.path.realpath(session.info().cwd or "."))
     name = shown(inside(root, path))
-    for turn in reversed(session.changes()):
-        for call in reversed(turn.calls):
-            names = [n for file in call.files for n in (file.path, file.old_path) if n]
-            if call.by not in BY_OTHERS and any(
-                n == name or n.startswith(f"{name}/") for n in names
-            ):
-                return find_event(session.store, session.id, call.seq)
+    with looking(session) as look:
+        for first, until in reversed(spans(session).items()):
+            for call in reversed(look(first, until)):
+                names = [n for file in call.files for n in (file.path, file.old_path) if n]
+                if any(n == name or n.startswith(f"{name}/") for n in names):
+                    return find_event(session.store, session.id, call.seq)
     raise NotFound(
         f"session `{session.id}` did not change `{name}`: name another one with `--session`, or "
         "a point with `--at` and `--mode exact`"

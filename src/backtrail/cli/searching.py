@@ -15,6 +15,7 @@ from .wording import ago, plural, short
 
 if TYPE_CHECKING:
     from ..events import Hit, SessionInfo
+    from ..stores import Store
 
 SHOWN = 20
 
@@ -65,21 +66,53 @@ def _hits(call: Call, text: str, limit: int) -> list[tuple[Hit, SessionInfo]]:
     """The first hits in the sessions that are wanted."""
     only = call.info(call.arguments.session).id if call.arguments.session else None
     folder = None if call.arguments.all or only else around(call.store)[0]
-    known: dict[str, SessionInfo] = {}
+    sessions = {info.id: info for info in call.store.sessions()}
+    wanted = [
+        info
+        for info in sessions.values()
+        if (only is None or info.id == only) and (folder is None or is_within(info, folder))
+    ]
+    families = _families(sessions, wanted)
     asked = limit
     while True:
         found: list[tuple[Hit, SessionInfo]] = []
         hits = call.store.search(text, limit=asked)
         for hit in hits:
-            if hit.session_id not in known:
-                known[hit.session_id] = call.store.info(hit.session_id)
-            info = known[hit.session_id]
-            if (only is None or info.id == only) and (folder is None or is_within(info, folder)):
+            family = families.get(_eldest(sessions, hit.session_id), [])
+            info = next((one for one in family if _has(call.store, one, hit)), None)
+            if info is not None:
                 found.append((hit, info))
         # The store knows no folders: ask for more until enough of its hits are from here.
         if len(found) >= limit or len(hits) < asked:
             return found[:limit]
         asked *= 4
+
+
+def _families(
+    sessions: dict[str, SessionInfo], wanted: list[SessionInfo]
+) -> dict[str, list[SessionInfo]]:
+    """Sessions by the one that they all come from: forks share what they began with."""
+    families: dict[str, list[SessionInfo]] = {}
+    for info in wanted:
+        families.setdefault(_eldest(sessions, info.id), []).append(info)
+    return families
+
+
+def _eldest(sessions: dict[str, SessionInfo], id: str) -> str:
+    # The id of a deleted session may be used again, by a fork of its own fork.
+    seen: set[str] = set()
+    while id not in seen and (info := sessions.get(id)) and info.parent_id:
+        seen.add(id)
+        id = info.parent_id
+    return id
+
+
+def _has(store: Store, info: SessionInfo, hit: Hit) -> bool:
+    """Whether a session has an event: a shared one is found once, in any of those that have it."""
+    if info.id == hit.session_id:
+        return True
+    seq = hit.event.seq
+    return any(event.id == hit.event.id for event in store.read(info.id, after=seq - 1, until=seq))
 
 
 def _marked(snippet: str, text: str) -> list[Span]:

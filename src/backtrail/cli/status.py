@@ -105,11 +105,17 @@ def _look(call: Call, info: SessionInfo) -> _Now:
 
 
 def _joined(changes: list[list[FileDiff]]) -> dict[str, FileDiff]:
-    """What the calls of a turn changed, each path once, with lines added up."""
+    """What the calls of a turn changed, each path once, with lines added up.
+
+    A file that came and went is none.
+    """
     found: dict[str, FileDiff] = {}
     for file in (file for files in changes for file in files):
         known = found.get(file.path)
         if known is not None:
+            if (known.status, file.status) == ("added", "deleted"):
+                del found[file.path]
+                continue
             file = replace(
                 file,
                 status=known.status if known.status == "added" else file.status,

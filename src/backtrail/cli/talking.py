@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError, NotFound
+from .output import clean
 from .picking import pick
 from .places import here, title
 from .streaming import Screen, ending
@@ -132,7 +133,8 @@ class Chat:
             result = self.say(text)
             if result.error:
                 self.screen.line(f"the turn ended with an error: {result.error}", "red")
-            self.screen.line(ending(result), "dim")
+            if ending(result):
+                self.screen.line(ending(result), "dim")
         except BacktrailError as error:
             self.screen.end()
             self.call.out.note(f"backtrail: {error}")
@@ -189,7 +191,7 @@ class Chat:
         go_back(self.call, session, wish)
         if wish.before and session.info().message_count != before:
             # Most people want to say it again, a little better.
-            self._draft = text_of(wish.target.data.get("message"))
+            self._draft = clean(text_of(wish.target.data.get("message")))
 
     def _undo(self, _: str) -> None:
         from .rewinding import take_back
@@ -269,4 +271,5 @@ class Memory:
             self._file.touch(mode=0o600)
             readline.write_history_file(self._file)
         except OSError:
+            # As above: what was said is in the session, not here.
             return

@@ -13,11 +13,11 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _run(call: Call) -> None:
-    from .. import demo
+    from ..demo import take_tour
 
     if call.out.as_json:
         raise Usage("the tour is for people: take it without `--json`")
-    demo.main()
+    take_tour(call.out)
 
 
 COMMANDS = {"demo": Command(_options, _run, "backtrail demo")}

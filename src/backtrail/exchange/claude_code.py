@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..agent.models.prices import cost
 from ..errors import BacktrailError, NotFound
@@ -20,11 +22,13 @@ from ..formats import claude_code as cc
 from ..messages import normal_usage, text_of
 from ..stores.base import Store
 from .claude_code_lines import FilesOf, Maker, SideMaker, may_cut, name_of, no_files, side_name
-from .file_history import FileHistory
 from .intake import Progress, Taken, append_new, take_in
-from .reading import Line, read_lines, read_object, size_of
-from .records import Facts, Found, Imported, known, make, update
+from .reading import Line, Unreadable, read_lines, read_object, size_of
+from .records import Facts, Found, Imported, Natives, known, make, update
 from .transcripts import fit_time, position
+
+if TYPE_CHECKING:
+    from .file_history import FileHistory
 
 AGENT = "claude-code"
 """The agent's name in keys and records."""
@@ -40,24 +44,35 @@ def config_dir() -> Path:
 
 
 def find(path: Path | None = None) -> list[Found]:
-    """The sessions in a transcript, a project's folder, or a config directory.
+    """The sessions in a transcript, a folder of transcripts, or a config directory.
 
-    Oldest first. `NotFound` if there is nothing of the kind.
+    A folder that has none is taken for a project: its sessions are looked for where Claude
+    Code keeps them. Oldest first. `NotFound` if there is nothing of the kind.
     """
-    place = config_dir() if path is None else path
+    place = (config_dir() if path is None else path).absolute()
     if place.is_file():
         return [Found(AGENT, place.name.removesuffix(".jsonl"), place)]
     if not place.is_dir():
-        raise NotFound(f"there is no {place}: give a .jsonl file, a project's folder or CONFIG")
-    projects = place / "projects"
-    folders = [place] if not projects.is_dir() else [projects, *_folders(projects)]
-    if path is not None and place.name == "projects":
-        folders = [place, *_folders(place)]
-    files = [file for folder in folders for file in _transcripts(folder)]
+        raise NotFound(
+            f"there is no {place}: give a .jsonl file, a project's folder or a config directory"
+        )
+    files = _files_in(place)
+    kept = config_dir().absolute() / "projects" / cc.slug(str(place.resolve()))
+    if not files and kept.is_dir():
+        files = _transcripts(kept)
     if not files:
         raise NotFound(f"no session of Claude Code in {place}")
     files.sort(key=lambda file: (file.stat().st_mtime_ns, str(file)))
     return [Found(AGENT, file.name.removesuffix(".jsonl"), file) for file in files]
+
+
+def _files_in(place: Path) -> list[Path]:
+    """The transcripts of a config directory, of all projects, or of one."""
+    projects = place / "projects"
+    if projects.is_dir():
+        place = projects
+    folders = [place, *_folders(place)] if place.name == "projects" else [place]
+    return [file for folder in folders for file in _transcripts(folder)]
 
 
 def _folders(place: Path) -> list[Path]:
@@ -73,19 +88,41 @@ def _transcripts(folder: Path) -> list[Path]:
         return sorted(Path(e.path) for e in own if e.is_file(follow_symlinks=False))
 
 
-def subagents(path: Path) -> Iterator[tuple[str, Path]]:
-    """The files of a transcript's subagents, each with the name of its log."""
+def subagents(path: Path, *, old: bool = False) -> Iterator[tuple[str, Path]]:
+    """The files of a transcript's subagents, each with the name of its log.
+
+    With `old`, also where older versions put them: beside the transcript.
+    """
     top = path.with_suffix("") / "subagents"
     for folder, folders, files in os.walk(top, followlinks=False):
         folders.sort()
-        parts = Path(folder).relative_to(top).parts
+        parts = [side_name(part) for part in Path(folder).relative_to(top).parts]
         for name in sorted(files):
             file = Path(folder, name)
-            if name.endswith(".jsonl") and not file.is_symlink():
-                id = side_name(name.removesuffix(".jsonl").removeprefix("agent-"))
-                names = [side_name(part) for part in parts]
-                if id is not None and None not in names:
-                    yield "/".join([*(part or "" for part in names), id]), file
+            id = _subagent(file)
+            if id is not None and None not in parts:
+                yield "/".join([*(part or "" for part in parts), id]), file
+    for file in sorted(path.parent.glob("agent-*.jsonl")) if old else ():
+        id = _subagent(file)
+        if id is not None and _session_in(file) == path.name.removesuffix(".jsonl"):
+            yield id, file
+
+
+def _subagent(file: Path) -> str | None:
+    """The id of the subagent whose file this is, if it is one."""
+    if not file.name.endswith(".jsonl") or file.is_symlink():
+        return None
+    return side_name(file.name.removesuffix(".jsonl").removeprefix("agent-"))
+
+
+@lru_cache(maxsize=10_000)
+def _session_in(file: Path) -> str | None:
+    """The session that a file's first line names; asked again for every session beside it."""
+    try:
+        first = next(read_lines(file, final=False), None)
+    except Unreadable:
+        return None
+    return first.text("sessionId") if first is not None else None
 
 
 def _backups(path: Path) -> Path | None:
@@ -100,12 +137,20 @@ def _backups(path: Path) -> Path | None:
 
 
 def import_session(
-    store: Store, found: Found, *, dry_run: bool = False, progress: Progress | None = None
+    store: Store,
+    found: Found,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    others: Natives | None = None,
 ) -> Imported:
     """Take a transcript into the store, with subagents and files; or say what that would do."""
-    info = known(store, found)
+    info = known(store, found, others)
     start = position(store, info.id, found.id) if info is not None else 0
     length = size_of(found.path)
+    if info is None and length == 0:
+        # Nobody said anything yet.
+        return Imported(AGENT, found.id, str(found.path), "")
     grown = info is None or length != start
     facts = facts_in(read_lines(found.path)) if grown else Facts()
     if dry_run:
@@ -144,12 +189,15 @@ def _files(
     """What the transcript tells of files; nothing where hooks told it already."""
     if not info.metadata.get("imported") or info.cwd is None:
         return None, []
+    # Only an import needs it, and a hook that mirrors pays for every import.
+    from .file_history import FileHistory
+
     history = FileHistory(store, info.id, info.cwd, _backups(found.path), start)
     try:
-        for _, file in subagents(found.path):
+        for name, file in subagents(found.path, old=True):
             call = read_object(_about(file)).get("toolUseId")
-            if isinstance(call, str):
-                history.delegate(call, read_lines(file))
+            key = call if isinstance(call, str) else name.rpartition("/")[2]
+            history.delegate(key, read_lines(file))
         for line in read_lines(found.path):
             history.look(line)
         history.save()
@@ -181,14 +229,17 @@ def take_sides(
 ) -> Taken:
     """Take in what is new in the transcripts of a session's subagents."""
     total = Taken()
-    for name, file in subagents(path):
-        if size_of(file) != position(store, session_id, file.name, name):
-            begin = NewEvent("start", _begun(file), id="start", ts=_first_time(file))
-            maker = SideMaker(name, begin)
-            taken = take_in(store, session_id, file, file.name, maker, name_of,
-                            side=name, final=final, progress=progress)  # fmt: skip
-            _add(total, taken)
-        total.events += _finish(store, session_id, name, file)
+    for name, file in subagents(path, old=final):
+        try:
+            if size_of(file) != position(store, session_id, file.name, name):
+                begin = NewEvent("start", _begun(file), id="start", ts=_first_time(file))
+                maker = SideMaker(name, begin)
+                taken = take_in(store, session_id, file, file.name, maker, name_of,
+                                side=name, final=final, progress=progress)  # fmt: skip
+                _add(total, taken)
+            total.events += _finish(store, session_id, name, file)
+        except Unreadable as error:
+            total.problems.append(f"subagent {name}: {error}")
     return total
 
 

@@ -71,6 +71,7 @@ class _Batch:
     done: set[int] = field(default_factory=set)
     homes: dict[str, str] = field(default_factory=dict)
     groups: dict[int, list[Line]] = field(default_factory=dict)
+    latest: str | None = None
 
     def made(self) -> Taken:
         for line in self.lines:
@@ -122,7 +123,7 @@ class _Batch:
         if line.get("isSidechain") is True and what != "other":
             self._aside(line, what)
             return
-        after, root = self._after(line) if not astray else (self.log.tip, False)
+        after, root = self._after(line) if not astray else (self._before(), False)
         if what in _KINDS:
             self._say(line, what, after, root)
         elif what == "summary":
@@ -139,17 +140,21 @@ class _Batch:
         """The event that a line comes after, and whether it begins anew."""
         value = line.value or {}
         if cc.what_is(value) == "other":
-            return self.log.tip, False
+            return self._before(), False
         parent = cc.parent_of(value)
         if parent is None and value.get("parentUuid", "") is None:
             return None, cc.what_is(value) != "boundary"
         if parent is None:
-            return self.log.tip, False
+            return self._before(), False
         found = self._home(parent)
         if found is None:
             self._tell(line, f"has a parent that is not there, `{parent[:80]}`")
-            return self.log.tip, False
+            return self._before(), False
         return found or None, not found
+
+    def _before(self) -> str | None:
+        """The event of the line before; of what was said last, where there is none."""
+        return self.latest or self.log.tip
 
     def _home(self, uuid: str) -> str | None:
         """The event of a line, or of the nearest line above that has one; "" at the root."""
@@ -231,7 +236,7 @@ class _Batch:
 
     def _at_home(self, line: Line, home: str) -> None:
         """Note the event that a line is part of."""
-        self.taken.homes[line.at] = home
+        self.latest = self.taken.homes[line.at] = home
         uuid = fit_id(line.get("uuid"))
         if uuid is not None:
             self.homes[uuid] = home

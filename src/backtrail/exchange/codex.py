@@ -17,20 +17,21 @@ from pathlib import Path
 
 from ..agent.models.prices import cost
 from ..errors import NotFound
-from ..events import Event, Json
+from ..events import Event, Json, SessionInfo
 from ..formats import codex
 from ..history import path as live_path
 from ..messages import text_of
 from ..stores.base import Store
 from .intake import GrowingLog, Progress, Taken, take_in
-from .reading import Line, read_lines, size_of
-from .records import Facts, Found, Imported, known, make, update
+from .reading import Line, read_lines, size_of, unpacked
+from .records import Facts, Found, Imported, Natives, known, make, update
 from .transcripts import fit_time, line_id, position
 
 AGENT = "codex"
 """The agent's name in keys and records."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ROLLOUT = re.compile(r"rollout-.*\.jsonl(\.zst)?", re.DOTALL)
 _KINDS = {
     "prompt": "user_message",
     "note": "system_message",
@@ -51,7 +52,7 @@ def codex_home() -> Path:
 
 def find(path: Path | None = None) -> list[Found]:
     """The sessions in a rollout, a folder of rollouts, or Codex's home; oldest first."""
-    place = codex_home() if path is None else path
+    place = (codex_home() if path is None else path).absolute()
     if place.is_file():
         return [Found(AGENT, native_id(place), place)]
     if not place.is_dir():
@@ -69,7 +70,7 @@ def _rollouts(top: Path) -> Iterator[Path]:
         folders.sort()
         for name in names:
             file = Path(folder, name)
-            if name.startswith("rollout-") and name.endswith(".jsonl") and not file.is_symlink():
+            if _ROLLOUT.fullmatch(name) and not file.is_symlink():
                 yield file
 
 
@@ -78,7 +79,8 @@ def native_id(path: Path) -> str:
     found = _UUID.findall(path.name)
     if found:
         return str(found[-1])
-    first = next(read_lines(path), None)
+    with unpacked(path) as file:
+        first = next(read_lines(file), None)
     said = codex.payload_of(first.value or {}).get("id") if first is not None else None
     return said if isinstance(said, str) and _UUID.fullmatch(said) else path.stem
 
@@ -87,15 +89,31 @@ def native_id(path: Path) -> str:
 
 
 def import_session(
-    store: Store, found: Found, *, dry_run: bool = False, progress: Progress | None = None
+    store: Store,
+    found: Found,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    others: Natives | None = None,
 ) -> Imported:
     """Take a rollout into the store, or say what that would do."""
-    info = known(store, found)
+    with unpacked(found.path) as file:
+        return _import(store, found, file, known(store, found, others), dry_run, progress)
+
+
+def _import(
+    store: Store, found: Found, file: Path, info: SessionInfo | None,
+    dry_run: bool, progress: Progress | None,
+) -> Imported:  # fmt: skip
     start = position(store, info.id, found.id) if info is not None else 0
-    grown = size_of(found.path) != start
-    facts = facts_in(read_lines(found.path)) if grown else Facts()
+    length = size_of(file)
+    if info is None and length == 0:
+        # Nobody said anything yet.
+        return Imported(AGENT, found.id, str(found.path), "")
+    grown = length != start
+    facts = facts_in(read_lines(file)) if grown else Facts()
     if dry_run:
-        lines = sum(1 for _ in read_lines(found.path, start)) if grown else 0
+        lines = sum(1 for _ in read_lines(file, start)) if grown else 0
         id, title = (info.id, info.title) if info is not None else (found.id, None)
         return Imported(
             AGENT, found.id, str(found.path), id, title, info is None,
@@ -104,7 +122,7 @@ def import_session(
     created = info is None
     if info is None:
         info = make(store, found, facts)
-    taken = take_main(store, info.id, found.path, final=True, progress=progress)
+    taken = take_main(store, info.id, file, final=True, progress=progress)
     update(store, store.info(info.id), facts)
     return Imported(
         AGENT, found.id, str(found.path), info.id, store.info(info.id).title,

@@ -88,7 +88,10 @@ class FileHistory:
                 self._result(line, value)
 
     def delegate(self, call: str, lines: Iterable[Line]) -> None:
-        """Learn what a subagent edited, which is the doing of the call that it works for."""
+        """Learn what a subagent edited, which is the doing of the call that it works for.
+
+        `call` is the id of that call, or of the subagent.
+        """
         values = [line.value for line in lines if line.value is not None]
         said = [v["message"] for v in values if cc.what_is(v) in ("assistant", "result")]
         self._delegated.setdefault(call, []).extend(edits_in(said))
@@ -195,9 +198,13 @@ class FileHistory:
         own = edit_in(value.get("toolUseResult"))
         edits = [own] if own is not None else []
         name = own.tool if own is not None else "Agent"
-        for block in value["message"]["content"]:
-            if isinstance(block, Mapping):
-                edits += self._delegated.pop(str(block.get("tool_use_id")), ())
+        told = value.get("toolUseResult")
+        names = [told.get("agentId")] if isinstance(told, Mapping) else []
+        names += [
+            b.get("tool_use_id") for b in value["message"]["content"] if isinstance(b, Mapping)
+        ]
+        for id in names:
+            edits += self._delegated.pop(str(id), ())
         changes: Changes = {}
         for edit in edits:
             path = inside(self.root, edit.path)

@@ -10,7 +10,7 @@ from ..errors import BacktrailError, InvalidData, StoreFailed
 from ..stores.base import Store
 from . import claude_code, codex
 from .intake import Progress
-from .records import Found, Imported
+from .records import Found, Imported, natives
 
 Agent = Literal["claude-code", "codex"]
 """The agents whose sessions can be imported."""
@@ -38,10 +38,11 @@ def import_found(
     progress: Progress | None = None,
 ) -> Iterator[Imported]:
     """Import sessions, or say what that would do; one that fails does not stop the others."""
+    others = natives(store)
     for one in found:
         take = claude_code.import_session if one.agent == "claude-code" else codex.import_session
         try:
-            yield take(store, one, dry_run=dry_run, progress=progress)
+            yield take(store, one, dry_run=dry_run, progress=progress, others=others)
         except OSError as error:
             # Files come and go while their agents work; a failing store is told the same way.
             yield Imported(one.agent, one.id, str(one.path), "", error=str(error))

@@ -18,7 +18,7 @@ from ..events import MESSAGE_KINDS, Event, Json, NewEvent
 from ..history import path
 from ..stores.base import Store
 from .reading import Line, read_lines, size_of
-from .transcripts import append_entries, entries, position
+from .transcripts import append_entries, entries, line_id, position, purged
 
 _TRIES = 50
 _CHUNK = 8 << 20
@@ -167,15 +167,17 @@ class GrowingLog:
         """What was said last: a response, perhaps in parts, and the results of its calls."""
         if self._together is None:
             found: list[str] = []
-            for event in self.store.walk(self.session_id) if self.head else ():
+            asked = False
+            for event in self.store.walk(self.session_id, until=self.head) if self.head else ():
                 if event.kind not in SPOKEN:
                     continue
                 response = _response(event.kind, event.data)
-                if self._response is not None and response != self._response:
+                if asked and (response is None or response != self._response):
                     break
                 found.append(event.id)
-                self._response = response
-                if event.kind not in ("tool_result", "assistant_message"):
+                if event.kind == "assistant_message":
+                    asked, self._response = True, response
+                elif event.kind != "tool_result":
                     break
             found.reverse()
             self._together = found
@@ -187,7 +189,8 @@ class GrowingLog:
             return []
         stored = self.store.append(self.session_id, self.new, expected=self.head)
         for want, there in zip(self.new, stored, strict=True):
-            if there.data != want.data:
+            # Not all data: a store may mask what it is given.
+            if there.data.get("source") != want.data.get("source"):
                 # All ids are there: somebody took in the same lines, but fewer of them.
                 raise Conflict(f"event `{there.id}` was made of other lines: make it anew")
         return stored
@@ -236,6 +239,9 @@ def take_in(
     lines = read_lines(source, start, final=final)
     if until is not None:
         lines = takewhile(lambda line: line.end <= until, lines)
+    gone = purged(store, session_id, side)
+    if gone:
+        lines = (line for line in lines if (name(line)[0] or line_id(line)) not in gone)
     for chunk in _chunks(lines, cut):
         torn = [line for line in chunk if line.torn]
         total.problems += [f"line at byte {line.at} {line.problem}" for line in torn]

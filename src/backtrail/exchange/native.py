@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import StoreFailed, Unsupported
 from ..events import Event, Json, SessionInfo, new_id
+from ..formats.claude_code import slug
 from ..session import Session
 from ..stores.base import resolved
 from . import claude_code, codex
@@ -49,6 +50,8 @@ def write_session(
     `into_cwd` is the folder that the agent will run in, by default the session's. `config_dir`
     is where the agent keeps its sessions, by default where the old one is, else the usual
     place. `Unsupported` if the session is of no agent that this is known for.
+
+    Nothing said is nothing to resume: then no file is written, and the command begins anew.
     """
     info = session.info()
     agent = agent_of(info)
@@ -60,18 +63,23 @@ def write_session(
     if agent == claude_code.AGENT:
         native_id = str(uuid.uuid4())
         made = claude_code_lines(session.store, info, history, native_id, cwd)
-        folder = _claude_folder(info, cwd, config_dir)
-        path = folder / f"{native_id}.jsonl"
-        command = f"cd {shlex.quote(cwd)} && claude --resume {native_id}"
+        home = config_dir or _home(info, "projects") or claude_code.config_dir()
+        path = home / "projects" / slug(cwd) / f"{native_id}.jsonl"
+        resume, begin = f"claude --resume {native_id}", f"claude --session-id {native_id}"
     else:
         native_id = new_id()
         made = codex_lines(session.store, info, history, native_id, cwd)
-        path = _codex_path(info, native_id, config_dir)
-        command = f"cd {shlex.quote(cwd)} && codex resume {native_id}"
-    content = [msgspec.json.encode(line) for line, _ in made]
-    _write(path, b"".join(line + b"\n" for line in content))
-    _note(session, info, agent, native_id, path, content, [event for _, event in made])
-    return NativeSession(native_id, path, command)
+        home = config_dir or _home(info, "sessions", "archived_sessions") or codex.codex_home()
+        path = home / "sessions" / _today(native_id)
+        resume, begin = f"codex resume {native_id}", "codex"
+    is_empty = all(event is None for _, event in made)
+    content = [] if is_empty else [msgspec.json.encode(line) for line, _ in made]
+    if not is_empty:
+        _write(path, b"".join(line + b"\n" for line in content))
+    if not is_empty or agent == claude_code.AGENT:
+        _note(session, info, agent, native_id, path, content, [event for _, event in made])
+    go = begin if is_empty else resume
+    return NativeSession(native_id, path, f"cd {shlex.quote(cwd)} && {go}")
 
 
 def agent_of(info: SessionInfo) -> str:
@@ -86,33 +94,24 @@ def agent_of(info: SessionInfo) -> str:
     return str(agent)
 
 
-def _old_path(info: SessionInfo) -> Path | None:
+def _home(info: SessionInfo, *folders: str) -> Path | None:
+    """Where the agent of the old session keeps its sessions, if that is on this machine."""
     native = info.metadata.get("native")
-    path = native.get("path") if isinstance(native, dict) else None
-    return Path(path) if isinstance(path, str) and "\0" not in path else None
+    old = native.get("path") if isinstance(native, dict) else None
+    if not isinstance(old, str) or "\0" in old or not old.startswith("/"):
+        return None
+    for above in Path(old).parents:
+        # A record may come from anywhere: only what is there is believed.
+        if above.name in folders and above.exists():
+            return above.parent
+    return None
 
 
-def _claude_folder(info: SessionInfo, cwd: str, config: Path | None) -> Path:
-    from ..formats.claude_code import slug
-
-    old = _old_path(info)
-    if config is None and old is not None and old.parent.parent.name == "projects":
-        # Where the old one is, unless it came from another machine.
-        above = old.parent.parent.parent
-        config = above if above.is_dir() else None
-    return (config or claude_code.config_dir()) / "projects" / slug(cwd)
-
-
-def _codex_path(info: SessionInfo, native_id: str, home: Path | None) -> Path:
-    old = _old_path(info)
-    if home is None and old is not None:
-        above = [folder for folder in old.parents
-                 if folder.name in ("sessions", "archived_sessions")]  # fmt: skip
-        home = above[0].parent if above and above[0].parent.is_dir() else None
-    home = home or codex.codex_home()
+def _today(native_id: str) -> str:
+    """Where a rollout that begins now is."""
     moment = time.localtime()
     name = f"rollout-{time.strftime('%Y-%m-%dT%H-%M-%S', moment)}-{native_id}.jsonl"
-    return home / "sessions" / time.strftime("%Y/%m/%d", moment) / name
+    return f"{time.strftime('%Y/%m/%d', moment)}/{name}"
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -142,7 +141,7 @@ def _note(
     at = 0
     new = []
     last: Event | None = None
-    for raw, home in zip(content, homes, strict=True):
+    for raw, home in zip(content, homes, strict=False):
         line = as_line(at, at + len(raw) + 1, raw)
         at = line.end
         last = home or last

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import msgspec
@@ -22,6 +24,11 @@ MOST = 48 << 20
 """Bytes of a line above which it is not looked into; its bytes are kept in pieces."""
 
 _BLOCK = 1 << 20
+_UNPACKED = 2 << 30
+
+
+class Unreadable(StoreFailed):
+    """A file of somebody else's that the system does not let us read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +109,14 @@ def _rest_of_line(file: BinaryIO, path: Path) -> bytes:
     try:
         return file.readline()
     except OSError as error:
-        raise StoreFailed(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+        raise Unreadable(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
 
 
 def _read(file: BinaryIO, path: Path) -> bytes:
     try:
         return file.read(_BLOCK)
     except OSError as error:
-        raise StoreFailed(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
+        raise Unreadable(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -119,11 +126,42 @@ def _opened(path: Path) -> BinaryIO:
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {path}") from error
     except (OSError, ValueError) as error:
-        raise StoreFailed(f"cannot open {path}: {error}") from error
+        raise Unreadable(f"cannot open {path}: {error}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise InvalidData(f"{path} is not a file")
     return os.fdopen(fd, "rb")
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The file itself, or what a file that ends in `.zst` holds, for as long as it is needed."""
+    if path.suffix != ".zst":
+        yield path
+        return
+    with TemporaryDirectory(prefix="backtrail-") as folder:
+        plain = Path(folder, path.stem)
+        with _opened(path) as packed, plain.open("wb") as file:
+            _unpack(packed, file, path)
+        yield plain
+
+
+def _unpack(packed: BinaryIO, file: BinaryIO, path: Path) -> None:
+    import zstandard
+
+    try:
+        # A larger window than any rollout needs is only asked for to do harm.
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(packed)
+        total = 0
+        while block := reader.read(_BLOCK):
+            total += len(block)
+            if total > _UNPACKED:
+                raise InvalidData(f"{path} unpacks to over {_UNPACKED >> 30} GB: that is refused")
+            file.write(block)
+    except zstandard.ZstdError as error:
+        raise InvalidData(f"{path} cannot be unpacked: {error}") from error
+    except OSError as error:
+        raise Unreadable(f"cannot unpack {path}: {error}", errno=error.errno) from error
 
 
 def read_small(path: Path, most: int) -> bytes | None:

@@ -72,21 +72,31 @@ class Facts:
             self.title = title
 
 
-def known(store: Store, found: Found) -> SessionInfo | None:
-    """The session that a foreign one is already."""
-    there = store.sessions(key=found.key, limit=1)
-    if there:
-        return there[0]
+Natives = dict[tuple[str, str], str]
+"""Sessions by the agent and the id of every native session that they are or were."""
+
+
+def natives(store: Store) -> Natives:
+    """The sessions of a store that come from other agents."""
+    found: Natives = {}
     for info in store.sessions():
         native = info.metadata.get("native")
         # A fork says what its parent says, until it goes on by itself.
         if info.relation == "fork" or not isinstance(native, dict):
             continue
         earlier = native.get("earlier")
-        names = [native.get("id"), *(earlier if isinstance(earlier, list) else ())]
-        if native.get("agent") == found.agent and found.id in names:
-            return info
-    return None
+        for name in (native.get("id"), *(earlier if isinstance(earlier, list) else ())):
+            found.setdefault((str(native.get("agent")), str(name)), info.id)
+    return found
+
+
+def known(store: Store, found: Found, others: Natives | None = None) -> SessionInfo | None:
+    """The session that a foreign one is already; `others` saves looking at all of them."""
+    there = store.sessions(key=found.key, limit=1)
+    if there:
+        return there[0]
+    id = (natives(store) if others is None else others).get((found.agent, found.id))
+    return store.info(id) if id is not None else None
 
 
 def make(store: Store, found: Found, facts: Facts) -> SessionInfo:

@@ -22,8 +22,8 @@ from hashlib import sha256
 
 import msgspec
 
-from ..errors import InvalidId, NotFound
-from ..events import Event, Json, NewEvent, check_text, check_ts
+from ..errors import InvalidData, InvalidId, NotFound
+from ..events import Event, Json, NewEvent, check_text, check_ts, timestamp
 from ..stores.base import Store
 from .reading import MOST, Line, as_line
 
@@ -129,6 +129,16 @@ def position(store: Store, session_id: str, file: str, name: str = "") -> int:
     return 0
 
 
+def purged(store: Store, session_id: str, name: str = "") -> set[str]:
+    """The ids of purged lines at the end of a log: they look as if they had not been read."""
+    found: set[str] = set()
+    for event in store.read(session_id, log=log_of(name), reverse=True):
+        if not event.data.get("purged"):
+            break
+        found.add(event.id)
+    return found
+
+
 def find_line(store: Store, session_id: str, id: str, name: str = "") -> Kept | None:
     """The line with this id."""
     try:
@@ -152,7 +162,7 @@ def append_entries(store: Store, session_id: str, new: Iterable[NewEvent], name:
     again = [
         NewEvent(want.kind, want.data, id=_other_name(want), ts=want.ts)
         for want, there in zip(batch, stored, strict=True)
-        if there.data != want.data and _place(there.data) != _place(want.data)
+        if _place(there.data) != _place(want.data) and not there.data.get("purged")
     ]
     if again:
         store.append(session_id, again, log=log_of(name))
@@ -177,9 +187,6 @@ def fit_id(value: Json) -> str | None:
 
 def fit_time(value: Json) -> str | None:
     """A time as events have it; None if `value` is none."""
-    from ..errors import InvalidData
-    from ..events import timestamp
-
     if not isinstance(value, str):
         return None
     try:

@@ -8,6 +8,7 @@
     processes     which process the agent is
     places, misses, notes   small files beside the store: what was missed, what to tell the agent
     jsonfiles, settings, installing, status   the agents' settings files, and what is in them
+    recording     any command as a session, for what has no hooks
 
 An agent never waits long for a hook and never hears of its troubles. A hook pays for every
 import, so modules here load what they need where they need it.

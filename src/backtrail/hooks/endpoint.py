@@ -40,7 +40,11 @@ class Hook:
         self.event: Mapping[str, Json] = {}
 
     def miss(self, why: str) -> None:
-        """Note that something was missed."""
+        """Note that something was missed; a person who tries the hook out is told instead."""
+        if self.event.get("hook_event_name") == CHECK:
+            # Where the disk is full, a note would not reach anybody.
+            os.write(1, why.encode("utf-8", "replace"))
+            return
         from .misses import Miss, note, now
 
         def text(name: str) -> str:
@@ -98,7 +102,8 @@ def serve(agent: str) -> str:
         return _act(hook, verb) if verb is not None else ""
     # An agent never sees our faults.
     except Exception as error:
-        hook.miss(f"{type(error).__name__}: {error}")
+        # Our own errors say what is wrong; of others the kind says most.
+        hook.miss(getattr(error, "message", "") or f"{type(error).__name__}: {error}")
         return ""
 
 
@@ -119,7 +124,7 @@ def _act(hook: Hook, verb: Verb) -> str:
     with open_store(settings.store) as store:
         hook.folder = folder_of(store)
         if verb == "check":
-            _check(store)
+            _check(store, hook.folder)
             return ""
         if not fields.session:
             hook.miss("the event names no session")
@@ -127,14 +132,21 @@ def _act(hook: Hook, verb: Verb) -> str:
         return _follow(hook, verb, store, fields)
 
 
-def _check(store: Store) -> None:
+def _check(store: Store, folder: Path) -> None:
     """Raise if the store cannot be read and written."""
     from ..errors import StoreFailed
+    from ..files.garbage import check_floor
 
     store.sessions(key=CHECK, limit=1)
     for place in store.places:
         if place.exists() and not os.access(place, os.W_OK):
             raise StoreFailed(f"{place} cannot be written: check who owns it and its mode")
+    check_floor(folder)
+    probe = folder / f"probe-{os.getpid()}"
+    try:
+        probe.write_bytes(bytes(65536))
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields) -> str:

@@ -83,7 +83,9 @@ class Follower:
 
     @property
     def _is_mirrored(self) -> bool:
-        return self.dialect.has_transcript and self.fields.transcript is not None
+        """Whether the conversation comes from a transcript; agents can be told to keep none."""
+        path = self.fields.transcript
+        return self.dialect.has_transcript and path is not None and path.is_file()
 
     def _found(self) -> tuple[str, bool, str] | None:
         known = self.store.sessions(key=self._key, limit=1)
@@ -226,7 +228,7 @@ class Follower:
     def mirror(self) -> None:
         """Take over what is new in the transcript."""
         transcript = self.fields.transcript
-        if not self.dialect.has_transcript or transcript is None or not transcript.is_file():
+        if not self._is_mirrored or transcript is None:
             return
         from ..exchange.mirroring import mirror
 
@@ -240,8 +242,7 @@ class Follower:
         import json
 
         transcript = self.fields.transcript
-        if transcript is None or not transcript.is_file():
-            return
+        assert transcript is not None
         words = [json.dumps(answer, ensure_ascii=ascii)[1:-1].encode() for ascii in (False, True)]
         deadline = time.monotonic() + _FLUSHED
         while time.monotonic() < deadline:

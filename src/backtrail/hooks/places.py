@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..folders import user_folder
+
 if TYPE_CHECKING:
     from ..stores.base import Store
 
@@ -31,9 +33,7 @@ def folder_of(store: Store) -> Path:
 
 def state_folder() -> Path:
     """The folder for what hooks note where no store can be had."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("backtrail", appauthor=False)) / _FOLDER
+    return Path(user_folder("state"), _FOLDER)
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -48,6 +48,8 @@ def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
     session.checkpoint("before")
     session.append({"role": "user", "content": shlex.join(command)})
     spans = _Spans(session, command)
+    # Before the command begins: what it does at once is a change, too.
+    look = _Look(os.fsencode(cwd))
     try:
         child = subprocess.Popen(command, cwd=cwd)
     except (FileNotFoundError, PermissionError) as error:
@@ -59,7 +61,7 @@ def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
     code = 1
     try:
         with _passing_signals(child):
-            code = _watched(child, os.fsencode(cwd), spans.roll)
+            code = _watched(child, look, spans.roll)
     finally:
         spans.close({"exit": code})
     session.checkpoint("after")
@@ -94,10 +96,28 @@ class _Spans:
         self._open.__exit__(None, None, None)
 
 
-def _watched(child: subprocess.Popen[bytes], root: bytes, roll: Callable[[], None]) -> int:
+class _Look:
+    """Tells when files have changed and then come to rest."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+        self._noted = self._seen = fingerprint(root)
+        self._since = time.monotonic()
+
+    def is_at_rest(self) -> bool:
+        """Whether there is something new, and it has been there for a while."""
+        began = time.monotonic()
+        now = fingerprint(self._root)
+        if now != self._seen:
+            self._seen, self._since = now, began
+        elif self._seen != self._noted and began - self._since >= QUIET:
+            self._noted = self._seen
+            return True
+        return False
+
+
+def _watched(child: subprocess.Popen[bytes], look: _Look, roll: Callable[[], None]) -> int:
     """Wait for a command, and call `roll` when its files have come to rest."""
-    noted = seen = fingerprint(root)
-    since = time.monotonic()
     pause = _EVERY
     while True:
         try:
@@ -106,13 +126,10 @@ def _watched(child: subprocess.Popen[bytes], root: bytes, roll: Callable[[], Non
         except subprocess.TimeoutExpired:
             pass
         began = time.monotonic()
-        now = fingerprint(root)
-        if now != seen:
-            seen, since = now, began
-        elif seen != noted and began - since >= QUIET:
-            roll()
-            noted = seen
+        rests = look.is_at_rest()
         pause = max(_EVERY, _SHARE * (time.monotonic() - began))
+        if rests:
+            roll()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import BacktrailError, InvalidData
-from ..events import Json, new_id
+from ..events import Json
 from .dialects import CHECK, DIALECTS, Dialect
 from .installing import Scope, scopes, settings_file
 from .misses import Miss, read
@@ -36,27 +36,21 @@ class Installed:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def installed(agent: str | None, project: Path, folder: Path | None) -> list[Installed]:
-    """Every installation of our hooks for an agent (None: for all), tried out.
-
-    `folder` is where hooks of the present store note their misses.
-    """
+def installed(agent: str | None, project: Path) -> list[Installed]:
+    """Every installation of our hooks for an agent (None: for all), tried out."""
     found: list[Installed] = []
     for dialect in DIALECTS.values() if agent is None else [DIALECTS[agent]]:
         for scope in scopes(dialect):
-            found += _in_file(dialect, scope, project, folder)
+            found += _in_file(dialect, scope, project)
     return found
 
 
 def recent(folder: Path | None, agent: str | None) -> list[Miss]:
-    """What hooks missed, the tries of `status` left out, oldest first."""
-    return [
-        miss for miss in read(folder)
-        if miss.event != CHECK and (agent is None or miss.agent in (agent, ""))
-    ]  # fmt: skip
+    """What hooks missed, oldest first."""
+    return [miss for miss in read(folder) if agent is None or miss.agent in (agent, "")]
 
 
-def _in_file(dialect: Dialect, scope: Scope, project: Path, folder: Path | None) -> list[Installed]:
+def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
     path = settings_file(dialect, scope, project)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -70,7 +64,7 @@ def _in_file(dialect: Dialect, scope: Scope, project: Path, folder: Path | None)
     for command in dict.fromkeys(one.command for one in ours):
         events = [one.event for one in ours if one.command == command]
         missing = [event for event in dialect.events if event not in events]
-        seconds, problem = try_out(command, project, folder)
+        seconds, problem = try_out(command, project)
         row = Installed(
             dialect.agent, scope, str(path), command, events, missing, seconds, problem
         )  # fmt: skip
@@ -78,10 +72,9 @@ def _in_file(dialect: Dialect, scope: Scope, project: Path, folder: Path | None)
     return found
 
 
-def try_out(command: str, project: Path, folder: Path | None) -> tuple[float | None, str | None]:
+def try_out(command: str, project: Path) -> tuple[float | None, str | None]:
     """Run a hook's command as an agent does: the seconds it took, and what is wrong."""
-    token = f"check-{new_id()}"
-    event = {"hook_event_name": CHECK, "session_id": token, "cwd": str(project)}
+    event = {"hook_event_name": CHECK, "session_id": "check", "cwd": str(project)}
     began = time.monotonic()
     try:
         # A shell, since that is how agents run it.
@@ -101,9 +94,10 @@ def try_out(command: str, project: Path, folder: Path | None) -> tuple[float | N
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         return seconds, f"exit code {done.returncode}{f': {said[-1]}' if said else ''}"
-    if done.stdout or done.stderr:
-        return seconds, "printed something; a hook prints nothing"
-    return seconds, next((miss.why for miss in read(folder) if miss.session == token), None)
+    if done.stderr:
+        return seconds, "printed something on stderr; a hook prints nothing"
+    # Only when it is tried out does a hook tell what is wrong.
+    return seconds, done.stdout.decode("utf-8", "replace").strip() or None
 
 
 def folder_here(url: str | None) -> tuple[Path | None, str | None]:

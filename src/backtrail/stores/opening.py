@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import InvalidData, Unsupported
 from ..events import check_text
+from ..folders import user_folder
 from .base import Durability, OnDamage, Store
 from .options import Options
 from .retention import period, sweep_daily
@@ -70,10 +71,7 @@ def open_store(
 
 def default_url() -> str:
     """The store used when none is named: a database in the user's data folder."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_data_dir("backtrail", appauthor=False))
-    return f"sqlite:///{folder / 'backtrail.db'}"
+    return f"sqlite:///{user_folder('data')}/backtrail.db"
 
 
 _openers: dict[str, Opener] = {}
