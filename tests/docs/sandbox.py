@@ -50,6 +50,8 @@ class Sandbox:
             "HOME": str(self.home),
             "STATE": str(self.state),
             "BACKTRAIL_HOOK_TIMEOUT": "60",
+            # The clone that is tested may lie in a temporary folder.
+            "BACKTRAIL_ALLOW_TEMPORARY": "1",
             "PYTHONWARNINGS": "error",
             # Stdout and stderr in the order of a terminal.
             "PYTHONUNBUFFERED": "1",

@@ -37,6 +37,8 @@ class World:
         self.env |= {"HOME": str(self.home), "BACKTRAIL_STORE": self.url}
         # A loaded machine is slow; only the tests of the limit are about time.
         self.env["BACKTRAIL_HOOK_TIMEOUT"] = "60"
+        # The clone that is tested may lie in a temporary folder.
+        self.env["BACKTRAIL_ALLOW_TEMPORARY"] = "1"
 
     @property
     def project(self) -> Path:

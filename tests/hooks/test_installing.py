@@ -263,7 +263,8 @@ def test_an_environment_that_will_vanish(
 
 
 def test_the_command_is_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its full path; one that will vanish is refused."""
+    """With its full path; one that will vanish is refused, unless one wants it so."""
+    monkeypatch.setenv("BACKTRAIL_ALLOW_TEMPORARY", "1")
     assert own_command(CODEX) == f"{PROGRAM} hook codex"
     assert is_ours(own_command(CODEX), "codex")
     assert not is_ours(own_command(CODEX), "claude-code")
@@ -271,6 +272,8 @@ def test_the_command_is_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
     for other in ("backtrailx hook codex", "say backtrail", "mybacktrail hook codex", None):
         assert not is_ours(other, "codex")
     monkeypatch.setenv("UV_CACHE_DIR", str(Path(PROGRAM).parents[1]))
+    assert own_command(CODEX) == f"{PROGRAM} hook codex"
+    monkeypatch.delenv("BACKTRAIL_ALLOW_TEMPORARY")
     with pytest.raises(Unsupported, match="uv tool install backtrail"):
         own_command(CODEX)
 

@@ -32,6 +32,10 @@ BACKUP = ".before-backtrail"
 """What the name of the copy ends in."""
 
 
+ALLOW_TEMPORARY = "BACKTRAIL_ALLOW_TEMPORARY"
+"""Set in the environment to install hooks that call a program which will vanish."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A settings file before and after; None where there is no file."""
@@ -83,12 +87,12 @@ def own_command(dialect: Dialect) -> str:
     """
     script = Path(sysconfig.get_path("scripts"), "backtrail")
     words = [str(script)] if script.is_file() else [sys.executable, "-m", "backtrail"]
-    why = vanishing(Path(words[0]))
+    why = None if os.environ.get(ALLOW_TEMPORARY) else vanishing(Path(words[0]))
     if why is not None:
         raise Unsupported(
             f"{words[0]} is {why} and will not stay, so a hook there would soon be missing: "
             "install it for good (`uv tool install backtrail`, or `pipx install backtrail`) and "
-            "run this again from there"
+            f"run this again from there; or set {ALLOW_TEMPORARY}=1 to try it all the same"
         )
     return shlex.join([*words, "hook", dialect.agent])
 
