@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from .errors import BacktrailError
 from .events import Json
 
 INTERRUPTED = "interrupted: the process ended before this tool call returned a result"
@@ -242,6 +243,11 @@ def _take_answer(
         return message, None
     left = [block for block in blocks if block.get("tool_use_id") != call_id]
     return {"role": "user", "content": mine}, {**message, "content": left}
+
+
+def told_of(error: BaseException) -> str:
+    """An error as the result of a call: ours say all, others need their names."""
+    return str(error) if isinstance(error, BacktrailError) else f"{type(error).__name__}: {error}"
 
 
 def answer_to(

@@ -22,7 +22,7 @@ from .agents import Failed as Failed
 from .agents import Limits as Limits
 from .agents import LiveTurn as LiveTurn
 from .calls import ToolCall, answers_in, calls_in
-from .errors import InvalidData
+from .errors import BacktrailError, InvalidData
 from .events import Event, Json, NewEvent
 from .messages import kind_of, message_event
 from .subscribing import Delta
@@ -346,10 +346,14 @@ def limits_of(max_turns: int | None, budget: float | Limits | None) -> Limits:
     return Limits(max_turns=max_turns, max_cost_usd=budget)
 
 
+class Refused(BacktrailError, PermissionError):
+    """A call that is not to be run; the message is for the model."""
+
+
 def check_job(job: Job, cancelled: bool) -> None:
     """Raise where a call is not to be run."""
     if job.refused is not None:
-        raise PermissionError(job.refused)
+        raise Refused(job.refused)
     if cancelled:
         raise InterruptedError("the turn was cancelled")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .calls import answer_to, answers_in, calls_in, pending
+from .calls import answer_to, answers_in, calls_in, pending, told_of
 from .conversation import Conversation, SessionOptions, Turn
 from .errors import BacktrailError, DiskLow, InvalidData, Unsupported
 from .events import Event, Json, NewEvent, Problem
@@ -388,7 +388,7 @@ class Watching(Conversation):
     ) -> NewEvent:
         """The event that ends a call."""
         failed = error is not None
-        result = _as_json(call.result) if error is None else f"{type(error).__name__}: {error}"
+        result = _as_json(call.result) if error is None else told_of(error)
         details: dict[str, Json] = {"name": call.name} | ({"files": files} if files else {})
         if failed:
             details["error"] = True

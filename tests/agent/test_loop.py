@@ -279,7 +279,7 @@ def test_what_is_denied_has_a_code(opened: Opened, server: OpenAIServer, work: P
     )
     s = opened(phase="default", can_use_tool=ask, agent_options={"deny": ["bash(rm *)"]})
     s.send("go")
-    codes = [text.split(":")[1].strip() for text in results(s)]
+    codes = [text.split(":")[0] for text in results(s)]
     assert codes == ["user_denied", "user_denied", "sandbox_violation", "unknown"]
     assert asked == ["write", "edit"]
     plan = opened(phase="plan")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..agents import Failed, LiveTurn, Reading
-from ..calls import answer_to
+from ..calls import answer_to, told_of
 from ..calls import repair as repaired
 from ..errors import BacktrailError
 from ..events import Event, Format, Json, NewEvent, new_id
@@ -169,7 +169,7 @@ class Child:
             check_job(job, self._parent.cancelled())
             result = self._wait(job.run) if job.is_async else job.run()
         except Exception as error:
-            result, failed = f"{type(error).__name__}: {error}", True
+            result, failed = told_of(error), True
         text = result if isinstance(result, str) else _text(result)
         asking = next(m for m in reversed(self._turn.spoken) if m.get("role") == "assistant")
         self._say(answer_to(job.call.id, asking, text, failed=failed))
