@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from .events import MESSAGE_KINDS, Event, Json
 from .messages import Page, normal_usage
@@ -163,8 +166,7 @@ def branches(events: Iterable[Event]) -> list[Branch]:
 # --- undo and redo -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """A turn or a rewind: what it was, its event, and the `seq` to return to."""
 
     kind: str
@@ -172,8 +174,7 @@ class Operation:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(NamedTuple):
     """What can be undone, newest last, and what can be redone, next last."""
 
     done: list[Operation]
@@ -209,14 +210,13 @@ def operations(events: Iterable[Event]) -> Operations:
 # --- counts ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(msgspec.Struct, frozen=True):
     """What a session's record takes from its log, as of `head`."""
 
     head: int = 0
     message_count: int = 0
     turn_count: int = 0
-    usage: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, int] = {}
     cost_usd: float | None = None
     exit_reason: str | None = None
     updated_at: str = ""

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .errors import InvalidData
 from .folders import user_folder
@@ -25,8 +24,7 @@ Value = str | float | bool | None
 Kind = Literal["text", "seconds", "switch", "color"]
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """One setting: its kind, default, variable of the environment, and what it is for."""
 
     kind: Kind
@@ -49,8 +47,7 @@ KEYS: dict[str, Key] = {
 """Every setting there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A value and where it comes from."""
 
     name: str
@@ -58,8 +55,7 @@ class Setting:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """All settings as they are now."""
 
     values: dict[str, Setting]

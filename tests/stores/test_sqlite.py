@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,7 @@ def test_migration_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))
     later = "CREATE TABLE later(x); INSERT INTO nowhere VALUES(1)"
-    broken = replace(EVENTS, migrations=(*EVENTS.migrations, later))
+    broken = EVENTS._replace(migrations=(*EVENTS.migrations, later))
     with pytest.raises(StoreFailed):
         Database(tmp_path / "x.db", synced=False, idle=lambda: None, schema=broken)
     with raw(tmp_path) as connection:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..stores import files
 
@@ -92,8 +91,7 @@ def opaque_name(name: bytes, beside: Names, inside: Names) -> bytes:
 Layers = tuple[tuple[int, "Patterns"], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """The ignore files from the root down to one directory, nearest last.
 
     Each layer has the length of its directory's path: patterns are relative to it.

@@ -16,7 +16,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import BacktrailError, StoreFailed
 from .capture import Capture, Reading, is_gone, unreadable
@@ -56,16 +57,18 @@ class _Hidden(Exception):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class Limits:
+def _nothing(status: os.stat_result) -> bool:
+    return False
+
+
+class Limits(msgspec.Struct):
     """What a scan does not capture."""
 
     file_size: int = FILE_LIMIT
-    own: Own = lambda status: False
+    own: Own = _nothing
     granularity: int = GRANULARITY
 
 
-@dataclass(slots=True)
 class Scanner:
     """One scan of one workspace. Updates the index; new blobs go to `capture`.
 
@@ -73,15 +76,18 @@ class Scanner:
     if it says so, the scan raises `Stopped`, and what it learnt stays in the index.
     """
 
-    index: Index
-    capture: Capture
-    limits: Limits = field(default_factory=Limits)
-    progress: Callable[[int], None] | None = None
-    stop: Callable[[], bool] | None = None
-    _seen: int = 0
-    _reported: int = 0
-    _trail: Trail = field(init=False)
-    _dirty: list[KnownDirectory] = field(default_factory=list)
+    def __init__(
+        self, index: Index, capture: Capture, limits: Limits | None = None,
+        progress: Callable[[int], None] | None = None, stop: Callable[[], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self.index = index
+        self.capture = capture
+        self.limits = limits or Limits()
+        self.progress = progress
+        self.stop = stop
+        self._seen = self._reported = 0
+        self._trail: Trail
+        self._dirty: list[KnownDirectory] = []
 
     def scan(self, root: int) -> bytes:
         """The digest of the tree below the open directory `root`."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import StoreFailed
 from .ignore import (
@@ -33,11 +34,10 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = 32
 
 
-@dataclass(slots=True)
-class Paths:
+class Paths(msgspec.Struct):
     """Declared paths by their first name; None stands for all that is there."""
 
-    names: dict[bytes, Paths | None] = field(default_factory=dict)
+    names: dict[bytes, Paths | None] = {}
 
 
 def by_name(paths: Collection[bytes]) -> Paths | None:
@@ -60,8 +60,7 @@ def by_name(paths: Collection[bytes]) -> Paths | None:
 _NOTHING: Iterator[tuple[bytes, Paths | None]] = iter(())
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct):
     """A directory on the way, and what is left to do in it.
 
     `only` are the names to look at, None for all. `relist`: list it whatever its numbers,

@@ -11,9 +11,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, Damaged, NotFound, StoreFailed
 from ..stores.base import Store
@@ -40,8 +39,7 @@ LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(NamedTuple):
     """A plan as it went, and the trees around it."""
 
     plan: Plan

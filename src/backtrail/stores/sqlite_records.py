@@ -8,10 +8,10 @@ write lock is not to be had, the outcome is used and not stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import AlreadyExists, Damaged, InvalidData, InvalidId, NotFound, SessionBusy
 from ..events import MAIN_LOG, Event, SessionInfo, check_session_id
@@ -257,7 +257,7 @@ def _ignore(seq: int, why: str) -> None:
 def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     """Bring the records of a scope up to date.
 
-    Returns what could not be stored because others write, and the ids of sessions that
+    Returns what could not be stored, because others write or the disk is full, and the ids of sessions that
     cannot be read.
     """
     with database.reading() as connection:
@@ -279,7 +279,8 @@ def _stored(database: Database, late: list[Folded]) -> bool:
         with database.briefly as execute:
             for one in late:
                 one.store(execute)
-    except SessionBusy:
+    except (SessionBusy, StoreFailed):
+        # Counts can be folded again. With a full disk, people must still be able to look.
         return False
     return True
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -25,8 +25,7 @@ from . import files
 from .locks import FileLock
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """A kind of database: `application` marks its files, `setup` runs once before the first.
 
     Migration i brings a database from version i to i + 1.
