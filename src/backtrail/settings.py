@@ -168,8 +168,16 @@ def _located(url: str, file: Path, project: bool) -> str:
         )
     for kind, lead in (("file", ""), ("sqlite", "///")):
         if scheme == kind and rest.startswith(lead):
-            path = Path(rest[len(lead) :]).expanduser()
-            return f"{scheme}:{lead}{file.parent / path}"
+            path = file.parent / Path(rest[len(lead) :]).expanduser()
+            if project and not Path(os.path.realpath(path)).is_relative_to(
+                os.path.realpath(file.parent)
+            ):
+                # The project may be a stranger's, and the conversation is ours.
+                raise InvalidData(
+                    f"{file}: a project's store lies in the project, and `{url}` does not; "
+                    "others are named by --store, the environment or the user's file"
+                )
+            return f"{scheme}:{lead}{path}"
     return url
 
 

@@ -43,13 +43,17 @@ _RECENT = 200
 
 
 class Call:
-    """A call under way. Set `result`; it goes into the event that ends the call."""
+    """A call under way. Set `result`; it goes into the event that ends the call.
+
+    With `only_files`, a call that leaves the files as they were leaves no event.
+    """
 
     def __init__(self, name: str, input: Json, id: str | None) -> None:
         self.name = name
         self.input = input
         self.id = id
         self.result: object = None
+        self.only_files = False
         self.before: bytes | None = None
         self.paths: list[bytes] | None = None
         self.event: Event | None = None
@@ -75,6 +79,8 @@ class Watching(Conversation):
         self._turn_bracket: Bracket | None = None
         self._spans: dict[str, Bracket] = {}
         self._untold: list[Bracket] = []
+        self._own: set[str] = set()
+        self._later: dict[str, Bracket] = {}
         self._last: Event | None = None
         self._watch = threading.RLock()
 
@@ -235,6 +241,33 @@ class Watching(Conversation):
                 self._tree = tree
         return ended
 
+    def _so_far(self, workspace: Workspace, begun: Bracket) -> list[NewEvent]:
+        """What calls under way did before another began, so that the log has it in order."""
+        told: list[NewEvent] = []
+        for bracket in workspace.catalogue.brackets(workspace.place.n):
+            # Others may drive the same session, and end their calls themselves.
+            if bracket.id not in self._own or bracket.opened >= begun.opened or bracket.ended:
+                continue
+            later = workspace.catalogue.go_on(workspace.place.n, bracket)
+            self._later[bracket.id] = later
+            self._own.add(later.id)
+            _, done = workspace.end(bracket, self._log_name, self.store, told=False)
+            if done is not None:
+                self._untold.append(bracket)
+                data = {"name": bracket.name, "so_far": True, "files": done.to_dict()}
+                if bracket.call:
+                    data["call"] = bracket.call
+                told.append(NewEvent("action", data))
+        return told
+
+    def _newest(self, bracket: Bracket) -> Bracket:
+        """The bracket in which a call went on, which is over now."""
+        self._own.discard(bracket.id)
+        while bracket.id in self._later:
+            bracket = self._later.pop(bracket.id)
+            self._own.discard(bracket.id)
+        return bracket
+
     def _is_told(self, bracket: Bracket) -> bool:
         """Whether what a call did is in the log: its process died right after that."""
         before = bracket.tree.hex()
@@ -267,9 +300,10 @@ class Watching(Conversation):
         message = event.data.get("message")
         if event.kind != "tool_result" or not isinstance(message, dict):
             return event
-        ended = [self._spans.pop(id) for id in sorted(answers_in(message)) if id in self._spans]
-        found = [files for files in map(self._files_of, ended) if files]
-        self._untold += ended
+        ids = [id for id in sorted(answers_in(message)) if id in self._spans]
+        ended = [self._ended(self._spans.pop(id)) for id in ids]
+        found = [files for _, files in ended if files]
+        self._untold += [bracket for bracket, _ in ended]
         if not found or "files" in event.data:
             return event
         data = {**event.data, "files": joined(found)}
@@ -337,6 +371,13 @@ class Watching(Conversation):
             owed += self._by_others(bracket.tree)
             self._tree = bracket.tree
             self._open_calls += 1
+            self._own.add(bracket.id)
+            try:
+                owed += self._so_far(workspace, bracket) if self._open_calls > 1 else []
+            except BacktrailError as error:
+                self._drop_bracket(workspace, bracket)
+                self._missed(error)
+                return None
         try:
             super()._append(owed)
         except BaseException:
@@ -348,10 +389,15 @@ class Watching(Conversation):
     def _drop_bracket(self, workspace: Workspace, bracket: Bracket) -> None:
         with self._watch:
             self._open_calls -= 1
-            workspace.drop(bracket)
+            workspace.drop(self._newest(bracket))
 
     def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
-        files = self._files_of(bracket) if bracket is not None else self._grabbed(call)
+        if bracket is None:
+            files = self._grabbed(call)
+        else:
+            bracket, files = self._ended(bracket)
+        if call.only_files and not files:
+            return
         try:
             call.event = super()._append([self._told(call, files, error)])[0]
         finally:
@@ -369,19 +415,20 @@ class Watching(Conversation):
             return None
         return {"before": call.before.hex(), "after": after.hex(), "partial": True}
 
-    def _files_of(self, bracket: Bracket) -> dict[str, Json] | None:
-        """What a call that ends now did to the files, for its event."""
+    def _ended(self, bracket: Bracket) -> tuple[Bracket, dict[str, Json] | None]:
+        """A call ends now: its newest bracket, and what it did to the files, for its event."""
         workspace = self._workspace
         assert workspace is not None
         with self._watch:
             self._open_calls -= 1
+            bracket = self._newest(bracket)
             try:
                 tree, done = workspace.end(bracket, self._log_name, self.store, told=False)
             except BacktrailError as failure:
                 self._missed(failure)
-                return {"missed": str(failure)}
+                return bracket, {"missed": str(failure)}
             self._tree = tree
-            return done.to_dict() if done is not None else None
+            return bracket, done.to_dict() if done is not None else None
 
     def _told(
         self, call: Call, files: dict[str, Json] | None, error: BaseException | None
@@ -449,7 +496,7 @@ class Watching(Conversation):
             if bracket is None:
                 return
             self._open_calls += 1
-            files = self._files_of(bracket)
+            bracket, files = self._ended(bracket)
         if files:
             super()._append([NewEvent("action", {"name": "turn", "files": files})])
             if self._workspace is not None:

@@ -67,7 +67,7 @@ def test_hostile_names_stay_text(capsys: pytest.CaptureFixture[str]) -> None:
         show(Output(), lines_of(result, 2), aside=aside)
         said = capsys.readouterr()
         shown = said.err if aside else said.out
-        assert "  write  a\\x1b[2J b\\u202e  +1  (\\x07)\n" in shown
+        assert "  write  a\\x1b[2J\\nb\\u202e  +1  (\\x07)\n" in shown
         assert not set(shown) & {"\x1b", "\x07", "\u202e"}
 
 

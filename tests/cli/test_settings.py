@@ -81,7 +81,8 @@ def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
     assert load().store == f"sqlite:///{stage.project}/logs/agent.db"
     project(stage, 'store = "file:logs"\n')
     assert load(cwd=stage.project).store == f"file:{stage.project}/logs"
-    project(stage, 'store = "sqlite:////srv/agent.db"\n')
+    (stage.project / ".backtrail.toml").unlink()
+    user(stage, 'store = "sqlite:////srv/agent.db"\n')
     assert load().store == "sqlite:////srv/agent.db"
 
 
@@ -129,7 +130,16 @@ def test_switches_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_project_cannot_do_harm(stage: Stage) -> None:
     """Its file may come from a stranger: no store elsewhere, no budget of nothing."""
-    for text in ('store = "postgresql://elsewhere/x"', 'store = "memory:"', 'budget = "1"'):
+    (stage.project / "out").symlink_to(stage.folder)
+    for text in (
+        'store = "postgresql://elsewhere/x"',
+        'store = "memory:"',
+        'store = "sqlite:////srv/agent.db"',
+        'store = "file:../elsewhere"',
+        'store = "file:out/elsewhere"',
+        'store = "file:~/elsewhere"',
+        'budget = "1"',
+    ):
         project(stage, text)
         with pytest.raises(InvalidData):
             load()

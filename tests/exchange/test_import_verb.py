@@ -13,6 +13,7 @@ import pytest
 
 from backtrail import Session, open_store
 from backtrail.cli import main
+from backtrail.exchange.bundle import write_bundle
 from backtrail.exchange.importing import find, import_found
 
 from .test_codex import ID, LINES
@@ -163,3 +164,29 @@ def test_an_empty_file_is_no_session(place: Path) -> None:
                    *import_found(store, find("codex", empty))]  # fmt: skip
         assert [(one.created, one.error) for one in results] == [(False, None)] * 2
         assert store.sessions() == []
+
+
+def test_a_bundle_is_tried(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is checked as a whole, nothing is made, and what would be refused is refused."""
+    with open_store(f"sqlite:///{place}/other.db") as store:
+        with Session.create(store, "work", title="Some work") as session:
+            session.append({"role": "user", "content": "hello"})
+        write_bundle(store, "work", place / "work.bundle")
+    told_first = told(capsys, "work.bundle", "--dry-run")
+    (row,) = told_first["sessions"]
+    assert (told_first["dry_run"], row["session"], row["created"]) == (True, "work", True)
+    assert row["events"] == 2
+    with open_store() as store:
+        assert store.sessions() == []
+    assert main(["import", "work.bundle", "--dry-run", "--as", "mine"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "mine\n"
+    assert "Some work would be imported: 2 events" in said.err
+    told(capsys, "work.bundle")
+    (row,) = told(capsys, "work.bundle", "--dry-run")["sessions"]
+    assert row["created"] is False
+    with Session.create(None, "mine"):
+        pass
+    told(capsys, "work.bundle", "--dry-run", "--as", "mine", code=1)
+    (place / "work.bundle").write_bytes((place / "work.bundle").read_bytes()[:-40])
+    told(capsys, "work.bundle", "--dry-run", code=6)

@@ -137,6 +137,37 @@ def test_parallel_calls_of_one_session(session: Session, project: Path) -> None:
     assert not (project / "new").exists()
 
 
+def test_parallel_calls_that_change_one_file_in_turn(session: Session, project: Path) -> None:
+    """The log has their changes in the order of time, so both are taken back."""
+    start = newest(session)
+    with session.tool("bash", id="slow"):
+        (project / "README").write_text("slow\n")
+        with session.tool("edit", paths=["README"]) as quick:
+            (project / "README").write_text("fast\n")
+        (project / "new").write_text("slow\n")
+    calls = [call for turn in session.changes() for call in turn.calls]
+    told = [(call.by, [file.path for file in call.files]) for call in calls]
+    assert told == [("bash", ["README"]), ("edit", ["README"]), ("bash", ["new"])]
+    assert quick.event is not None
+    done = session.rewind(before=quick.event, scope="files", dry_run=True)
+    assert (done.conflicts, {file.path for file in done.files}) == ([], {"README", "new"})
+    assert session.rewind(start).conflicts == []
+    assert (project / "README").read_text() == "one\ntwo\nthree\n"
+    assert not (project / "new").exists()
+
+
+def test_a_call_that_only_files_matter_of(session: Session, project: Path) -> None:
+    """It leaves no event where it changed nothing."""
+    head = session.info().head
+    with session.tool("look") as call:
+        call.only_files = True
+    assert (call.event, session.info().head) == (None, head)
+    with session.tool("write") as call:
+        call.only_files = True
+        (project / "new").write_text("x")
+    assert call.event is not None
+
+
 def test_two_sessions_at_once_share_what_both_may_have_done(
     session: Session, project: Path
 ) -> None:

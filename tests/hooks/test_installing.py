@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.errors import Conflict, InvalidData, Unsupported
+from backtrail.errors import Conflict, InvalidData, Unsafe, Unsupported
 from backtrail.hooks.dialects import DIALECTS, Dialect
 from backtrail.hooks.installing import (
     BACKUP,
     apply,
+    check_inside,
     own_command,
     plan_install,
     plan_uninstall,
@@ -25,6 +26,7 @@ from backtrail.hooks.installing import (
     vanishing,
 )
 from backtrail.hooks.settings import find_ours, is_ours, with_ours, without_ours
+from backtrail.hooks.status import try_out
 
 from .calling import PROGRAM, World
 
@@ -386,3 +388,112 @@ def test_the_copy_is_private(tmp_path: Path) -> None:
     copy = path.with_name(path.name + BACKUP)
     assert copy.read_text() == '{"env": {"KEY": "x"}}'
     assert os.stat(copy).st_mode & 0o777 == 0o600
+
+
+# --- a stranger's project ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_settings_that_lead_out_of_the_project(world: World, what: str) -> None:
+    """Nothing is changed through them; within the project a link is fine."""
+    mine = world.home / "mine.json"
+    mine.write_text("{}")
+    folder = world.project / ".claude"
+    if what == "file":
+        folder.mkdir()
+        (folder / "settings.json").symlink_to(mine)
+    else:
+        folder.symlink_to(world.home)
+    for action in ("install", "uninstall"):
+        done = world.run("hooks", action, "claude-code", "--project", "--yes")
+        assert done.returncode == 1
+        assert "outside of the project" in done.stderr
+    assert sorted(path.name for path in world.home.iterdir()) == ["mine.json"]
+    assert mine.read_text() == "{}"
+    inner = world.project / "kept.json"
+    inner.write_text("{}")
+    (world.project / "link.json").symlink_to(inner)
+    check_inside(world.project / "link.json", world.project)
+    with pytest.raises(Unsafe):
+        check_inside(world.project / ".." / "x.json", world.project)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "touch {ran}; backtrail hook claude-code",
+        "./backtrail hook claude-code",
+        "{project}/backtrail hook claude-code",
+        "backtrail hook claude-code",
+        "$(touch {ran})/bin/backtrail hook claude-code",
+        "'{project}'/backtrail hook claude-code",
+        "{project}/link/backtrail hook claude-code",
+        "{other}/backtrail hook claude-code",
+        "/bin/sh {project}/backtrail hook claude-code",
+        "/usr/bin/env {project}/backtrail hook claude-code",
+        "{python} -m backtrail hook claude-code",
+    ],
+)
+def test_the_status_runs_nothing_that_a_project_brings(world: World, command: str) -> None:
+    """It is told that it was not run, and not that it works."""
+    ran = world.root / "ran"
+    other = world.root / "other"
+    other.mkdir()
+    for folder in (world.project, other):
+        program = folder / "backtrail"
+        program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+        program.chmod(0o755)
+    (world.project / "backtrail.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    if "{other}" in command and os.getuid() != 0:
+        pytest.skip("only root can give a file to somebody else")
+    if os.getuid() == 0:
+        os.chown(other / "backtrail", 12345, 12345)
+    (world.project / "link").symlink_to(world.project)
+    names = {"ran": ran, "project": world.project, "other": other, "python": sys.executable}
+    command = command.format(**names)
+    hooks = {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}
+    folder = world.project / ".claude"
+    folder.mkdir()
+    for name in ("settings.json", "settings.local.json"):
+        (folder / name).write_text(json.dumps({"hooks": hooks}))
+    world.env["PATH"] = f"{world.project}:{world.env['PATH']}"
+    done = world.run("hooks", "status", "--json")
+    assert done.returncode == 1
+    rows = json.loads(done.stdout)["installed"]
+    assert len(rows) == 2
+    assert all("was not run" in row["problem"] for row in rows)
+    assert not ran.exists()
+
+
+def test_a_projects_own_installation_is_tried(world: World) -> None:
+    """What we installed ourselves is run, in every scope."""
+    for scope in ("--project", "--local"):
+        assert world.run("hooks", "install", "claude-code", scope, "--yes").returncode == 0
+    rows = json.loads(world.run("hooks", "status", "--json").stdout)["installed"]
+    assert [(row["scope"], row["problem"]) for row in rows] == [("project", None), ("local", None)]
+
+
+def test_without_a_script_the_module_is_called(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installed one, and not a file of that name in the project."""
+    for name in ("BACKTRAIL_ALLOW_TEMPORARY", "BACKTRAIL_STORE", "HOME"):
+        monkeypatch.setenv(name, world.env[name])
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(world.root / "nothing"))
+    command = own_command(CLAUDE)
+    assert is_ours(command, "claude-code")
+    ran = world.root / "ran"
+    (world.project / "backtrail.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    assert try_out(command, world.project)[1] is None
+    assert not ran.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to somebody else")
+def test_the_owner_of_the_settings_stays(tmp_path: Path) -> None:
+    """Who installs as root does not take a person's settings away."""
+    path = tmp_path / "settings.json"
+    path.write_text("{}")
+    os.chown(path, 12345, 12346)
+    apply(plan_install(CLAUDE, path, COMMAND), copy="make")
+    assert find_ours(path.read_text(), "x", "claude-code")
+    assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)

@@ -69,6 +69,23 @@ def test_points_where_the_files_come_to_rest(world: World) -> None:
     assert [path.name for path in world.project.iterdir()] == ["a.txt"]
 
 
+def test_what_is_not_captured_makes_no_point(world: World) -> None:
+    """A heavy folder that grows is nothing to go back to."""
+    heavy = world.project / "pkg" / "node_modules"
+    heavy.mkdir(parents=True)
+    (world.project / ".backtrailignore").write_text("*.tmp\n")
+    (world.project / "a.tmp").write_text("old")
+    script = (
+        "mkdir pkg/node_modules/x; echo a > pkg/node_modules/x/a.js; echo a > a.tmp; sleep 4;"
+        "echo b > b.txt"
+    )
+    assert world.run("record", "--", "sh", "-c", script).returncode == 0
+    with recorded(world) as session:
+        (action,) = session.events(kinds=("action",))
+        assert action.data["result"] == {"exit": 0}
+        assert [point.label for point in session.checkpoints()] == ["before", "after"]
+
+
 def test_streams_are_the_commands(world: World) -> None:
     """What comes in goes to it, what it says comes out; ours is on stderr."""
     done = world.run("record", "--", "sh", "-c", "cat; echo oops >&2", input="hello")

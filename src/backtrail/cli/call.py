@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -97,9 +98,17 @@ class Call:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise NotFound(f"no session `{name}`: `backtrail ls --all` lists them")
+            raise NotFound(
+                f"no session `{name}`{self._too_short(name)}: `backtrail ls --all` lists them"
+            )
         listed = "".join(f"\n  {info.id}  {info.title or ''}".rstrip() for info in found[:20])
         raise NotFound(f"`{name}` may be any of {len(found)} sessions, say more:{listed}")
+
+    def _too_short(self, name: str) -> str:
+        """Why a beginning of an id did not find it."""
+        if len(name) >= SHORTEST or not any(i.id.startswith(name) for i in self.store.sessions()):
+            return ""
+        return f" (the beginning of an id has {SHORTEST} characters at least)"
 
     def session(
         self, name: str | None = None, *, files: bool | Literal["background", "force"] = True
@@ -108,8 +117,11 @@ class Call:
         from ..session import Session
 
         info = self.info(name)
-        step = self._open.enter_context(self.out.progress("reading files"))
-        return self.keep(Session.resume(self.store, info.id, files=files, progress=step))
+        return self.keep(Session.resume(self.store, info.id, files=files, progress=self.reading()))
+
+    def reading(self) -> Callable[[int], None]:
+        """A count of the files that are read, for a session that is kept as long as the call."""
+        return self._open.enter_context(self.out.progress("reading files"))
 
     def keep(self, session: Session) -> Session:
         """A session that the verb began itself, to be closed with the call."""

@@ -61,13 +61,13 @@ def _bash(flags: dict[str, list[Flag]], words: dict[str, list[str]]) -> str:
     cases = []
     verbs = " ".join(flags)
     for verb, known in flags.items():
-        offered = " ".join([*words[verb], *(name for flag in known for name in flag.names)])
-        cases.append(f'    {verb}) words="{offered}" ;;')
+        options = " ".join(name for flag in known for name in flag.names)
+        cases.append(f'    {verb}) names="{" ".join(words[verb])}" flags="{options}" ;;')
     return "\n".join(
         [
             '# bash completion for backtrail: eval "$(backtrail completion bash)"',
             "_backtrail() {",
-            '  local words current="${COMP_WORDS[COMP_CWORD]}"',
+            '  local names="" flags="" current="${COMP_WORDS[COMP_CWORD]}"',
             "  COMPREPLY=()",
             '  if [ "$COMP_CWORD" -eq 1 ]; then',
             f'    COMPREPLY=($(compgen -W "{verbs} --help --version" -- "$current"))',
@@ -77,7 +77,9 @@ def _bash(flags: dict[str, list[Flag]], words: dict[str, list[str]]) -> str:
             *cases,
             "    *) return ;;",
             "  esac",
-            '  COMPREPLY=($(compgen -W "$words" -- "$current"))',
+            # Options only where one is begun: else they would stand in the way of files.
+            '  case "$current" in -*) names="$flags" ;; esac',
+            '  COMPREPLY=($(compgen -W "$names" -- "$current"))',
             "}",
             "complete -o default -F _backtrail backtrail",
         ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..files.names import one_line
 from .output import Output, clean, shortened
 from .wording import lines, plural
 
@@ -42,7 +43,8 @@ def print_files(out: Output, files: Sequence[FileDiff], indent: str = "") -> Non
         if file.status in ("not captured", "type"):
             notes.append("not captured" if letter == "?" else "another kind of file")
         told = f"  {', '.join(notes)}" if notes else ""
-        out.spans((indent, ""), (letter, STYLES[letter]), (f"  {name}", ""), (told, "dim"))
+        shown = f"  {one_line(name)}"
+        out.spans((indent, ""), (letter, STYLES[letter]), (shown, ""), (told, "dim"))
 
 
 def summary(files: Sequence[FileDiff]) -> str:

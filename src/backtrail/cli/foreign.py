@@ -8,6 +8,7 @@ thinks.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 AGENTS = ("claude-code", "codex")
 """Agents whose sessions can be written."""
+
+_NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+"""What an agent calls its sessions; a record from elsewhere may hold an option instead."""
 
 _RESUME = {"claude-code": "claude --resume", "codex": "codex resume"}
 
@@ -53,7 +57,7 @@ def resume_line(info: SessionInfo, store: str | None = None) -> str:
     """The shell line that goes on with a session, in the agent it belongs to."""
     place = f"cd {shlex.quote(info.cwd)} && " if info.cwd else ""
     native: Json = info.metadata.get("native")
-    if is_foreign(info) and isinstance(native.get("id"), str):
+    if is_foreign(info) and _NATIVE_ID.fullmatch(str(native.get("id"))):
         return f"{place}{_RESUME[info.agent_name or '']} {shlex.quote(native['id'])}"
     given = f" --store {shlex.quote(store)}" if store else ""
     return f"{place}backtrail chat --resume {info.id}{given}"

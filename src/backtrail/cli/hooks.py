@@ -37,6 +37,7 @@ def _options(parser: ArgumentParser) -> None:
 
 def _run(call: Call) -> int:
     from ..hooks.dialects import DIALECTS
+    from ..hooks.installing import check_inside, settings_file
 
     arguments = call.arguments
     if arguments.action == "status":
@@ -45,6 +46,8 @@ def _run(call: Call) -> int:
         raise Usage(f"which agent? `backtrail hooks {arguments.action} {'|'.join(AGENTS)}`")
     dialect = DIALECTS[arguments.agent]
     scope: Scope = arguments.scope or "user"
+    if scope != "user":
+        check_inside(settings_file(dialect, scope, Path.cwd()), Path.cwd())
     if arguments.action == "install":
         return _install(call, dialect, scope)
     return _uninstall(call, dialect, scope)

@@ -193,7 +193,8 @@ def _from_bundle(call: Call) -> None:
             raise Usage(f"`{given.source}` is none of {known}")
         raise NotFound(f"`{given.source}` is no file, and none of {known}")
     if given.dry_run:
-        raise Usage("a bundle is checked as a whole and then imported: --dry-run is not for it")
+        _check_bundle(call, path)
+        return
     from ..exchange.bundle import read_bundle
 
     with call.out.busy("importing"):
@@ -204,6 +205,24 @@ def _from_bundle(call: Call) -> None:
     else:
         call.out.line(info.id)
         call.out.note(f"imported {info.title or info.id}: {info.message_count} messages")
+
+
+def _check_bundle(call: Call, path: Path) -> None:
+    """Check a bundle, and tell what importing it would do."""
+    from ..exchange.bundle import would_read
+
+    with call.out.busy("checking"):
+        bundle, is_there = would_read(call.store, path, as_id=call.arguments.as_id)
+    row = bundle.to_dict() | {"created": not is_there}
+    if call.out.as_json:
+        call.out.data({"store": call.store.url, "dry_run": True, "sessions": [row]})
+        return
+    call.out.line(bundle.info.id)
+    what = "is here already, with all of it" if is_there else "would be imported"
+    call.out.note(
+        f"{bundle.info.title or bundle.info.id} {what}: {bundle.events} events, "
+        f"{row['blobs']} contents of files"
+    )
 
 
 COMMANDS = {

@@ -43,7 +43,7 @@ def _run(call: Call) -> None:
         return
     if not shown:
         more = "; `backtrail ls --all` lists those of other folders" if folder else ""
-        call.out.note(f"no such sessions{f' in {folder}' if folder else ''}{more}")
+        call.out.note(f"no {_wanted(call)}sessions{f' in {folder}' if folder else ''}{more}")
         return
     call.out.table(
         ["session", "changed", "title", "agent", "turns", "cost", "tags"]
@@ -54,6 +54,13 @@ def _run(call: Call) -> None:
     )
     if len(shown) < len(found):
         call.out.note(f"{plural(len(found) - len(shown), 'more session')}: `-n 0` shows all")
+
+
+def _wanted(call: Call) -> str:
+    """The word "such " where filters were given."""
+    given = call.arguments
+    filters = (given.since, given.until, given.tag, given.model, given.branch, given.agent)
+    return "such " if any(filters) else ""
 
 
 def _folder(call: Call) -> Path | None:

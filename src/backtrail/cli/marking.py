@@ -53,9 +53,8 @@ def _session(call: Call) -> tuple[Session, bool]:
         return call.session(), False
     folder = here()
     refuse_broad(str(folder))
-    with call.out.progress("reading files") as step:
-        made = Session.create(call.store, cwd=folder, title=folder.name, progress=step)
-        return call.keep(made), True
+    made = Session.create(call.store, cwd=folder, title=folder.name, progress=call.reading())
+    return call.keep(made), True
 
 
 COMMANDS = {

@@ -16,14 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from .wording import fitted
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 LONGEST = 4000
 """Characters of a line above which people see only its beginning."""
-
-SHORT = 17
-"""Columns of a terminal: a column of a table that is no wider is never cut."""
 
 Span = tuple[str, str]
 """A piece of text and its style, such as ("3 files", "bold green")."""
@@ -132,21 +131,20 @@ class Output:
 
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
         widths = [max(map(width, column)) for column in zip(columns, *rows, strict=True)]
-        # What gives way is the long columns, if there is room for some of them at all.
-        room = self.console.width - sum(min(size, SHORT) + 2 for size in widths)
-        for at, name in enumerate(columns):
-            justify = "right" if name in right else "left"
-            # The first column is what people type; half of an id is of no use. Nor is half of
-            # a number or a time.
-            keep = at == 0 or (widths[at] <= SHORT and room >= 0)
-            least = widths[at] if keep else None
+        sizes = fitted(widths, self.console.width)
+        shown = [at for at, size in enumerate(sizes) if size]
+        for at in shown:
+            name = columns[at]
             table.add_column(
-                Text(name), justify=justify, style=styles.get(name, ""),  # type: ignore[arg-type]
-                no_wrap=True, overflow="ellipsis", min_width=least,
+                Text(name), justify="right" if name in right else "left",
+                style=styles.get(name, ""), width=sizes[at], no_wrap=True, overflow="ellipsis",
             )  # fmt: skip
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(row[at]) for at in shown))
         self.console.print(table)
+        if len(shown) < len(columns):
+            left = ", ".join(name for name, size in zip(columns, sizes, strict=True) if not size)
+            self.note(f"the window is too narrow for: {left}")
 
     @property
     def console(self) -> Console:
@@ -183,17 +181,33 @@ class Output:
         sys.stdout.flush()
         sys.stderr.write(f"{clean(question)} ")
         sys.stderr.flush()
-        return sys.stdin.readline().strip()
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self._end_line()
+            raise
+        if not answer.endswith("\n"):
+            self._end_line()
+        return answer.strip()
+
+    def _end_line(self) -> None:
+        """Nobody pressed Enter, so what comes next would stand behind the question."""
+        sys.stderr.write("\n")
+        sys.stderr.flush()
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        """A count of what is done, on stderr: after a second, and only on a terminal."""
+        """A count of what is done, on stderr: after a second, and only on a terminal.
+
+        Who keeps the step may call it later; then it shows nothing.
+        """
         began = shown = time.monotonic()
+        over = False
 
         def step(done: int) -> None:
             nonlocal shown
             now = time.monotonic()
-            if now - began < 1 or now - shown < 0.1 or not sys.stderr.isatty():
+            if over or now - began < 1 or now - shown < 0.1 or not sys.stderr.isatty():
                 return
             shown = now
             self._clear()
@@ -204,6 +218,7 @@ class Output:
         try:
             yield step
         finally:
+            over = True
             self._clear()
 
     @contextmanager

@@ -62,6 +62,24 @@ def around(store: Store) -> tuple[Path, SessionInfo | None]:
     return start, None
 
 
+def came_from(store: Store, folder: Path) -> Path | None:
+    """Where this very folder was when a session was recorded in it; None if it was not moved."""
+    from ..files.cleaning import has_contents, opened
+    from ..files.roots import identity
+
+    if not has_contents(store):
+        return None
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with opened(store) as depot:
+            found = depot.catalogue.moved_from(identity(fd))
+    finally:
+        os.close(fd)
+    old = Path(os.fsdecode(found.path)) if found is not None else folder
+    # Two names of one folder, as by a mount, are no move.
+    return None if old == folder or old.is_dir() else old
+
+
 def title(store: Store, info: SessionInfo, limit: int = 60) -> str:
     """A session's title; without one, what was said first."""
     if info.title:

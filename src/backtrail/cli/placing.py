@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import NotFound
 from .call import Call
 from .diffs import print_files, summary
 from .options import session_option
-from .verbs import Command
+from .places import came_from, latest_in
+from .verbs import Command, Usage
+from .wording import plural
+
+if TYPE_CHECKING:
+    from ..events import SessionInfo
 
 
 def _options(parser: ArgumentParser) -> None:
@@ -21,18 +27,43 @@ def _run(call: Call) -> None:
     folder = Path(call.arguments.folder).expanduser().resolve()
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder")
-    # The session is not in this folder yet, so the latest here would be another one.
-    session = call.session(call.arguments.session or "latest")
-    before = session.info().cwd
+    chosen = _chosen(call, folder)
+    before = chosen.cwd
+    others = _left_behind(call, chosen, folder)
+    session = call.session(chosen.id)
     found = session.relocate(folder)
+    for info in others:
+        call.store.update(info.id, cwd=str(folder))
     if call.out.as_json:
         moved = {"session": session.id, "from": before, "to": str(folder)}
-        call.out.data({**moved, **found.to_dict()})
+        call.out.data({**moved, "others": [info.id for info in others], **found.to_dict()})
         return
-    call.out.line(f"session {session.id} is in {folder} now; it was in {before}")
+    more = f", with {plural(len(others), 'other session')}" if others else ""
+    call.out.line(f"session {session.id} is in {folder} now{more}; it was in {before}")
     if found:
         call.out.line(f"its files differ from those it knew: {summary(found.files)}")
         print_files(call.out, found.files, "  ")
+
+
+def _chosen(call: Call, folder: Path) -> SessionInfo:
+    """The session that is named; else the latest that this very folder had, there or here."""
+    if call.arguments.session is not None:
+        return call.info(call.arguments.session)
+    old = came_from(call.store, folder)
+    found = latest_in(call.store, old if old is not None else folder)
+    if found is None:
+        raise Usage(
+            f"which session? None was recorded in {folder}, wherever it was: name one with "
+            "`--session`; `backtrail ls --all` lists them"
+        )
+    return found
+
+
+def _left_behind(call: Call, chosen: SessionInfo, folder: Path) -> list[SessionInfo]:
+    """The other sessions of a folder that is not there any more: they move along."""
+    if chosen.cwd is None or Path(chosen.cwd) == folder or Path(chosen.cwd).is_dir():
+        return []
+    return [info for info in call.store.sessions(cwd=chosen.cwd) if info.id != chosen.id]
 
 
 COMMANDS = {
@@ -40,10 +71,11 @@ COMMANDS = {
         _options,
         _run,
         """
-        cd new/place && backtrail relocate --session 019a8b2c-1234
-        backtrail relocate ../new/place -s latest
+        cd new/place && backtrail relocate
+        backtrail relocate ../new/place --session 019a8b2c-1234
         """,
-        about="For a folder that was moved, or made anew at the same place. Without a session:\n"
-        "the latest of all folders.",
+        about="For a folder that was moved, or made anew at the same place. If the old place is\n"
+        "gone, all its sessions move along. Without a session: the latest of this very\n"
+        "folder, which is known again wherever it was moved to on the same disk.",
     )
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
+from ..files.names import one_line
 from .wording import brief, plural
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _files(result: Rewind) -> list[Line]:
 
 def _file(file: FileChange, word: str) -> Line:
     style = _COLORS.get(file.action, "green")
-    pieces: list[Span] = [(f"  {word}  ", style), (brief(file.path, 200), "")]
+    pieces: list[Span] = [(f"  {word}  ", style), (brief(one_line(file.path), 200), "")]
     if file.action != "conflict" and (file.insertions or file.deletions):
         pieces.append((f"  {signed(file.insertions, file.deletions)}", "dim"))
     if file.reason:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 import shutil
 from argparse import ArgumentParser
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import StoreFailed
 from .verbs import Command, Usage
 from .wording import brief, short
 
 if TYPE_CHECKING:
+    from ..session import Session
     from .call import Call
 
 NOT_RUN = 127
@@ -47,7 +50,10 @@ def _run(call: Call) -> int:
                 progress=step,
             )
         )
-        done = record(session, command, cwd)
+        # The first look at the files takes long. From then on the terminal is the command's.
+        session.checkpoint("before")
+    _refuse_uncaptured(call, session)
+    done = record(session, command, cwd)
     for problem in session.problems:
         call.out.note(f"backtrail: {problem.what}: {problem.detail}")
     if call.out.as_json:
@@ -57,6 +63,17 @@ def _run(call: Call) -> int:
     else:
         call.out.note(f"recorded as {short(session.id)}; `backtrail undo` takes it back")
     return done.exit_code
+
+
+def _refuse_uncaptured(call: Call, session: Session) -> None:
+    """Who puts `record` before a command wants a way back: without one, nothing is run."""
+    missed = [problem.detail for problem in session.problems if problem.what == "not captured"]
+    if not missed:
+        return
+    with suppress(StoreFailed):
+        # It would be the latest session, with nothing in it. On a full disk it stays.
+        call.store.delete(session.id)
+    raise StoreFailed(f"the command was not run, because its way back is missing: {missed[0]}")
 
 
 COMMANDS = {

@@ -108,7 +108,10 @@ def picked(call: Call, session: Session) -> Wish | None:
     """The prompt that a person picks, to go back to before it; None if they leave."""
     found = prompts(session)
     if not found:
-        raise NotFound(f"session `{session.id}` has no prompt to go back to")
+        raise NotFound(
+            f"session `{session.id}` has no prompt to go back to: `backtrail log` lists its "
+            "events, and `backtrail rewind NUMBER` goes to one"
+        )
     name = title(session.store, session.info())
     question = f"Go back to before which prompt?  ({name})"
     with looking(session) as look:
@@ -158,8 +161,16 @@ def _which(call: Call, verb: str, scope: Scope | None, no_files: bool) -> Scope 
 
 def undo(call: Call) -> int:
     """Take back the last turn or rewind."""
+    from ..points import read_operations
+
     may_act(call)
-    return take_back(call, call.session(call.arguments.session), "undo")
+    session = call.session(call.arguments.session)
+    if not read_operations(session.store, session.id).done:
+        raise NotFound(
+            f"session `{session.id}` has nothing to undo: `backtrail ls` lists the others of "
+            "this folder, and `--session` names one"
+        )
+    return take_back(call, session, "undo")
 
 
 def redo(call: Call) -> int:
@@ -211,6 +222,8 @@ def _described(session: Session, verb: Literal["undo", "redo"]) -> str:
 
 def restore(call: Call) -> int:
     """Bring back one file."""
+    from ..files.names import one_line, shown
+
     given = call.arguments
     may_act(call)
     session = call.session(given.session)
@@ -220,7 +233,8 @@ def restore(call: Call) -> int:
     else:
         wish = Wish(_last_change(session, path), before=True)
     wish = replace(wish, scope="files", mode=given.mode, on_conflict=given.on_conflict)
-    return go_back(call, session, replace(wish, paths=[path]), brief(given.file, 200))
+    name = one_line(shown(os.fsencode(given.file)))
+    return go_back(call, session, replace(wish, paths=[path]), brief(name, 200))
 
 
 def _last_change(session: Session, path: str) -> Event:
@@ -237,8 +251,8 @@ def _last_change(session: Session, path: str) -> Event:
                 if any(n == name or n.startswith(f"{name}/") for n in names):
                     return find_event(session.store, session.id, call.seq)
     raise NotFound(
-        f"session `{session.id}` did not change `{name}`: name another one with `--session`, or "
-        "a point with `--at` and `--mode exact`"
+        f"session `{session.id}` did not change `{name}`: `backtrail log -- {name}` lists which "
+        "one did, to be named with `--session`; or give a point with `--at` and `--mode exact`"
     )
 
 

@@ -98,8 +98,12 @@ def _run(verb: str, rest: list[str], out: Output) -> int:
     if found.rest and "--" in rest:
         at = rest.index("--")
         rest, behind = rest[:at], rest[at + 1 :]
+    made = parser(verb)
+    # People put options anywhere: `hooks install --dry-run claude-code`. What stands behind
+    # `--` is left to the plain way, which knows that it is no option.
+    parse = made.parse_args if "--" in rest else made.parse_intermixed_args
     try:
-        arguments = parser(verb).parse_args(rest)
+        arguments = parse(rest)
     except SystemExit as done:
         # --help: the parser has printed it.
         return done.code if isinstance(done.code, int) else OK

@@ -9,7 +9,7 @@ from ..errors import BacktrailError
 from .call import Call
 from .diffs import print_files, summary
 from .options import session_argument
-from .places import around, here, title
+from .places import around, came_from, here, latest_in, title
 from .verbs import Command, modules
 from .wording import ago, brief, plural, short, size
 
@@ -61,7 +61,7 @@ def _run(call: Call) -> None:
 
 
 def _nothing(call: Call) -> None:
-    steps = [step for step in BEGIN if step[0].split()[1] in modules()]
+    steps = [*_moved(call), *(step for step in BEGIN if step[0].split()[1] in modules())]
     if call.out.as_json:
         rows = [{"command": command, "what": what} for command, what in steps]
         call.out.data({"session": None, "folder": str(here()), "next": rows})
@@ -71,6 +71,18 @@ def _nothing(call: Call) -> None:
     if others:
         call.out.line("`backtrail ls --all` lists those of other folders.")
     _print_next(call, steps)
+
+
+def _moved(call: Call) -> list[tuple[str, str]]:
+    """What to do in a folder that was somewhere else when its sessions were recorded."""
+    try:
+        old = came_from(call.store, here())
+    except BacktrailError:
+        # There is no session here either way, and `doctor` tells what is wrong.
+        return []
+    if old is None or latest_in(call.store, old) is None:
+        return []
+    return [("backtrail relocate", f"go on with the sessions of {old}, which this folder was")]
 
 
 # --- looking -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ..errors import InvalidData
@@ -33,6 +34,38 @@ def brief(text: str, limit: int = 72) -> str:
     """A text on one line, cut at `limit` characters."""
     line = " ".join(text[: limit * 4].split())
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
+
+
+SHORT = 17
+"""Columns of a terminal: a column of a table that is no wider is shown whole or not at all."""
+
+_LEAST = 12
+_GAP = 2
+
+
+def fitted(widths: Sequence[int], room: int) -> list[int]:
+    """How wide the columns of a table are in so many columns of a terminal; 0: left out.
+
+    What gives way is the long ones. If that is not enough, short ones are left out from the
+    right, since half of a number or a time is of no use. The first is what people type, so
+    it stays.
+    """
+    sizes = list(widths)
+    long = [at for at, size in enumerate(widths) if size > SHORT and at > 0]
+    short = [at for at in range(1, len(widths)) if at not in long]
+
+    def free() -> int:
+        """What is left for the long columns."""
+        kept = [size for at, size in enumerate(sizes) if size and at not in long]
+        return room - sum(kept) - _GAP * (len(kept) + len(long) - 1)
+
+    while short and free() < _LEAST * len(long):
+        sizes[short.pop()] = 0
+    left = free()
+    for place, at in enumerate(sorted(long, key=lambda at: widths[at])):
+        sizes[at] = max(1, min(widths[at], left // (len(long) - place)))
+        left -= sizes[at]
+    return sizes
 
 
 def size(count: float) -> str:

@@ -47,7 +47,16 @@ from .bundle_manifest import (
 )
 from .placing import placed
 
-__all__ = ["Bundle", "Bundled", "Limits", "check_bundle", "pack", "read_bundle", "write_bundle"]
+__all__ = [
+    "Bundle",
+    "Bundled",
+    "Limits",
+    "check_bundle",
+    "pack",
+    "read_bundle",
+    "would_read",
+    "write_bundle",
+]
 
 _CHUNK = 1 << 20
 
@@ -206,25 +215,50 @@ def read_bundle(
     it to another directory than the one it was made in.
     """
     limits = limits or Limits()
-    if as_id is not None:
-        check_session_id(as_id)
     with opened_bundle(path) as file:
-        bundle = check_file(file, limits)
-        info = bundle.info
-        if as_id is not None and as_id != info.id:
-            # A key names one session, and that is the other one.
-            info = replace(info, id=as_id, key=None)
+        bundle, info, is_there = _compared(store, file, as_id, limits)
         if cwd is not None:
             info = replace(info, cwd=os.fspath(cwd))
-        if _known(store, info.id):
-            if not bundle.again(file, limits, lambda reading: reading.is_in(store, info.id)):
-                raise AlreadyExists(
-                    f"session `{info.id}` exists, and the bundle's is another: import it under "
-                    "a new name with --as ID"
-                )
-            return store.info(info.id)
-        _take(store, info, bundle, file, limits)
+        if not is_there:
+            _take(store, info, bundle, file, limits)
     return store.info(info.id)
+
+
+def would_read(
+    store: Store,
+    path: str | os.PathLike[str],
+    *,
+    as_id: str | None = None,
+    limits: Limits | None = None,
+) -> tuple[Bundle, bool]:
+    """What `read_bundle` would make, checked as a whole, and whether it is there already.
+
+    Nothing is written, and what would be refused is refused.
+    """
+    with opened_bundle(path) as file:
+        bundle, info, is_there = _compared(store, file, as_id, limits or Limits())
+    return replace(bundle, info=info), is_there
+
+
+def _compared(
+    store: Store, file: BinaryIO, as_id: str | None, limits: Limits
+) -> tuple[Bundle, SessionInfo, bool]:
+    """A bundle, the record it will have in a store, and whether it is there already."""
+    if as_id is not None:
+        check_session_id(as_id)
+    bundle = check_file(file, limits)
+    info = bundle.info
+    if as_id is not None and as_id != info.id:
+        # A key names one session, and that is the other one.
+        info = replace(info, id=as_id, key=None)
+    if not _known(store, info.id):
+        return bundle, info, False
+    if not bundle.again(file, limits, lambda reading: reading.is_in(store, info.id)):
+        raise AlreadyExists(
+            f"session `{info.id}` exists, and the bundle's is another: import it under "
+            "a new name with --as ID"
+        )
+    return bundle, info, True
 
 
 def _known(store: Store, session_id: str) -> bool:

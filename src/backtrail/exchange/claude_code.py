@@ -24,7 +24,7 @@ from ..stores.base import Store
 from .claude_code_lines import FilesOf, Maker, SideMaker, may_cut, name_of, no_files, side_name
 from .intake import Progress, Taken, append_new, take_in
 from .reading import Line, Unreadable, read_lines, read_object, size_of
-from .records import Facts, Found, Imported, Natives, known, make, update
+from .records import Facts, Found, Imported, Natives, has_left, known, make, update
 from .transcripts import fit_time, position
 
 if TYPE_CHECKING:
@@ -93,8 +93,11 @@ def subagents(path: Path, *, old: bool = False) -> Iterator[tuple[str, Path]]:
 
     With `old`, also where older versions put them: beside the transcript.
     """
-    top = path.with_suffix("") / "subagents"
-    for folder, folders, files in os.walk(top, followlinks=False):
+    beside = path.with_suffix("")
+    top = beside / "subagents"
+    # A folder that is a link may lead to files that nobody meant to hand over.
+    linked = beside.is_symlink() or top.is_symlink()
+    for folder, folders, files in os.walk(top, followlinks=False) if not linked else ():
         folders.sort()
         parts = [side_name(part) for part in Path(folder).relative_to(top).parts]
         for name in sorted(files):
@@ -130,7 +133,8 @@ def _backups(path: Path) -> Path | None:
     projects = path.absolute().parent.parent
     if projects.name != "projects" or side_name(path.stem) is None:
         return None
-    return projects.parent / "file-history" / path.stem
+    found = projects.parent / "file-history" / path.stem
+    return None if found.is_symlink() or found.parent.is_symlink() else found
 
 
 # --- importing ---------------------------------------------------------------------------
@@ -152,18 +156,26 @@ def import_session(
         # Nobody said anything yet.
         return Imported(AGENT, found.id, str(found.path), "")
     grown = info is None or length != start
+    left = info is not None and grown and has_left(info, found)
+    if left and info is not None and not any(map(_speaks, read_lines(found.path, start))):
+        # The agent's farewell to a session that goes on elsewhere.
+        return Imported(AGENT, found.id, str(found.path), info.id, info.title)
     facts = facts_in(read_lines(found.path)) if grown else Facts()
     if dry_run:
         lines = sum(1 for _ in read_lines(found.path, start)) if grown else 0
         id, title = (info.id, info.title) if info is not None else (found.id, None)
         title = title or (facts.title[1] if facts.title else None)
         return Imported(
-            AGENT, found.id, str(found.path), id, title, info is None,
+            AGENT, found.id, str(found.path), id, title, info is None or left,
             lines=lines, prompt=facts.prompt,
         )  # fmt: skip
-    created = info is None
+    created = info is None or left
     if info is None:
         info = make(store, found, facts)
+    elif left:
+        from .leaving import gone_on
+
+        info = gone_on(store, info, found)
     history, problems = _files(store, info, found, start) if grown else (None, [])
     try:
         files_of: FilesOf = history.of if history is not None else no_files
@@ -181,6 +193,13 @@ def import_session(
         AGENT, found.id, str(found.path), info.id, store.info(info.id).title, created,
         taken.events, taken.lines, problems, prompt=facts.prompt,
     )  # fmt: skip
+
+
+def _speaks(line: Line) -> bool:
+    """Whether with a line the conversation goes on."""
+    what = cc.what_is(line.value) if line.value is not None else "other"
+    # Not with a prompt alone: `/exit` is one.
+    return what in ("assistant", "result", "summary")
 
 
 def _files(

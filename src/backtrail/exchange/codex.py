@@ -24,7 +24,7 @@ from ..messages import text_of
 from ..stores.base import Store
 from .intake import GrowingLog, Progress, Taken, take_in
 from .reading import Line, read_lines, size_of, unpacked
-from .records import Facts, Found, Imported, Natives, known, make, update
+from .records import Facts, Found, Imported, Natives, has_left, known, make, update
 from .transcripts import fit_time, line_id, position
 
 AGENT = "codex"
@@ -111,23 +111,37 @@ def _import(
         # Nobody said anything yet.
         return Imported(AGENT, found.id, str(found.path), "")
     grown = length != start
+    left = info is not None and grown and has_left(info, found)
+    if left and info is not None and not any(map(_speaks, read_lines(file, start))):
+        # The agent's farewell to a session that goes on elsewhere.
+        return Imported(AGENT, found.id, str(found.path), info.id, info.title)
     facts = facts_in(read_lines(file)) if grown else Facts()
     if dry_run:
         lines = sum(1 for _ in read_lines(file, start)) if grown else 0
         id, title = (info.id, info.title) if info is not None else (found.id, None)
         return Imported(
-            AGENT, found.id, str(found.path), id, title, info is None,
+            AGENT, found.id, str(found.path), id, title, info is None or left,
             lines=lines, prompt=facts.prompt,
         )  # fmt: skip
-    created = info is None
+    created = info is None or left
     if info is None:
         info = make(store, found, facts)
+    elif left:
+        from .leaving import gone_on
+
+        info = gone_on(store, info, found)
     taken = take_main(store, info.id, file, final=True, progress=progress)
     update(store, store.info(info.id), facts)
     return Imported(
         AGENT, found.id, str(found.path), info.id, store.info(info.id).title,
         created, taken.events, taken.lines, taken.problems, prompt=facts.prompt,
     )  # fmt: skip
+
+
+def _speaks(line: Line) -> bool:
+    """Whether with a line the conversation goes on."""
+    what = codex.what_is(line.value) if line.value is not None else "other"
+    return what in ("assistant", "result", "compaction", "rollback")
 
 
 def take_main(

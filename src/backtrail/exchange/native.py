@@ -101,10 +101,17 @@ def _home(info: SessionInfo, *folders: str) -> Path | None:
     if not isinstance(old, str) or "\0" in old or not old.startswith("/"):
         return None
     for above in Path(old).parents:
-        # A record may come from anywhere: only what is there is believed.
-        if above.name in folders and above.exists():
+        # A record may come from anywhere: only a folder of our own is believed.
+        if above.name in folders and _is_ours(above) and _is_ours(above.parent):
             return above.parent
     return None
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _today(native_id: str) -> str:
@@ -154,6 +161,9 @@ def _note(
     about: dict[str, Json] = dict(native) if isinstance(native, dict) else {}
     earlier = about.get("earlier")
     names = [*(earlier if isinstance(earlier, list) else ()), about.get("id")]
+    if info.relation == "fork" and info.key != f"{agent}:{about.get('id')}":
+        # Until now it only said what its parent says.
+        names = []
     about |= {"agent": agent, "id": native_id, "path": str(path)}
     about["earlier"] = [name for name in names if isinstance(name, str)]
     session.store.update(session.id, key=f"{agent}:{native_id}", metadata={"native": about})

@@ -81,13 +81,22 @@ def natives(store: Store) -> Natives:
     found: Natives = {}
     for info in store.sessions():
         native = info.metadata.get("native")
+        if not isinstance(native, dict):
+            continue
+        agent, id = str(native.get("agent")), str(native.get("id"))
         # A fork says what its parent says, until it goes on by itself.
-        if info.relation == "fork" or not isinstance(native, dict):
+        if info.relation == "fork" and info.key != f"{agent}:{id}":
             continue
         earlier = native.get("earlier")
-        for name in (native.get("id"), *(earlier if isinstance(earlier, list) else ())):
-            found.setdefault((str(native.get("agent")), str(name)), info.id)
+        for name in (id, *(earlier if isinstance(earlier, list) else ())):
+            found.setdefault((agent, str(name)), info.id)
     return found
+
+
+def has_left(info: SessionInfo, found: Found) -> bool:
+    """Whether a session goes on in another native one than this, which it was before."""
+    native = info.metadata.get("native")
+    return isinstance(native, dict) and native.get("id") != found.id
 
 
 def known(store: Store, found: Found, others: Natives | None = None) -> SessionInfo | None:

@@ -26,7 +26,8 @@ class Bracket:
     `opened` is the number of the last transition before it, `tree` the state it began with,
     `name` and `call` say what it is, `pid` and `born` which process runs it, `agent` for
     which of the session's agents; empty is the main one.
-    One that `ended` claims nothing more; it stays until what it did is in the log.
+    One that `ended` claims nothing more; it stays until what it did is in the log, and its
+    process is the one that tells it.
     """
 
     id: str

@@ -143,10 +143,24 @@ class Catalogue:
         return bracket
 
     def end_bracket(self, bracket: Bracket) -> None:
-        """The call is over, and what it did is about to be told."""
+        """The call is over, and what it did is about to be told, by this process."""
+        pid = os.getpid()
         with self._database.writing as execute:
-            body = _encoded(replace(bracket, ended=True))
+            body = _encoded(replace(bracket, ended=True, pid=pid, born=own_birth(pid)))
             execute("UPDATE brackets SET body = ? WHERE id = ?", (body, bracket.id))
+
+    def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
+        """A call goes on in a second bracket, which begins with the newest state known."""
+        with self._database.writing as execute:
+            tree, opened = execute(
+                "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
+            ).fetchone()
+            later = replace(bracket, id=new_id(), opened=opened, tree=tree)
+            execute(
+                "INSERT INTO brackets VALUES(?, ?, ?, ?)",
+                (later.id, workspace, opened, _encoded(later)),
+            )
+        return later
 
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:
         """The call is over. Transitions that no open bracket needs are dropped."""

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import Damaged, NotFound
 from ..events import Json
-from .names import shown
+from .names import one_line, shown
 from .plan import Step, renames, within
 from .textdiff import line_counts, unified
 from .trees import Difference, Entry, Get, diff_trees
@@ -143,11 +143,13 @@ def _content(get: Get, entry: Entry | None) -> bytes | None:
 
 
 def _printed(file: FileDiff) -> str:
-    lines = [f"diff a/{file.old_path or file.path} b/{file.path}\n"]
+    new = one_line(file.path)
+    old = one_line(file.old_path) if file.old_path else new
+    lines = [f"diff a/{old} b/{new}\n"]
     if file.status == "renamed":
-        lines.append(f"rename from {file.old_path}\nrename to {file.path}\n")
+        lines.append(f"rename from {old}\nrename to {new}\n")
     elif file.status != "modified":
-        lines.append(f"{file.status} {file.path}\n")
+        lines.append(f"{file.status} {new}\n")
     if file.modes:
         lines.append(f"old mode {file.modes[0]}\nnew mode {file.modes[1]}\n")
     return "".join([*lines, file.text])

@@ -30,6 +30,11 @@ def shown(path: bytes) -> str:
     )
 
 
+def one_line(name: str) -> str:
+    """A path as text on one line: a new line or a tab in it is shown and not obeyed."""
+    return name.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
 def hidden(text: str) -> bytes:
     """The path that `shown` made this text of."""
     if "\\" not in text:

@@ -68,7 +68,8 @@ def refuse_broad(root: str) -> None:
     broad = {"/", home, *(os.path.join(home, n) for n in ("Desktop", "Documents", "Downloads"))}
     if path in broad or home.startswith(path + "/") or _is_file_system(path):
         raise Unsafe(
-            f"{path} is too much to watch over: choose a project folder, or say files='force'"
+            f"{path} is too much to watch over: choose a project folder (a program may insist: "
+            "files='force')"
         )
 
 

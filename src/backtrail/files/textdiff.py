@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from difflib import SequenceMatcher, unified_diff
 
+from .names import one_line
+
 _TOO_LONG = 20_000
 """Lines above which lines are counted, not matched: matching takes time squared."""
 
@@ -47,8 +49,8 @@ def line_counts(before: bytes, after: bytes) -> tuple[int, int]:
 def unified(before: bytes | None, after: bytes | None, old_name: str, new_name: str) -> str:
     """A unified diff, None where there is no file; one line for what is no text."""
     old, new = before or b"", after or b""
-    left = "/dev/null" if before is None else f"a/{old_name}"
-    right = "/dev/null" if after is None else f"b/{new_name}"
+    left = "/dev/null" if before is None else f"a/{one_line(old_name)}"
+    right = "/dev/null" if after is None else f"b/{one_line(new_name)}"
     if not (is_text(old) and is_text(new)):
         return f"Binary files {left} and {right} differ\n" if old != new else ""
     parts: list[str] = []

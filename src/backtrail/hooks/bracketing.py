@@ -3,6 +3,9 @@
 The hook before a call opens a bracket, the hook after it, another process, ends it. In
 between the bracket belongs to the agent's process. What calls of a turn left open ends with
 the turn; what a dead agent left open ends at the session's next event.
+
+The event that tells what a call did has the bracket's id, and only then does the bracket go:
+a hook that is killed in between leaves it to the next one, and nothing is told twice.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..errors import BacktrailError, Unsafe
+from ..errors import BacktrailError, NotFound, Unsafe
 from ..events import NewEvent
 from ..files.baseline import PARTIAL
 from ..files.brackets import Bracket, Runner, is_dead
@@ -39,6 +42,13 @@ class Grab(msgspec.Struct, frozen=True):
 
     before: str
     paths: list[str]
+
+
+class Ended(NamedTuple):
+    """A call that is over: what it did to the files, and the bracket that waits to be told."""
+
+    files: dict[str, Json] | None
+    bracket: Bracket | None = None
 
 
 class Files:
@@ -106,9 +116,9 @@ class Files:
         try:
             if not self._is_ready(workspace):
                 return [], {"files": {"missed": PARTIAL}}
-            owed = self._ended(workspace, [b for b in self._mine(workspace) if is_dead(b)])
+            self._end_orphans(workspace)
             tree = workspace.scan(self._log, self._store)
-            owed += self._by_others(workspace, tree, owed)
+            owed = self._by_others(workspace, tree)
         except BacktrailError as error:
             self.troubles.append(str(error))
             return [], {"files": {"missed": str(error)}}
@@ -116,13 +126,11 @@ class Files:
         head = workspace.head()
         return owed, {"tree": tree.hex()} | ({"git": head} if head else {})
 
-    def _by_others(
-        self, workspace: Workspace, tree: bytes, owed: list[NewEvent], besides: str = ""
-    ) -> list[NewEvent]:
+    def _by_others(self, workspace: Workspace, tree: bytes, besides: str = "") -> list[NewEvent]:
         """The event for what changed since this session last looked, outside its calls."""
         if any(bracket.id != besides for bracket in self._mine(workspace)):
             return []
-        known = _after(owed) or self._last_tree()
+        known = self._last_tree()
         if known is None or known == tree:
             return []
         return [NewEvent("files_changed", {"files": {"before": known.hex(), "after": tree.hex()}})]
@@ -164,47 +172,85 @@ class Files:
                 tree = workspace.grab(self._log, named)
                 self._keep(call or name, Grab(tree.hex(), [os.fsdecode(path) for path in named]))
             return []
-        owed = self._ended(workspace, [b for b in self._mine(workspace) if is_dead(b)])
+        self._end_orphans(workspace)
         bracket = workspace.begin(self._log, name, call, named, self._store, runner=runner)
-        return owed + self._by_others(workspace, bracket.tree, owed, bracket.id)
+        self._tell_so_far(workspace, bracket)
+        return self._by_others(workspace, bracket.tree, bracket.id)
 
-    def end(
-        self, name: str, call: str | None, paths: list[str] | None, agent: str
-    ) -> dict[str, Json] | None:
-        """A call is over: what it did to the files, for its event; None if nothing."""
+    def end(self, name: str, call: str | None, paths: list[str] | None, agent: str) -> Ended:
+        """A call is over: what it did to the files, for its event, which `told` is to follow."""
         workspace = self._workspace
         if workspace is None:
-            return None
+            return Ended(None)
         for bracket in reversed(self._mine(workspace)):
             named = bracket.call == call if call else bracket.name == name and not bracket.call
-            if named and bracket.agent == agent:
-                _, done = workspace.end(bracket, self._log, self._store)
-                return done.to_dict() if done is not None else None
+            if named and bracket.agent == agent and not _is_being_told(bracket):
+                _, done = workspace.end(bracket, self._log, self._store, told=False)
+                return Ended(done.to_dict(), bracket) if done is not None else Ended(None)
         if _inside(workspace.root, paths) == []:
-            return None
+            return Ended(None)
         grab = self._taken(call or name)
         if grab is not None:
-            return self._grabbed(workspace, grab)
-        return {"missed": PARTIAL if workspace.is_new() else UNSEEN}
+            return Ended(self._grabbed(workspace, grab))
+        return Ended({"missed": PARTIAL if workspace.is_new() else UNSEEN})
 
-    def end_all(self, agent: str | None = "") -> list[NewEvent]:
-        """End what an agent of the session left open (None: all of them), as interrupted."""
+    def told(self, ended: Ended) -> None:
+        """The event of a call is in the log: its bracket may go."""
+        if ended.bracket is not None and self._workspace is not None:
+            self._workspace.drop(ended.bracket)
+
+    def end_all(self, agent: str | None = "") -> None:
+        """End and tell what an agent of the session left open (None: all of them)."""
         workspace = self._workspace
         if workspace is None or workspace.is_new():
-            return []
-        left = [b for b in self._mine(workspace) if agent is None or b.agent == agent]
-        return self._ended(workspace, left)
+            return
+        try:
+            for bracket in self._mine(workspace):
+                if agent in (None, bracket.agent) and not _is_being_told(bracket):
+                    self._tell(workspace, bracket, {"interrupted": True})
+        except BacktrailError as error:
+            # The conversation is kept all the same.
+            self.troubles.append(str(error))
 
-    def _ended(self, workspace: Workspace, brackets: list[Bracket]) -> list[NewEvent]:
-        ended: list[NewEvent] = []
-        for bracket in brackets:
-            _, done = workspace.end(bracket, self._log, self._store)
-            if done is not None:
-                data = {"name": bracket.name, "interrupted": True, "files": done.to_dict()}
-                data |= {"call": bracket.call} if bracket.call else {}
-                data |= {"agent": bracket.agent} if bracket.agent else {}
-                ended.append(NewEvent("action", data))
-        return ended
+    def _end_orphans(self, workspace: Workspace) -> None:
+        """Calls that a dead agent left open end now; so do those whose hook was killed."""
+        for bracket in self._mine(workspace):
+            if is_dead(bracket):
+                self._tell(workspace, bracket, {} if bracket.ended else {"interrupted": True})
+
+    def _tell_so_far(self, workspace: Workspace, begun: Bracket) -> None:
+        """Tell what open calls did before another began, so that the log has it in order.
+
+        They may run at the same time. Or a hook was killed, and nobody knows that they are
+        over.
+        """
+        for bracket in self._mine(workspace):
+            if bracket.opened < begun.opened and not bracket.ended:
+                # First the bracket that goes on: killed in between, there are two of them.
+                workspace.catalogue.go_on(workspace.place.n, bracket)
+                self._tell(workspace, bracket, {"so_far": True})
+
+    def _tell(self, workspace: Workspace, bracket: Bracket, how: dict[str, Json]) -> None:
+        """End a call whose own hook does not, and append what it did."""
+        if bracket.ended and self._is_told(bracket):
+            workspace.drop(bracket)
+            return
+        _, done = workspace.end(bracket, self._log, self._store, told=False)
+        if done is None:
+            return
+        data: dict[str, Json] = {"name": bracket.name, **how, "files": done.to_dict()}
+        data |= {"call": bracket.call} if bracket.call else {}
+        data |= {"agent": bracket.agent} if bracket.agent else {}
+        # Alone: where another hook was quicker, it is skipped and nothing hangs on it.
+        self._store.append(self._id, [NewEvent("action", data, id=bracket.id)])
+        workspace.drop(bracket)
+
+    def _is_told(self, bracket: Bracket) -> bool:
+        try:
+            self._store.find(self._id, bracket.id)
+        except NotFound:
+            return False
+        return True
 
     # --- calls before the first import is done -------------------------------------------
 
@@ -263,10 +309,6 @@ def _inside(root: bytes, paths: list[str] | None) -> list[bytes] | None:
     return list(dict.fromkeys(found))
 
 
-def _after(owed: list[NewEvent]) -> bytes | None:
-    """The tree that the last of some events leaves."""
-    for event in reversed(owed):
-        files = event.data.get("files")
-        if isinstance(files, dict) and "after" in files:
-            return bytes.fromhex(files["after"])
-    return None
+def _is_being_told(bracket: Bracket) -> bool:
+    """Whether a hook is about to append what a call did."""
+    return bracket.ended and not is_dead(bracket)

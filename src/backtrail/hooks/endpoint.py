@@ -151,9 +151,13 @@ def _check(store: Store, folder: Path) -> None:
 
 def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields) -> str:
     from .baseline import SHARE
-    from .following import Follower
+    from .following import Follower, LeftBehind
 
-    follower = Follower(store, hook.dialect, fields, hook.limit * SHARE)
+    begins = verb in ("prompt", "before")
+    try:
+        follower = Follower(store, hook.dialect, fields, hook.limit * SHARE, begins=begins)
+    except LeftBehind:
+        return ""
     try:
         if verb == "before":
             from .processes import agent_process

@@ -62,15 +62,26 @@ class Fields(NamedTuple):
         )
 
 
-class Follower:
-    """One agent's session in a store, for the length of one hook."""
+class LeftBehind(Exception):
+    """The agent's session was left after a rewind, and says nothing new."""
 
-    def __init__(self, store: Store, dialect: Dialect, fields: Fields, patience: float) -> None:
+
+class Follower:
+    """One agent's session in a store, for the length of one hook.
+
+    `begins` says that something begins with the event, a turn or a call. Otherwise a session
+    that was left after a rewind is no session any more: `LeftBehind`.
+    """
+
+    def __init__(
+        self, store: Store, dialect: Dialect, fields: Fields, patience: float, *, begins: bool
+    ) -> None:
         self.store = store
         self.dialect = dialect
         self.fields = fields
         self.troubles: list[str] = []
-        self.id, self.is_new, cwd = self._found() or self._made()
+        self._begins = begins
+        self.id, self.is_new, cwd = self._found() or self._gone_on() or self._made()
         self.cwd = cwd
         self.files = Files(store, self.id, cwd, patience)
         branch = self.files.branch() if self.is_new else None
@@ -90,6 +101,22 @@ class Follower:
     def _found(self) -> tuple[str, bool, str] | None:
         known = self.store.sessions(key=self._key, limit=1)
         return (known[0].id, False, known[0].cwd or self.fields.cwd) if known else None
+
+    def _gone_on(self) -> tuple[str, bool, str] | None:
+        """The fork for a session that was left after a rewind, and goes on all the same."""
+        from ..exchange.records import Found, has_left, known
+
+        fields = self.fields
+        found = Found(self.dialect.agent, fields.session, fields.transcript or Path())
+        left = known(self.store, found)
+        if left is None or not has_left(left, found):
+            return None
+        if not self._begins:
+            raise LeftBehind
+        from ..exchange.leaving import gone_on
+
+        fork = gone_on(self.store, left, found)
+        return fork.id, False, fork.cwd or fields.cwd
 
     def _made(self) -> tuple[str, bool, str]:
         fields = self.fields
@@ -137,14 +164,14 @@ class Follower:
     def prompt(self) -> None:
         """A person says something: the transcript so far, then the message with the files."""
         self.mirror()
-        ended = self._guarded(lambda: self.files.end_all())
+        self.files.end_all()
         owed, details = self.files.look()
         said = self.fields.raw.get("prompt")
         text = said if isinstance(said, str) else ""
         message, format = _user_message(self.dialect.agent, text)
         data = {"message": message, "format": format, **details}
         event = NewEvent("user_message", data, id=_event_id(self.fields.prompt_id))
-        self._append([*ended, *owed, event])
+        self._append([*owed, event])
 
     def before(self, runner: tuple[int, int]) -> None:
         """A tool is about to run."""
@@ -159,7 +186,8 @@ class Follower:
         """A tool is done."""
         fields = self.fields
         paths = declared(fields.tool, fields.given, self._where())
-        files = self.files.end(fields.tool, fields.call, paths, fields.agent)
+        ended = self.files.end(fields.tool, fields.call, paths, fields.agent)
+        files, bracket = ended
         if files is None and self._is_mirrored:
             return
         data: dict[str, Json] = {"name": fields.tool, "input": _clipped(fields.given)}
@@ -172,7 +200,8 @@ class Follower:
         if files is not None and "after" in files:
             # The call itself stands before what it did.
             self.mirror()
-        self._append([NewEvent("action", data)])
+        self._append([NewEvent("action", data, id=bracket.id if bracket else None)])
+        self.files.told(ended)
 
     def stop(self) -> None:
         """The agent is done with a turn."""
@@ -182,7 +211,8 @@ class Follower:
         if isinstance(answer, str) and self._is_mirrored:
             self._await(answer)
         self.mirror()
-        events = self._guarded(lambda: self.files.end_all())
+        self.files.end_all()
+        events: list[NewEvent] = []
         if isinstance(answer, str) and answer and not self._is_mirrored:
             message = {"role": "assistant", "content": answer}
             events.append(NewEvent("assistant_message", {"message": message, "format": "openai"}))
@@ -195,16 +225,17 @@ class Follower:
     def substop(self) -> None:
         """A subagent is done."""
         agent = self.fields.agent
-        self._append(self._guarded(lambda: self.files.end_all(agent)) if agent else [])
+        if agent:
+            self.files.end_all(agent)
         self.mirror()
 
     def end(self) -> None:
         """The agent leaves the session."""
         self.mirror()
-        events = self._guarded(lambda: self.files.end_all(None))
+        self.files.end_all(None)
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
-        self._append([*events, NewEvent("session_end", {"reason": reason})])
+        self._append([NewEvent("session_end", {"reason": reason})])
 
     # --- how -----------------------------------------------------------------------------
 
@@ -216,14 +247,6 @@ class Follower:
     def _append(self, events: list[NewEvent]) -> None:
         if events:
             self.store.append(self.id, events)
-
-    def _guarded(self, ending: _Ending) -> list[NewEvent]:
-        """Events of the files; where that fails, the conversation is kept all the same."""
-        try:
-            return ending()
-        except BacktrailError as error:
-            self.troubles.append(str(error))
-            return []
 
     def mirror(self) -> None:
         """Take over what is new in the transcript."""
@@ -250,12 +273,6 @@ class Follower:
             if any(word in tail for word in words):
                 return
             time.sleep(_STEP)
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Ending = Callable[[], list[NewEvent]]
 
 
 def _tail(path: Path, size: int) -> bytes:

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from ..errors import Conflict, InvalidData, Unsupported
+from ..errors import Conflict, InvalidData, Unsafe, Unsupported
 from ..stores.files import failed, sync_directory, write_all
 from .dialects import Dialect
 from .jsonfiles import parsed
@@ -34,6 +34,10 @@ BACKUP = ".before-backtrail"
 
 ALLOW_TEMPORARY = "BACKTRAIL_ALLOW_TEMPORARY"
 """Set in the environment to install hooks that call a program which will vanish."""
+
+
+MODULE = ("-P", "-m", "backtrail")
+"""How Python runs us where there is no script: never what a project's folder has of our name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,23 @@ def settings_file(dialect: Dialect, scope: Scope, project: Path) -> Path:
     return (home if scope == "user" else project) / ".gemini" / "settings.json"
 
 
+def check_inside(path: Path, project: Path) -> None:
+    """`Unsafe` if a project's settings are a link that leads out of it.
+
+    The project may be a stranger's, and the link may lead to any file of ours.
+    """
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(project)):
+        raise Unsafe(f"{path} leads to {real}, outside of the project: change that file itself")
+
+
 def own_command(dialect: Dialect) -> str:
     """The command that calls our hook, with the full path of this `backtrail`, quoted.
 
     `Unsupported` where this installation will not be there for long.
     """
     script = Path(sysconfig.get_path("scripts"), "backtrail")
-    words = [str(script)] if script.is_file() else [sys.executable, "-m", "backtrail"]
+    words = [str(script)] if script.is_file() else [sys.executable, *MODULE]
     why = None if os.environ.get(ALLOW_TEMPORARY) else vanishing(Path(words[0]))
     if why is not None:
         raise Unsupported(
@@ -184,20 +198,24 @@ def apply(change: Change, copy: Literal["make", "leave", "drop"]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             if copy == "make" and change.before is not None:
                 _replace(kept, change.before, 0o600)
-            mode = path.stat().st_mode & 0o7777 if change.before is not None else 0o600
-            _replace(path, change.after, mode)
+            there = path.stat() if change.before is not None else None
+            _replace(path, change.after, there.st_mode & 0o7777 if there else 0o600, there)
         if copy == "drop":
             kept.unlink(missing_ok=True)
     except OSError as error:
         raise failed(error, f"write {change.path}") from error
 
 
-def _replace(path: Path, text: str, mode: int) -> None:
-    """Put a text in the place of a file, whole or not at all."""
+def _replace(path: Path, text: str, mode: int, like: os.stat_result | None = None) -> None:
+    """Put a text in the place of a file, whole or not at all; its owner stays."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
+            new = os.fstat(fd)
+            if like is not None and (like.st_uid, like.st_gid) != (new.st_uid, new.st_gid):
+                # Refused where we may not: a file that is not ours stays somebody else's.
+                os.fchown(fd, like.st_uid, like.st_gid)
             os.fchmod(fd, mode)
             write_all(fd, text.encode())
             os.fsync(fd)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from ..files.ignore import MARKER, opaque_name
 
 if TYPE_CHECKING:
     from ..session import Session
-    from ..watching import Call
 
 QUIET = 1.0
 """Seconds without a change after which a point is recorded."""
@@ -47,48 +46,49 @@ def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
     """Run a command in `cwd`, which the session watches over, and record what it changes."""
     session.checkpoint("before")
     session.append({"role": "user", "content": shlex.join(command)})
-    spans = _Spans(session, command)
+    span = _Span(session, command)
     # Before the command begins: what it does at once is a change, too.
     look = _Look(os.fsencode(cwd))
     try:
         child = subprocess.Popen(command, cwd=cwd)
     except (FileNotFoundError, PermissionError) as error:
-        spans.close("not started")
+        span.close("not started")
         raise NotFound(f"cannot run `{command[0]}`: {error.strerror}") from error
     except BaseException:
-        spans.close("not started")
+        span.close("not started")
         raise
     code = 1
     try:
         with _passing_signals(child):
-            code = _watched(child, look, spans.roll)
+            code = _watched(child, look, span.tell)
     finally:
-        spans.close({"exit": code})
+        span.close({"exit": code})
     session.checkpoint("after")
     session.end(f"exit {code}")
-    return Recorded(code, spans.points + 2)
+    return Recorded(code, span.points + 2)
 
 
-class _Spans:
-    """Brackets without a gap: the next is open before the last one ends."""
+class _Span:
+    """The command as one call, which tells now and then what it did so far."""
 
     def __init__(self, session: Session, command: Sequence[str]) -> None:
         self.points = 0
         self._session = session
-        self._command = list(command)
-        self._open, self._call = self._begun()
+        self._open = session.tool("record", {"command": list(command)})
+        self._call = self._open.__enter__()
 
-    def _begun(self) -> tuple[AbstractContextManager[Call], Call]:
-        span = self._session.tool("record", {"command": self._command})
-        return span, span.__enter__()
+    def tell(self) -> None:
+        """A point here: what came before is one action, what follows another.
 
-    def roll(self) -> None:
-        """A point here: what came before is one action, what follows another."""
-        last = self._open
-        self._open, self._call = self._begun()
-        last.__exit__(None, None, None)
-        self._session.checkpoint()
-        self.points += 1
+        No point, where only what is not captured has changed.
+        """
+        head = self._session.info().head
+        # Another call begins: then what this one did before is told, without a gap.
+        with self._session.tool("record") as mark:
+            mark.only_files = True
+        if self._session.info().head != head:
+            self._session.checkpoint()
+            self.points += 1
 
     def close(self, result: object) -> None:
         """The command is over."""
@@ -116,8 +116,8 @@ class _Look:
         return False
 
 
-def _watched(child: subprocess.Popen[bytes], look: _Look, roll: Callable[[], None]) -> int:
-    """Wait for a command, and call `roll` when its files have come to rest."""
+def _watched(child: subprocess.Popen[bytes], look: _Look, tell: Callable[[], None]) -> int:
+    """Wait for a command, and call `tell` when its files have come to rest."""
     pause = _EVERY
     while True:
         try:
@@ -129,7 +129,7 @@ def _watched(child: subprocess.Popen[bytes], look: _Look, roll: Callable[[], Non
         rests = look.is_at_rest()
         pause = max(_EVERY, _SHARE * (time.monotonic() - began))
         if rests:
-            roll()
+            tell()
 
 
 @contextmanager
@@ -175,8 +175,10 @@ def fingerprint(root: bytes) -> int:
                 continue
             if inner:
                 todo.append(path)
+            # A directory's time tells only of names, which are looked at themselves.
+            more = () if inner else (status.st_size, status.st_mtime_ns)
             # A sum, so that the order of names does not matter.
-            found += hash((path, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino))
+            found += hash((path, status.st_mode, status.st_ino, *more))
     return found
 
 

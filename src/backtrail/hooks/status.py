@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
+import sysconfig
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +14,7 @@ from pathlib import Path
 from ..errors import BacktrailError, InvalidData
 from ..events import Json
 from .dialects import CHECK, DIALECTS, Dialect
-from .installing import Scope, scopes, settings_file
+from .installing import MODULE, Scope, scopes, settings_file
 from .misses import Miss, read
 from .settings import find_ours
 
@@ -64,12 +67,54 @@ def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
     for command in dict.fromkeys(one.command for one in ours):
         events = [one.event for one in ours if one.command == command]
         missing = [event for event in dialect.events if event not in events]
-        seconds, problem = try_out(command, project)
+        problem = None if scope == "user" else distrusted(command, project)
+        seconds = None
+        if problem is None:
+            seconds, problem = try_out(command, project)
         row = Installed(
             dialect.agent, scope, str(path), command, events, missing, seconds, problem
         )  # fmt: skip
         found.append(row)
     return found
+
+
+def distrusted(command: str, project: Path) -> str | None:
+    """Why a command in a project's settings is not run; None if it may be.
+
+    The project may be a stranger's, and whoever asks for the status has not agreed to run
+    what it brings along. A program elsewhere that is ours, or the system's, is another matter.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    program = Path(words[0]) if words else Path()
+    # Only quoted as we quote it: nothing in it means anything to a shell.
+    if shlex.join(words) != command or not program.is_absolute() or not _is_call(words):
+        return "was not run: it is not a plain call of `backtrail`; install again to have one"
+    real = Path(os.path.realpath(program))
+    if real.is_relative_to(os.path.realpath(project)) and not _is_this(program):
+        return f"was not run: {program} lies in the project; look at it first"
+    try:
+        owner = real.stat().st_uid
+    except OSError:
+        return f"{program} is not there: install again"
+    if owner not in (0, os.getuid()):
+        return f"was not run: {program} belongs to somebody else"
+    return None
+
+
+def _is_call(words: list[str]) -> bool:
+    """Whether words are what installing writes, and no other program's arguments."""
+    name = Path(words[0]).name
+    if name == "backtrail":
+        return len(words) == 3 and words[1] == "hook"
+    return name.startswith("python") and len(words) == 6 and words[1:5] == [*MODULE, "hook"]
+
+
+def _is_this(program: Path) -> bool:
+    """Whether a program is of the very installation that runs now."""
+    return program.parent == Path(sysconfig.get_path("scripts"))
 
 
 def try_out(command: str, project: Path) -> tuple[float | None, str | None]:

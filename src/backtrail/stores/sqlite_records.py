@@ -7,13 +7,22 @@ write lock is not to be had, the outcome is used and not stored.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import AlreadyExists, Damaged, InvalidData, InvalidId, NotFound, SessionBusy
+from ..errors import (
+    AlreadyExists,
+    Damaged,
+    InvalidData,
+    InvalidId,
+    NotFound,
+    SessionBusy,
+    StoreFailed,
+)
 from ..events import MAIN_LOG, Event, SessionInfo, check_session_id
 from ..history import Fold, fold, walk
 from .records import folded
@@ -257,8 +266,8 @@ def _ignore(seq: int, why: str) -> None:
 def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     """Bring the records of a scope up to date.
 
-    Returns what could not be stored, because others write or the disk is full, and the ids of sessions that
-    cannot be read.
+    Returns what could not be stored, because others write or there is no room, and the ids of
+    sessions that cannot be read.
     """
     with database.reading() as connection:
         rows = connection.execute(_DIRTY, (scope,)).fetchall()
@@ -274,13 +283,20 @@ def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     return ([] if _stored(database, late) else late), lost
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EROFS)
+
+
 def _stored(database: Database, late: list[Folded]) -> bool:
     try:
         with database.briefly as execute:
             for one in late:
                 one.store(execute)
-    except (SessionBusy, StoreFailed):
+    except SessionBusy:
+        return False
+    except StoreFailed as error:
         # Counts can be folded again. With a full disk, people must still be able to look.
+        if error.errno not in _NO_ROOM:
+            raise
         return False
     return True
 

@@ -1,0 +1,201 @@
+"""What somebody meets who uses the program for the first time."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from backtrail.cli.wording import fitted
+from tests.cli.acting import Project
+from tests.cli.acting import work as broken_by_an_agent
+from tests.cli.stage import Stage
+from tests.cli.terminal import CTRL_C, CTRL_D
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project that an agent broke."""
+    made = Project(tmp_path)
+    made.root.mkdir()
+    broken_by_an_agent(made)
+    return made
+
+
+# --- arguments ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["hooks", "install", "--dry-run", "claude-code"],
+        ["hooks", "--dry-run", "install", "claude-code"],
+        ["diff", "1", "--stat", "3"],
+        ["--json", "diff", "1", "3"],
+        ["restore", "--yes", "app.py", "--dry-run"],
+    ],
+)
+def test_options_may_stand_anywhere(worked: Stage, given: list[str]) -> None:
+    """Before, between and behind the other arguments."""
+    told = worked.run(*given)
+    assert told.code == 0, told.err
+
+
+def test_what_stands_behind_two_dashes_is_no_option(worked: Stage) -> None:
+    """A file may be called like an option."""
+    (worked.project / "-y").write_text("mine\n")
+    assert worked.run("record", "--", "rm", "--", "-y").code == 0
+    assert worked.run("restore", "--yes", "--", "-y").code == 0
+    assert (worked.project / "-y").read_text() == "mine\n"
+
+
+def test_a_beginning_that_is_too_short_says_so(worked: Stage) -> None:
+    """It is not said that there is none."""
+    assert "at least" in worked.run("show", "wor").err
+    assert "at least" not in worked.run("show", "xyz").err
+
+
+def test_nothing_to_undo_says_where_there_may_be(worked: Stage) -> None:
+    """Each session takes back its own, so another one is named."""
+    for _ in range(2):
+        assert worked.run("undo", "--yes").code == 0
+    told = worked.run("undo", "--yes")
+    assert (told.code, "--session" in told.err) == (3, True)
+
+
+def test_ls_speaks_of_filters_only_where_there_are_any(stage: Stage) -> None:
+    """A folder without sessions has none, not "no such"."""
+    assert stage.run("ls").err.startswith("no sessions in ")
+    assert stage.run("ls", "--tag", "x").err.startswith("no such sessions in ")
+
+
+# --- names of files ----------------------------------------------------------------------
+
+
+def test_a_name_with_a_new_line_stays_on_its_line(worked: Stage) -> None:
+    """So it cannot pass for a line of ours."""
+    name = "new\nline\t"
+    (worked.project / name).write_text("one\n")
+    assert worked.run("record", "--", "sh", "-c", 'echo two >> "$0"', name).code == 0
+    told = worked.run("status").out + worked.run("diff").out
+    assert "  M  new\\nline\\t  +1 −0\n" in told
+    assert (
+        "diff a/new\\nline\\t b/new\\nline\\t\n--- a/new\\nline\\t\n+++ b/new\\nline\\t\n" in told
+    )
+    back = worked.run("restore", name, "--yes").out
+    assert back.startswith("restored new\\nline\\t to ") and "  restored  new\\nline\\t  −1" in back
+    assert (worked.project / name).read_text() == "one\n"
+
+
+# --- a folder that was moved -------------------------------------------------------------
+
+
+def test_a_moved_folder_is_known_again(worked: Stage) -> None:
+    """Its sessions come along, all of them, and nothing needs to be named."""
+    assert worked.run("record", "--title", "second", "--", "touch", "made").code == 0
+    new = worked.folder / "new"
+    worked.project.rename(new)
+    assert worked.run("status", cwd=new).out.count("backtrail relocate") == 1
+    told = worked.run("relocate", "--json", cwd=new)
+    assert (told.json["from"], told.json["others"]) == (str(worked.project), ["work"])
+    listed = worked.run("ls", "--json", cwd=new).json["sessions"]
+    assert [row["cwd"] for row in listed] == [str(new)] * 2
+    assert worked.run("undo", "--yes", cwd=new).code == 0
+    assert worked.run("undo", "--session", "work", "--yes", cwd=new).code == 0
+    assert (new / ".env").exists() and not (new / "made").exists()
+
+
+def test_relocate_takes_no_session_of_another_folder(worked: Stage) -> None:
+    """In a folder that never had one it asks which, and nothing is moved."""
+    other = worked.folder / "other"
+    other.mkdir()
+    told = worked.run("relocate", cwd=other)
+    assert (told.code, "--session" in told.err) == (2, True)
+    assert worked.run("ls", "--json").json["sessions"][0]["cwd"] == str(worked.project)
+    assert "  backtrail relocate" not in worked.run("status", cwd=other).out
+
+
+def test_a_session_is_moved_alone_while_its_folder_is_there(worked: Stage) -> None:
+    """The others still belong to the old one."""
+    assert worked.run("record", "--title", "second", "--", "touch", "made").code == 0
+    other = worked.folder / "other"
+    other.mkdir()
+    told = worked.run("relocate", "-s", "second", "--json", cwd=other)
+    assert told.json["others"] == []
+    assert [r["id"] for r in worked.run("ls", "--json").json["sessions"]] == ["work"]
+
+
+# --- on a terminal -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [(CTRL_C, "interrupted"), (CTRL_D, "nothing was changed")]
+)
+def test_who_leaves_a_question_gets_a_line_of_their_own(
+    project: Project, key: str, said: str
+) -> None:
+    """The answer to Ctrl-C or Ctrl-D does not stand behind the question."""
+    with project.terminal("undo") as terminal:
+        terminal.wait_for("Undo? [y/N]")
+        if key == CTRL_C:
+            terminal.interrupt()
+        else:
+            terminal.press(key)
+            terminal.end()
+        assert terminal.screen.text.splitlines()[-1] == said
+
+
+def test_the_terminal_is_the_commands(project: Project) -> None:
+    """While a recorded command runs, nothing is drawn on what it shows."""
+    script = "echo > made; until test -e stop; do sleep 0.1; done; echo done"
+    with project.terminal("record", "--title", "long", "--", "sh", "-c", script) as terminal:
+        deadline = time.monotonic() + 60
+        while project.run("log", "long", "--kind", "checkpoint").out.count("checkpoint") < 2:
+            assert time.monotonic() < deadline, "there is no point in between"
+        project.write("stop", "")
+        assert terminal.end() == 0
+        assert b"reading files" not in terminal.raw
+        assert b"done\r\n" in terminal.raw
+
+
+def test_a_narrow_window_keeps_what_people_type(project: Project) -> None:
+    """Columns are left out, and that is said; numbers and ids are never cut."""
+    with project.terminal("log", columns=40) as terminal:
+        assert terminal.end() == 0
+        lines = terminal.screen.text.splitlines()
+        assert lines[0].split() == ["event", "when", "what"]
+        assert lines[1].split()[0] == "1"
+        assert "the window is too narrow for: kind" in lines
+
+
+def test_columns_share_the_room() -> None:
+    """Long ones give way first, then short ones go from the right; the first never."""
+    assert fitted([5, 8, 30], 60) == [5, 8, 30]
+    assert fitted([5, 8, 30], 40) == [5, 8, 23]
+    assert fitted([5, 8, 30, 50], 70) == [5, 8, 25, 26]
+    assert fitted([5, 8, 14, 30], 40) == [5, 8, 0, 23]
+    assert fitted([30, 8, 5], 40) == [30, 8, 0]
+    assert fitted([30, 40], 20) == [30, 1]
+
+
+# --- completion --------------------------------------------------------------------------
+
+
+def test_bash_offers_files_where_no_option_is_begun(stage: Stage) -> None:
+    """Nothing of ours stands in the way of the names of files."""
+    script = stage.run("completion", "bash").out
+
+    def completed(*words: str) -> list[str]:
+        line = " ".join(f"'{word}'" for word in words)
+        code = (
+            f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
+            '_backtrail; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completed("backtrail", "restore", "") == []
+    assert "--dry-run" in completed("backtrail", "restore", "-")
+    assert completed("backtrail", "hooks", "i") == ["install"]

@@ -1,0 +1,85 @@
+"""A disk without room: people can still look, and nothing is run that could not be taken back."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backtrail import Session
+from backtrail.stores.sqlite import SQLiteStore
+
+from ..cli.stage import Stage, work
+
+
+def test_records_are_told_where_they_cannot_be_stored(tmp_path: Path) -> None:
+    """Counts are folded for the reader alone if the database takes nothing any more."""
+    with SQLiteStore(tmp_path / "agent.db") as store, Session.create(store, "work") as session:
+        session.append({"role": "user", "content": "hi"})
+        with store._database.lock:
+            store._database.writer().execute("PRAGMA query_only = 1").fetchall()
+        assert [info.message_count for info in store.sessions()] == [1]
+        assert store.info("work").message_count == 1
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Stage]:
+    """A project with a session, whose store lies on a disk of its own."""
+    stage = Stage(tmp_path)
+    stage.project.mkdir()
+    disk = tmp_path / "store"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
+    try:
+        work(stage)
+        yield stage
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(stage: Stage) -> None:
+    """Leave no byte of the store's disk."""
+    with (stage.folder / "store" / "fill").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 12))
+        except OSError:
+            return
+
+
+def test_a_full_disk_can_be_looked_at(small: Stage) -> None:
+    """Verbs that only look work; what would change something says why not, and does not."""
+    fill(small)
+    for verb in ("ls", "show", "log", "tree", "stats", "verify"):
+        told = small.run(verb)
+        assert told.code == 0, (verb, told.err)
+    before = sorted(path.name for path in small.project.iterdir())
+    for given in (["undo", "--yes"], ["record", "--", "touch", "new"], ["checkpoint", "x"]):
+        told = small.run(*given)
+        assert (told.code, "free some space" in told.err) == (1, True), told.err
+    assert sorted(path.name for path in small.project.iterdir()) == before
+    (small.folder / "store" / "fill").unlink()
+    assert small.run("undo", "--yes").code == 0
+    assert (small.project / ".env").read_text() == "TOKEN=only-copy\n"
+
+
+def test_record_runs_nothing_that_it_cannot_take_back(tmp_path: Path) -> None:
+    """Where contents may not be kept, the command is not run and no session is left."""
+    stage = Stage(tmp_path)
+    stage.project.mkdir()
+    work(stage)
+    precious = stage.project / "precious.txt"
+    precious.write_text("the only copy")
+    told = stage.run("record", "--", "rm", "precious.txt", BACKTRAIL_BUDGET="1")
+    assert (told.code, "was not run" in told.err) == (1, True), told.err
+    assert precious.read_text() == "the only copy"
+    assert [row["id"] for row in stage.run("ls", "--json").json["sessions"]] == ["work"]
+    assert stage.run("record", "--", "rm", "precious.txt").code == 0
+    assert not precious.exists()
+    assert stage.run("undo", "--yes").code == 0
+    assert precious.read_text() == "the only copy"
