@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from backtrail import Session
+from backtrail import Session, StoreFailed
 from backtrail.stores.sqlite import SQLiteStore
 
 from ..cli.stage import Stage, work
@@ -83,3 +84,29 @@ def test_record_runs_nothing_that_it_cannot_take_back(tmp_path: Path) -> None:
     assert not precious.exists()
     assert stage.run("undo", "--yes").code == 0
     assert precious.read_text() == "the only copy"
+
+
+def test_a_read_only_project_is_left_alone(tmp_path: Path) -> None:
+    """A rewind says so at once, and nobody finishes it behind one's back."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a").write_text("one")
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    with Session.create(f"sqlite:///{tmp_path}/store.db", "s", cwd=project) as s:
+        s.append({"role": "user", "content": "go"})
+        with s.tool("bash"):
+            (project / "a").write_text("two")
+        bound = subprocess.run(["mount", "--bind", project, project], capture_output=True)
+        if bound.returncode:
+            pytest.skip(f"cannot mount: {bound.stderr.decode().strip()}")
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", project], check=True)
+            with pytest.raises(StoreFailed, match="read-only"):
+                s.undo()
+        finally:
+            subprocess.run(["umount", project], check=True)
+        assert s.changes()[-1].seq
+        assert (project / "a").read_text() == "two"
+        s.undo()
+        assert (project / "a").read_text() == "one"

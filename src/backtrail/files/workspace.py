@@ -7,6 +7,7 @@ the catalogue beside it.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -313,6 +314,11 @@ class Workspace:
             if not plan.acts:
                 return Restored(plan, now, now)
             self._check_contents(plan)
+            if os.fstatvfs(root).f_flag & os.ST_RDONLY:
+                raise StoreFailed(
+                    f"{self.path} is on a read-only file system: nothing was changed",
+                    errno=errno.EROFS,
+                )
             if self.catalogue.journal(self.place.n) is not None:
                 raise Conflict(
                     f"a restore was cut short, and {self.path} is another directory now: "
