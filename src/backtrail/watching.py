@@ -488,7 +488,7 @@ class Watching(Conversation):
             return
         with self._watch:
             if workspace is not None and self._tree is not None and self._turn_bracket is None:
-                self._turn_bracket = workspace.open(self._log_name, "turn", self._tree)
+                self._turn_bracket = workspace.open(self._log_name, "turn")
 
     def _end_turn(self) -> None:
         with self._watch:

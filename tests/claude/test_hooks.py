@@ -129,6 +129,36 @@ def test_rewinding_takes_claude_along(claude: Claude, model: Model) -> None:
     assert claude.world.misses() == []
 
 
+def test_the_old_session_goes_on(claude: Claude, model: Model) -> None:
+    """Who goes on in what was taken back does so in a fork; the rewound session stays as it is."""
+    native = first_turn(claude, model)
+    model.script(calls("Bash", {"command": "echo spoilt > a.txt"}, "7"), "I have spoilt it")
+    claude.say("spoil it", "--resume", native)
+    done = claude.world.run("rewind", "--last", "--yes")
+    found = re.search(r"claude --resume ([0-9a-f-]{36})", done.stdout + done.stderr)
+    assert found is not None, done.stdout
+    model.script(calls("Bash", {"command": "echo d > d.txt"}, "8"), "gone on")
+    claude.say("and more", "--resume", native)
+    assert "spoilt it" in model.heard()
+    main, fork = f"claude-code:{found.group(1)}", f"claude-code:{native}"
+    with claude.world.session(main) as session:
+        assert "spoil" not in json.dumps(session.messages())
+        parent = session.id
+    with claude.world.session(fork) as session:
+        words = json.dumps(session.messages())
+        info = session.info()
+        last = session.changes()[-1]
+        prompt = list(session.events(kinds=("user_message",)))[-1]
+        assert not session.rewind(before=prompt).conflicts
+    assert files(claude) == AFTER
+    assert (info.relation, info.parent_id) == ("fork", parent)
+    for said in ("write some files", "spoil it", "I have spoilt it", "and more", "gone on"):
+        assert words.count(f'"{said}"') == 1, said
+    assert [file.path for call in last.calls for file in call.files] == ["d.txt"]
+    assert len(claude.world.sessions()) == 2
+    assert claude.world.misses() == []
+
+
 def test_a_rewind_of_files_alone_is_told_to_claude(claude: Claude, model: Model) -> None:
     """With the next prompt, once."""
     native = first_turn(claude, model)

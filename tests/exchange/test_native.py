@@ -330,3 +330,30 @@ def test_a_session_of_no_known_agent_is_refused(store: Store, tmp_path: Path) ->
     ):
         write_session(s, config_dir=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_rollout_that_was_left_goes_on_as_a_fork(store: Store, tmp_path: Path) -> None:
+    """What is said there does not come into the session that left it."""
+    home = tmp_path / "codex"
+    more = [words("user", "once more"), words("assistant", "the same")]
+    path = rollout(home, [*LINES, *more], ID)
+    (found,) = codex.find(path)
+    codex.import_session(store, found)
+    with Session.resume(store, ID, files=False) as s:
+        s.rewind(before=list(s.events(kinds=("user_message",)))[-1], scope="conversation")
+        write_session(s)
+        kept = s.messages(repair=False)
+    rollout(home, [*LINES, *more, words("user", "no answer yet")], ID)
+    assert codex.import_session(store, found).lines == 0
+    rollout(home, [*LINES, *more, words("user", "goes on"), words("assistant", "yes")], ID)
+    told = codex.import_session(store, found, dry_run=True)
+    assert (told.created, len(store.sessions())) == (True, 1)
+    done = codex.import_session(store, found)
+    assert (done.created, done.events, done.session_id != ID) == (True, 2, True)
+    assert codex.import_session(store, found).events == 0
+    with Session.resume(store, done.session_id, files=False) as s:
+        assert [m["content"][0]["text"] for m in s.messages(repair=False)[-4:]] == [
+            *("once more", "the same", "goes on", "yes")
+        ]
+    with Session.resume(store, ID, files=False) as s:
+        assert s.messages(repair=False) == kept

@@ -168,6 +168,19 @@ def test_a_call_that_only_files_matter_of(session: Session, project: Path) -> No
     assert call.event is not None
 
 
+def test_a_turn_does_not_claim_what_another_session_saw_before(
+    session: Session, project: Path
+) -> None:
+    """Between its message and its beginning somebody else may look, and find something new."""
+    session.append(user("hello"))
+    with Session.create(session.store, "t", cwd=project) as other:
+        (project / "theirs").write_text("x")
+        other.append(user("hello"))
+        session._begin_turn()
+        session._end_turn()
+    assert not list(session.events(kinds=("action",)))
+
+
 def test_two_sessions_at_once_share_what_both_may_have_done(
     session: Session, project: Path
 ) -> None:

@@ -9,6 +9,7 @@ codex.py          Codex's rollouts
 lists.py          lists of messages
 importing.py      what there is to import, and importing it
 mirroring.py      a live transcript into the session that hooks write to
+leaving.py        a native session that was left after a rewind, and goes on
 native*.py        a session of ours as a new session of the agent it came from
 exporting.py …    a session as a page, as text, or as a bundle
 """

@@ -124,17 +124,20 @@ class Catalogue:
     # --- brackets ------------------------------------------------------------------------
 
     def open_bracket(
-        self, workspace: int, owner: str, tree: bytes, paths: list[bytes] | None,
+        self, workspace: int, owner: str, tree: bytes | None, paths: list[bytes] | None,
         name: str, call: str | None, runner: Runner | None = None,
     ) -> Bracket:  # fmt: skip
-        """A call begins with `tree`, which a scan found just now.
+        """A call begins with `tree`, which a scan found just now; None: the newest state known.
 
         `runner` is the process whose death ends it; this one by default.
         """
         pid = os.getpid()
         by = runner or Runner(pid, own_birth(pid))
         with self._database.writing as execute:
-            opened = _record(execute, workspace, tree)
+            if tree is None:
+                tree, opened = _newest(execute, workspace)
+            else:
+                opened = _record(execute, workspace, tree)
             bracket = Bracket(new_id(), owner, opened, tree, paths, time.time(), name, call, *by)
             execute(
                 "INSERT INTO brackets VALUES(?, ?, ?, ?)",
@@ -152,9 +155,7 @@ class Catalogue:
     def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
         """A call goes on in a second bracket, which begins with the newest state known."""
         with self._database.writing as execute:
-            tree, opened = execute(
-                "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
-            ).fetchone()
+            tree, opened = _newest(execute, workspace)
             later = replace(bracket, id=new_id(), opened=opened, tree=tree)
             execute(
                 "INSERT INTO brackets VALUES(?, ?, ?, ?)",
@@ -237,11 +238,9 @@ def _place(row: Json) -> Place:
 
 def _record(execute: Json, workspace: int, tree: bytes) -> int:
     """Note a transition if the tree is another; the number of the last one."""
-    before, count = execute(
-        "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
-    ).fetchone()
+    before, count = _newest(execute, workspace)
     if before == tree:
-        return int(count)
+        return count
     open_now = [bracket for bracket in _brackets(execute, workspace) if not bracket.ended]
     if before is not None and open_now:
         execute(
@@ -249,7 +248,15 @@ def _record(execute: Json, workspace: int, tree: bytes) -> int:
             (workspace, count + 1, before, tree, _encoded(open_now)),
         )
     execute("UPDATE workspaces SET tree = ?, changes = ? WHERE n = ?", (tree, count + 1, workspace))
-    return int(count) + 1
+    return count + 1
+
+
+def _newest(execute: Json, workspace: int) -> tuple[bytes, int]:
+    """The newest state known, and the number of the transition to it."""
+    row: tuple[bytes, int] = execute(
+        "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
+    ).fetchone()
+    return row
 
 
 def _brackets(execute: Json, workspace: int) -> list[Bracket]:

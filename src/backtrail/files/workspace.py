@@ -229,9 +229,9 @@ class Workspace:
             self._looking.settle(paths)
             return self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
 
-    def open(self, log: Log, name: str, tree: bytes) -> Bracket:
-        """A bracket that begins with a tree which was scanned just now."""
-        return self.catalogue.open_bracket(self.place.n, log[1], tree, None, name, None)
+    def open(self, log: Log, name: str) -> Bracket:
+        """A bracket that begins with the newest state known, whoever found that."""
+        return self.catalogue.open_bracket(self.place.n, log[1], None, None, name, None)
 
     def end(
         self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True
