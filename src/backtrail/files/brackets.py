@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
+
+import msgspec
 
 from .roots import Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A workspace's identity: the directory itself, and where it is."""
 
     n: int
@@ -19,8 +19,7 @@ class Place:
     path: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Bracket:
+class Bracket(msgspec.Struct, frozen=True):
     """A call under way: whose it is, and what it said it would touch (None: anything).
 
     `opened` is the number of the last transition before it, `tree` the state it began with,
@@ -52,8 +51,7 @@ class Runner(NamedTuple):
     agent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """A change of the workspace between two scans, and the brackets open meanwhile."""
 
     n: int

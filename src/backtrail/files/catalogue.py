@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from ..events import Json, new_id
 from ..stores.sqlite_connections import Database
