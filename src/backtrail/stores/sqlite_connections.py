@@ -189,10 +189,8 @@ class Database:
             return
         if self.lock.try_acquire():
             try:
-                writer = self.connection
-                if writer is not None:
-                    _empty_wal(writer, sync.fd)
-                    writer.set_busy_timeout(BUSY_TIMEOUT)
+                if self.connection is not None:
+                    _cut_wal(self.connection)
             finally:
                 self.lock.release()
 
@@ -308,6 +306,28 @@ def _empty_wal(writer: apsw.Connection, wal: int) -> None:
         except apsw.Error:
             # Somebody else uses it, or the disk is full: then it stays.
             pass
+
+
+def _cut_wal(writer: apsw.Connection) -> None:
+    """Begin the -wal file anew, and leave some of it: what is there need not be made again.
+
+    SQLite cuts it to the limit with the first commit after it has begun anew.
+    """
+    try:
+        writer.set_busy_timeout(0)
+        kept: int = writer.execute("PRAGMA journal_size_limit").get
+        writer.execute(f"PRAGMA journal_size_limit = {_WAL_LEFT}").fetchall()
+        try:
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            version: int = writer.execute("PRAGMA user_version").get
+            writer.execute(f"PRAGMA user_version = {version}")
+        finally:
+            writer.execute(f"PRAGMA journal_size_limit = {kept}").fetchall()
+    except apsw.BusyError:
+        # Somebody reads it: another time.
+        pass
+    finally:
+        writer.set_busy_timeout(BUSY_TIMEOUT)
 
 
 class _Reading:
