@@ -316,7 +316,7 @@ def _cut_wal(writer: apsw.Connection) -> None:
     try:
         writer.set_busy_timeout(0)
         kept: int = writer.execute("PRAGMA journal_size_limit").get
-        writer.execute(f"PRAGMA journal_size_limit = {_WAL_LEFT}").fetchall()
+        writer.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
         try:
             writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
             version: int = writer.execute("PRAGMA user_version").get
