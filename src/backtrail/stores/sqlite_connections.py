@@ -70,7 +70,7 @@ class Database:
         self._guard = threading.Lock()
         self._open = True
         self._used = 0
-        self._moved = 0
+        self._moved = self._cut = 0
         self._holds = self._pausing = False
         self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
         # The one that writes, once it is open; only for who holds the lock.
@@ -186,6 +186,11 @@ class Database:
         """Cut a -wal file that much was written through at once; if it is in use, another time."""
         sync = self.sync
         if sync is None or os.fstat(sync.fd).st_size <= WAL_LIMIT:
+            return
+        if self.writing.ticket != self._cut:
+            # Somebody writes on: not in the middle of that.
+            self._cut = self.writing.ticket
+            sync.later()
             return
         if self.lock.try_acquire():
             try:

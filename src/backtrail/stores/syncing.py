@@ -69,9 +69,13 @@ class SyncFile:
         """Something was written; the ticket to wait with."""
         self._written += 1
         if not self._queued:
-            self._queued = True
-            background.add(self)
+            self.later()
         return self._written
+
+    def later(self) -> None:
+        """Let the background come by in a moment: to sync, and to do what is done when idle."""
+        self._queued = True
+        background.add(self)
 
     @property
     def dirty(self) -> bool:
