@@ -63,6 +63,8 @@ class Stage:
             "XDG_STATE_HOME": str(self.folder / "state"),
             "BACKTRAIL_STORE": self.url,
             "PYTHONWARNINGS": "error",
+            # The clone that is tested may lie in a temporary folder.
+            "BACKTRAIL_ALLOW_TEMPORARY": "1",
             "COLUMNS": "100",
             **more,
         }

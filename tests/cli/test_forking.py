@@ -87,14 +87,14 @@ def test_resume_runs_the_agent_in_its_folder(project: Project) -> None:
     bin.mkdir()
     (bin / "codex").write_text('#!/bin/sh\npwd\necho "$@"\nexit 7\n')
     (bin / "codex").chmod(0o755)
-    named = {"native": {"agent": "codex", "id": "a b", "path": "/x"}}
+    named = {"native": {"agent": "codex", "id": "0f-2", "path": "/x"}}
     with Session.create(
         project.url, "theirs", cwd=project.root, agent_name="codex", metadata=named
     ):
         pass
     done = project.run("resume", "theirs", "--run", cwd=project.home, PATH=f"{bin}:/usr/bin:/bin")
     assert done.code == 7
-    assert done.out == f"{project.root}\nresume a b\n"
+    assert done.out == f"{project.root}\nresume 0f-2\n"
 
 
 def test_resume_of_a_folder_that_is_gone(project: Project) -> None:

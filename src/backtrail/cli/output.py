@@ -179,9 +179,9 @@ class Output:
         """Ask the person a question and return the line; empty at the end of input."""
         self._clear()
         sys.stdout.flush()
-        sys.stderr.write(f"{clean(question)} ")
-        sys.stderr.flush()
         try:
+            sys.stderr.write(f"{clean(question)} ")
+            sys.stderr.flush()
             answer = sys.stdin.readline()
         except KeyboardInterrupt:
             self._end_line()
