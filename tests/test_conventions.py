@@ -44,6 +44,7 @@ LAYERS = [
     ["views", "points", "sidelog", "subscribing"],
     ["filepoints"],
     ["conversation"],
+    ["workplace"],
     ["watching"],
     ["browsing"],
     ["rewinding"],

@@ -457,6 +457,7 @@ class Turning(AsyncIterator[Delta | Event]):
                 check_job(job, self._session._cancelled.is_set())
                 call.result = await job.run()
         except Exception:
+            # An error is recorded with the call, and the model is told of it.
             if call is None or call.event is None:
                 raise
         assert call.event is not None

@@ -203,9 +203,9 @@ def _checked(name: str, value: object, origin: str) -> Value:
     """A value of the right kind, else an error that names the place."""
     kind = KEYS[name].kind
     if kind == "seconds":
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and 0 < value < 3600:  # type: ignore[operator]
-            return float(value)  # type: ignore[arg-type]
+        number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+        if 0 < number < 3600:
+            return float(number)
         raise InvalidData(f"{origin}: `{name}` is a number of seconds, not `{value}`")
     if kind == "switch":
         if isinstance(value, bool):

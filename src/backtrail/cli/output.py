@@ -153,9 +153,8 @@ class Output:
         if self._console is None:
             from rich.console import Console
 
-            system = "auto" if self.in_color else None
             self._console = Console(
-                color_system=system,  # type: ignore[arg-type]
+                color_system="auto" if self.in_color else None,
                 highlight=False, markup=False, emoji=False, soft_wrap=False,
                 force_terminal=self.in_color or None,
             )  # fmt: skip

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
@@ -169,9 +170,7 @@ def fingerprint(root: bytes) -> int:
             except OSError:
                 continue
             path = entry.path
-            if inner and opaque_name(
-                entry.name, names.__contains__, lambda name, path=path: _has(path, name)  # type: ignore[misc]
-            ):  # fmt: skip
+            if inner and opaque_name(entry.name, names.__contains__, partial(_has, path)):
                 continue
             if inner:
                 todo.append(path)
