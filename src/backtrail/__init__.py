@@ -18,7 +18,6 @@ agent, aio, oneshot.
 from __future__ import annotations
 
 import importlib
-import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -134,8 +133,6 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
-
-logging.getLogger("backtrail").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> object:

@@ -14,9 +14,8 @@ import msgspec
 
 from .errors import NotFound
 from .events import Event, Json
-from .files.attribution import changes_of
 from .files.differences import Diff, FileDiff, described, paths_of
-from .files.plan import Change
+from .files.plan import Change, changes_of
 from .files.trees import Difference, Get, diff_trees
 from .messages import text_of
 from .points import Target, find_event

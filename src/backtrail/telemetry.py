@@ -25,21 +25,21 @@ All but `session.problem` and `store.retention` have a `duration`. A failure has
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from .errors import Unsupported
 from .events import Json
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
-
-logger = logging.getLogger("backtrail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,19 @@ class Signal:
     name: str
     measurements: dict[str, float] = field(default_factory=dict)
     metadata: dict[str, Json] = field(default_factory=dict)
+
+
+@cache
+def logger() -> Logger:
+    """The library's logger, which says nothing unless the host sets one up.
+
+    It is made when there is something to say: a hook pays for every import.
+    """
+    import logging
+
+    found = logging.getLogger("backtrail")
+    found.addHandler(logging.NullHandler())
+    return found
 
 
 Listener = Callable[[Signal], None]
@@ -84,7 +97,7 @@ def emit(
         try:
             listener(signal)
         except Exception:
-            logger.exception("a telemetry listener failed on %s", name)
+            logger().exception("a telemetry listener failed on %s", name)
 
 
 class Span:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -283,7 +282,8 @@ def test_a_scan_that_fails_is_said(
 ) -> None:
     """With too little free space nothing is captured, the conversation goes on, and a rewind
     of files is refused."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 9))
+    full = os.statvfs_result((1, 1, 10**9, 9, 9, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
     (project / "README").write_text("not captured\n")
     event = session.append(user("go on"))
     assert "MB must stay free" in files(event)["missed"]

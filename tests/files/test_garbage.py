@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -296,15 +295,10 @@ def test_budget_fits_or_has_nothing_left_to_drop(
 # --- the disk ----------------------------------------------------------------------------
 
 
-class _Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-
 def disk(total: int, free: int) -> AbstractContextManager[object]:
-    usage = _Usage(total, total - free, free)
-    return patch.object(shutil, "disk_usage", lambda path: usage)
+    """A disk of so many bytes, in blocks of one."""
+    numbers = os.statvfs_result((1, 1, total, free, free, 0, 0, 0, 0, 255))
+    return patch.object(os, "statvfs", lambda path: numbers)
 
 
 def test_default_budget_is_a_share_of_the_disk(tmp_path: Path) -> None:

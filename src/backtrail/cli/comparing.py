@@ -88,9 +88,8 @@ def _recorded(
     call: Call, session_id: str, get: Get, span: tuple[int, int | None], paths: list[bytes] | None
 ) -> Diff:
     """What calls between two events did, path by path: from before the first to after the last."""
-    from ..files.attribution import changes_of
     from ..files.differences import described
-    from ..files.plan import within
+    from ..files.plan import changes_of, within
     from ..files.trees import Difference, diff_trees
 
     found: dict[bytes, Difference] = {}

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..agent.models.prices import cost
 from ..errors import BacktrailError, NotFound
@@ -22,15 +22,16 @@ from ..formats import claude_code as cc
 from ..messages import normal_usage, text_of
 from ..stores.base import Store
 from .claude_code_lines import FilesOf, Maker, SideMaker, may_cut, name_of, no_files, side_name
+from .foreign import Span, import_from, reader_of
 from .intake import Progress, Taken, append_new, take_in
 from .reading import Line, Unreadable, read_lines, read_object, size_of
-from .records import Facts, Found, Imported, Natives, has_left, known, make, update
+from .records import Facts, Found, Imported, Natives, known
 from .transcripts import fit_time, position
 
 if TYPE_CHECKING:
     from .file_history import FileHistory
 
-AGENT = "claude-code"
+AGENT: Literal["claude-code"] = "claude-code"
 """The agent's name in keys and records."""
 
 
@@ -51,7 +52,7 @@ def find(path: Path | None = None) -> list[Found]:
     """
     place = (config_dir() if path is None else path).absolute()
     if place.is_file():
-        return [Found(AGENT, place.name.removesuffix(".jsonl"), place)]
+        return [Found(AGENT, native_id(place), place)]
     if not place.is_dir():
         raise NotFound(
             f"there is no {place}: give a .jsonl file, a project's folder or a config directory"
@@ -63,7 +64,7 @@ def find(path: Path | None = None) -> list[Found]:
     if not files:
         raise NotFound(f"no session of Claude Code in {place}")
     files.sort(key=lambda file: (file.stat().st_mtime_ns, str(file)))
-    return [Found(AGENT, file.name.removesuffix(".jsonl"), file) for file in files]
+    return [Found(AGENT, native_id(file), file) for file in files]
 
 
 def _files_in(place: Path) -> list[Path]:
@@ -107,7 +108,7 @@ def subagents(path: Path, *, old: bool = False) -> Iterator[tuple[str, Path]]:
                 yield "/".join([*(part or "" for part in parts), id]), file
     for file in sorted(path.parent.glob("agent-*.jsonl")) if old else ():
         id = _subagent(file)
-        if id is not None and _session_in(file) == path.name.removesuffix(".jsonl"):
+        if id is not None and _session_in(file) == native_id(path):
             yield id, file
 
 
@@ -150,56 +151,40 @@ def import_session(
 ) -> Imported:
     """Take a transcript into the store, with subagents and files; or say what that would do."""
     info = known(store, found, others)
-    start = position(store, info.id, found.id) if info is not None else 0
-    length = size_of(found.path)
-    if info is None and length == 0:
-        # Nobody said anything yet.
-        return Imported(AGENT, found.id, str(found.path), "")
-    grown = info is None or length != start
-    left = info is not None and grown and has_left(info, found)
-    if left and info is not None and not any(map(_speaks, read_lines(found.path, start))):
-        # The agent's farewell to a session that goes on elsewhere.
-        return Imported(AGENT, found.id, str(found.path), info.id, info.title)
-    facts = facts_in(read_lines(found.path)) if grown else Facts()
-    if dry_run:
-        lines = sum(1 for _ in read_lines(found.path, start)) if grown else 0
-        id, title = (info.id, info.title) if info is not None else (found.id, None)
-        title = title or (facts.title[1] if facts.title else None)
-        return Imported(
-            AGENT, found.id, str(found.path), id, title, info is None or left,
-            lines=lines, prompt=facts.prompt,
-        )  # fmt: skip
-    created = info is None or left
-    if info is None:
-        info = make(store, found, facts)
-    elif left:
-        from .leaving import gone_on
+    return import_from(
+        reader_of(AGENT), store, found, found.path, info, dry_run=dry_run, progress=progress
+    )
 
-        info = gone_on(store, info, found)
-    history, problems = _files(store, info, found, start) if grown else (None, [])
+
+def native_id(path: Path) -> str:
+    """The agent's own id of the session in a file: its name."""
+    return path.name.removesuffix(".jsonl")
+
+
+def speaks(line: Line) -> bool:
+    """Whether with a line the conversation goes on."""
+    what = cc.what_is(line.value) if line.value is not None else "other"
+    # Not with a prompt alone: `/exit` is one.
+    return what in ("assistant", "result", "summary")
+
+
+def take_all(
+    store: Store, info: SessionInfo, found: Found, file: Path, span: Span, progress: Progress | None
+) -> Taken:
+    """Take in what is new: the transcript, the files it tells of, and subagents."""
+    start, until = span
+    history, problems = _files(store, info, found, start) if start != until else (None, [])
     try:
         files_of: FilesOf = history.of if history is not None else no_files
-        # What comes in while we read is for the next time: its files were not looked at.
-        taken = take_main(store, info.id, found.path, final=True, until=length,
+        taken = take_main(store, info.id, file, final=True, until=until,
                           files_of=files_of, progress=progress)  # fmt: skip
     finally:
         if history is not None:
             problems += history.problems
             history.close()
-    _add(taken, take_sides(store, info.id, found.path, final=True, progress=progress))
-    update(store, store.info(info.id), facts)
-    problems += taken.problems
-    return Imported(
-        AGENT, found.id, str(found.path), info.id, store.info(info.id).title, created,
-        taken.events, taken.lines, problems, prompt=facts.prompt,
-    )  # fmt: skip
-
-
-def _speaks(line: Line) -> bool:
-    """Whether with a line the conversation goes on."""
-    what = cc.what_is(line.value) if line.value is not None else "other"
-    # Not with a prompt alone: `/exit` is one.
-    return what in ("assistant", "result", "summary")
+    _add(taken, take_sides(store, info.id, file, final=True, progress=progress))
+    taken.problems = problems + taken.problems
+    return taken
 
 
 def _files(
@@ -237,7 +222,7 @@ def take_main(
     progress: Progress | None = None,
 ) -> Taken:
     """Take in what is new in a session's own transcript."""
-    file = path.name.removesuffix(".jsonl")
+    file = native_id(path)
     maker = Maker(file, files_of, lambda model, usage: cost(model, normal_usage(usage)))
     return take_in(store, session_id, path, file, maker, name_of,
                    final=final, until=until, cut=may_cut, progress=progress)  # fmt: skip

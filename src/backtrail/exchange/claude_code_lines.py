@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..events import Event, Json, NewEvent
 from ..formats import claude_code as cc
@@ -46,8 +47,7 @@ def no_files(line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
     return None, None
 
 
-@dataclass(slots=True)
-class Maker:
+class Maker(msgspec.Struct):
     """Makes events of lines of one file; `file` is its name in the side log."""
 
     file: str
@@ -59,18 +59,17 @@ class Maker:
         return _Batch(self, lines, log).made()
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(msgspec.Struct):
     """Some lines on their way into the log."""
 
     maker: Maker
     lines: list[Line]
     log: GrowingLog
-    taken: Taken = field(default_factory=Taken)
-    by_uuid: dict[str, Line] = field(default_factory=dict)
-    done: set[int] = field(default_factory=set)
-    homes: dict[str, str] = field(default_factory=dict)
-    groups: dict[int, list[Line]] = field(default_factory=dict)
+    taken: Taken = msgspec.field(default_factory=Taken)
+    by_uuid: dict[str, Line] = {}
+    done: set[int] = set()
+    homes: dict[str, str] = {}
+    groups: dict[int, list[Line]] = {}
     latest: str | None = None
 
     def made(self) -> Taken:
@@ -359,8 +358,7 @@ def side_events(lines: list[Line]) -> Iterator[NewEvent]:
         yield NewEvent("message", {"message": message}, id=id or line_id(line), ts=ts)
 
 
-@dataclass(slots=True)
-class SideMaker:
+class SideMaker(msgspec.Struct):
     """Makes the events of a subagent's own file."""
 
     name: str

@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from ..agent.models.prices import cost
 from ..errors import NotFound
@@ -22,12 +24,13 @@ from ..formats import codex
 from ..history import path as live_path
 from ..messages import text_of
 from ..stores.base import Store
+from .foreign import Span, import_from, reader_of
 from .intake import GrowingLog, Progress, Taken, take_in
-from .reading import Line, read_lines, size_of, unpacked
-from .records import Facts, Found, Imported, Natives, has_left, known, make, update
-from .transcripts import fit_time, line_id, position
+from .reading import Line, read_lines, unpacked
+from .records import Facts, Found, Imported, Natives, known
+from .transcripts import fit_time, line_id
 
-AGENT = "codex"
+AGENT: Literal["codex"] = "codex"
 """The agent's name in keys and records."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -97,60 +100,44 @@ def import_session(
     others: Natives | None = None,
 ) -> Imported:
     """Take a rollout into the store, or say what that would do."""
+    info = known(store, found, others)
     with unpacked(found.path) as file:
-        return _import(store, found, file, known(store, found, others), dry_run, progress)
+        return import_from(
+            reader_of(AGENT), store, found, file, info, dry_run=dry_run, progress=progress
+        )
 
 
-def _import(
-    store: Store, found: Found, file: Path, info: SessionInfo | None,
-    dry_run: bool, progress: Progress | None,
-) -> Imported:  # fmt: skip
-    start = position(store, info.id, found.id) if info is not None else 0
-    length = size_of(file)
-    if info is None and length == 0:
-        # Nobody said anything yet.
-        return Imported(AGENT, found.id, str(found.path), "")
-    grown = length != start
-    left = info is not None and grown and has_left(info, found)
-    if left and info is not None and not any(map(_speaks, read_lines(file, start))):
-        # The agent's farewell to a session that goes on elsewhere.
-        return Imported(AGENT, found.id, str(found.path), info.id, info.title)
-    facts = facts_in(read_lines(file)) if grown else Facts()
-    if dry_run:
-        lines = sum(1 for _ in read_lines(file, start)) if grown else 0
-        id, title = (info.id, info.title) if info is not None else (found.id, None)
-        return Imported(
-            AGENT, found.id, str(found.path), id, title, info is None or left,
-            lines=lines, prompt=facts.prompt,
-        )  # fmt: skip
-    created = info is None or left
-    if info is None:
-        info = make(store, found, facts)
-    elif left:
-        from .leaving import gone_on
-
-        info = gone_on(store, info, found)
-    taken = take_main(store, info.id, file, final=True, progress=progress)
-    update(store, store.info(info.id), facts)
-    return Imported(
-        AGENT, found.id, str(found.path), info.id, store.info(info.id).title,
-        created, taken.events, taken.lines, taken.problems, prompt=facts.prompt,
-    )  # fmt: skip
-
-
-def _speaks(line: Line) -> bool:
+def speaks(line: Line) -> bool:
     """Whether with a line the conversation goes on."""
     what = codex.what_is(line.value) if line.value is not None else "other"
     return what in ("assistant", "result", "compaction", "rollback")
 
 
 def take_main(
-    store: Store, session_id: str, path: Path, *, final: bool, progress: Progress | None = None
+    store: Store,
+    session_id: str,
+    path: Path,
+    *,
+    final: bool,
+    until: int | None = None,
+    progress: Progress | None = None,
 ) -> Taken:
     """Take in what is new in a rollout."""
     file = native_id(path)
     return take_in(store, session_id, path, file, Maker(file), _name_of,
-                   final=final, cut=_may_cut, progress=progress)  # fmt: skip
+                   final=final, until=until, cut=_may_cut, progress=progress)  # fmt: skip
+
+
+def take_sides(store: Store, session_id: str, path: Path, *, final: bool) -> Taken:
+    """Nothing: a rollout has no subagents."""
+    return Taken()
+
+
+def take_all(
+    store: Store, info: SessionInfo, found: Found, file: Path, span: Span, progress: Progress | None
+) -> Taken:
+    """Take in what is new."""
+    return take_main(store, info.id, file, final=True, until=span[1], progress=progress)
 
 
 def _name_of(line: Line) -> tuple[str | None, str | None]:
@@ -161,8 +148,7 @@ def _may_cut(line: Line) -> bool:
     return line.value is not None and codex.what_is(line.value) == "prompt"
 
 
-@dataclass(slots=True)
-class Maker:
+class Maker(msgspec.Struct):
     """Makes events of the lines of one rollout; `file` is its name in the side log."""
 
     file: str

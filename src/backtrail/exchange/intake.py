@@ -9,9 +9,10 @@ costs nothing: ids tell what is there already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
+
+import msgspec
 
 from ..errors import Conflict, NotFound
 from ..events import MESSAGE_KINDS, Event, Json, NewEvent
@@ -31,8 +32,7 @@ SPOKEN = (*MESSAGE_KINDS, "compaction")
 """The kinds of events that a line of a transcript may become."""
 
 
-@dataclass(slots=True)
-class Taken:
+class Taken(msgspec.Struct):
     """What became of some lines: events of the main log and of logs beside it.
 
     `homes` tells the event that a line is part of, `behind` the one it comes after, both by
@@ -41,10 +41,10 @@ class Taken:
 
     events: int = 0
     lines: int = 0
-    homes: dict[int, str] = field(default_factory=dict)
-    behind: dict[int, str] = field(default_factory=dict)
-    sides: dict[str, list[NewEvent]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    homes: dict[int, str] = {}
+    behind: dict[int, str] = {}
+    sides: dict[str, list[NewEvent]] = {}
+    problems: list[str] = []
 
 
 class GrowingLog:

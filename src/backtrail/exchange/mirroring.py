@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from ..stores.base import Store
-from . import claude_code, codex
+from .foreign import reader_of
 from .intake import Taken
 from .reading import read_lines, size_of
 from .records import update
@@ -41,31 +41,19 @@ def mirror(session: Mirrored, transcript: Path, agent: Agent) -> int:
     """
     if agent == "gemini":
         return 0
+    reader = reader_of(agent)
     store, id = session.store, session.id
     length = size_of(transcript)
     if length is None:
         return 0
-    file = codex.native_id(transcript) if agent == "codex" else _name(transcript)
-    start = position(store, id, file)
+    start = position(store, id, reader.native_id(transcript))
     taken = Taken()
     if length != start:
-        taken = _take(session, transcript, agent)
+        taken = reader.take_main(store, id, transcript, final=False)
         if taken.lines:
             lines = read_lines(transcript, start if length > start else 0, final=False)
-            told = codex.facts_in(lines) if agent == "codex" else claude_code.facts_in(lines)
+            told = reader.facts_in(lines)
             # Where it runs is known from the hook.
             told.cwd = None
             update(store, store.info(id), told)
-    if agent == "claude-code":
-        taken.events += claude_code.take_sides(store, id, transcript, final=False).events
-    return taken.events
-
-
-def _take(session: Mirrored, transcript: Path, agent: Agent) -> Taken:
-    if agent == "codex":
-        return codex.take_main(session.store, session.id, transcript, final=False)
-    return claude_code.take_main(session.store, session.id, transcript, final=False)
-
-
-def _name(transcript: Path) -> str:
-    return transcript.name.removesuffix(".jsonl")
+    return taken.events + reader.take_sides(store, id, transcript, final=False).events

@@ -10,9 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import msgspec
@@ -31,8 +29,7 @@ class Unreadable(StoreFailed):
     """A file of somebody else's that the system does not let us read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One line: where it is, its bytes, and the object it holds, or why it holds none.
 
     A torn line is the last one, without its end: it may yet be finished.
@@ -139,6 +136,8 @@ def unpacked(path: Path) -> Iterator[Path]:
     if path.suffix != ".zst":
         yield path
         return
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix="backtrail-") as folder:
         plain = Path(folder, path.stem)
         with _opened(path) as packed, plain.open("wb") as file:

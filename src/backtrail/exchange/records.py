@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -12,8 +11,7 @@ from ..events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from ..stores.base import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A foreign session on disk: whose it is, its name there, and its file."""
 
     agent: str
@@ -26,8 +24,7 @@ class Found:
         return f"{self.agent}:{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True):
     """What an import did with one foreign session, or with `dry_run` would.
 
     `events` are those appended to its logs, `lines` those read, `prompt` how it begins.
@@ -43,7 +40,7 @@ class Imported:
     created: bool = False
     events: int = 0
     lines: int = 0
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = []
     error: str | None = None
     prompt: str | None = None
 
@@ -53,8 +50,7 @@ class Imported:
         return row
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(msgspec.Struct):
     """What lines tell about their session. Later lines count, but the first `cwd`."""
 
     cwd: str | None = None
@@ -64,7 +60,7 @@ class Facts:
     started: str | None = None
     title: tuple[int, str] | None = None
     prompt: str | None = None
-    more: dict[str, Json] = field(default_factory=dict)
+    more: dict[str, Json] = {}
 
     def titled(self, title: tuple[int, str] | None) -> None:
         """Note a title, unless one that counts more is known."""

@@ -14,10 +14,8 @@ the one it comes after.
 
 from __future__ import annotations
 
-import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
@@ -38,8 +36,7 @@ def log_of(name: str = "") -> str:
     return f"{TRANSCRIPT}/{name}" if name else TRANSCRIPT
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A line as the side log has it."""
 
     file: str
@@ -73,7 +70,11 @@ def _content(line: Line) -> dict[str, Json]:
     try:
         return {"text": line.raw.decode()}
     except UnicodeDecodeError:
-        return {"bytes": base64.b64encode(line.raw).decode()}
+        return {"bytes": _coded(line.raw)}
+
+
+def _coded(raw: bytes) -> str:
+    return binascii.b2a_base64(raw, newline=False).decode()
 
 
 def _pieces(data: dict[str, Json], line: Line, ts: str | None) -> list[NewEvent]:
@@ -84,7 +85,7 @@ def _pieces(data: dict[str, Json], line: Line, ts: str | None) -> list[NewEvent]
             # Only the last says that the line was read to its end.
             data
             | {"end": line.at if number < len(starts) else line.end}
-            | {"bytes": base64.b64encode(line.raw[start : start + _PIECE]).decode()}
+            | {"bytes": _coded(line.raw[start : start + _PIECE])}
             | {"part": [number, len(starts)]},
             id=f"{line_id(line)}-{number}",
             ts=ts,
@@ -106,7 +107,7 @@ def kept(event: Event) -> Kept | None:
         line = as_line(at, end, text.encode("utf-8", "surrogatepass"))
     elif isinstance(coded, str):
         try:
-            line = as_line(at, end, base64.b64decode(coded, validate=True))
+            line = as_line(at, end, binascii.a2b_base64(coded, strict_mode=True))
         except binascii.Error:
             return None
     else:

@@ -8,28 +8,25 @@ they may all have done. What calls of several sessions may have done is *shared*
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 
-from ..errors import Damaged
+import msgspec
+
 from ..events import Json
 from .brackets import Bracket, Transition
-from .names import hidden, shown
-from .plan import Change
+from .names import shown
 from .trees import Get, diff_trees
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A span of a call: the trees around it, and what in between is not the call's alone."""
 
     before: bytes
     after: bytes
-    foreign: list[bytes] = field(default_factory=list)
-    shared: list[bytes] = field(default_factory=list)
+    foreign: list[bytes] = []
+    shared: list[bytes] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Attributed:
+class Attributed(msgspec.Struct, frozen=True):
     """What a call did to the files, as its event carries it.
 
     `before` and `after` are the trees around the call. `parts` are the spans its changes
@@ -128,35 +125,6 @@ def _declares(bracket: Bracket, path: bytes) -> bool:
         path == name or path.startswith(name + b"/") or name.startswith(path + b"/")
         for name in bracket.paths
     )
-
-
-def changes_of(seq: int, files: Json) -> list[Change]:
-    """The changes an event's `files` tell of, for a plan; `Damaged` if it is not spelled so."""
-
-    def paths(part: Json, name: str) -> frozenset[bytes]:
-        return frozenset(hidden(path) for path in part.get(name, ()))
-
-    def digest(part: Json, name: str) -> bytes:
-        found = bytes.fromhex(part[name])
-        if len(found) != 32:
-            raise ValueError(name)
-        return found
-
-    try:
-        uncertain = paths(files, "uncertain")
-        return [
-            Change(
-                seq,
-                digest(part, "before"),
-                digest(part, "after"),
-                paths(part, "foreign"),
-                paths(part, "shared"),
-                uncertain,
-            )
-            for part in files.get("parts", [files])
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"event {seq} does not tell what it did to the files: {error!r}") from error
 
 
 def _names(paths: Iterable[bytes]) -> list[str]:

@@ -15,17 +15,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import Damaged, DiskLow, InvalidData, NotFound
 from ..stores.files import failed
 from .blobs import Blobs, Reference
 from .trees import Get, decode_tree
-
-if TYPE_CHECKING:
-    import shutil
 
 GRACE = 3600.0
 """Seconds for which a blob that nobody relies on is spared: somebody may be about to."""
@@ -37,11 +33,10 @@ BUDGET = "BACKTRAIL_BUDGET"
 """Names the variable that sets the budget: bytes, or such as `20GB`."""
 
 _GB = 1 << 30
-_SIZE = re.compile(r"([0-9]+) ?([KMGT]?)B?", re.IGNORECASE)
+_SIZE = r"([0-9]+) ?([KMGTkmgt]?)[Bb]?"
 
 
-@dataclass(frozen=True, slots=True)
-class Garbage:
+class Garbage(NamedTuple):
     """What was swept, or would be: blobs, and their bytes before compression.
 
     `problems` are trees that could not be read; if one of them is damaged, the sweep was
@@ -178,8 +173,8 @@ def default_budget(path: str | Path) -> int:
     """
     given = os.environ.get(BUDGET)
     if given is None:
-        return min(10 * _GB, _usage(path).total // 20)
-    match = _SIZE.fullmatch(given.strip())
+        return min(10 * _GB, _space(path).total // 20)
+    match = re.fullmatch(_SIZE, given.strip())
     if match is None:
         raise InvalidData(f"{BUDGET} is a number of bytes, or such as 20GB, not {given!r}")
     return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
@@ -248,13 +243,13 @@ def budget(
 
 def free_floor(path: str | Path) -> int:
     """The bytes that must stay free on the disk: 1 GB, or 2 % of it if that is less."""
-    return min(_GB, _usage(path).total // 50)
+    return min(_GB, _space(path).total // 50)
 
 
 def check_floor(path: str | Path, floor: int | None = None) -> int:
     """The free bytes of the disk; `DiskLow` if they are fewer than the floor."""
     least = free_floor(path) if floor is None else floor
-    free = _usage(path).free
+    free = _space(path).free
     if free < least:
         raise DiskLow(
             f"{free >> 20} MB are free on the disk of {path}, and {least >> 20} MB must stay "
@@ -264,11 +259,16 @@ def check_floor(path: str | Path, floor: int | None = None) -> int:
     return free
 
 
-def _usage(path: str | Path) -> shutil._ntuple_diskusage:
-    # Asked only where something is written, and a hook pays for every import.
-    import shutil
+class _Space(NamedTuple):
+    """Bytes of a disk, and those of them that anybody may still write."""
 
+    total: int
+    free: int
+
+
+def _space(path: str | Path) -> _Space:
     try:
-        return shutil.disk_usage(path)
+        found = os.statvfs(path)
     except OSError as error:
         raise failed(error, f"ask for the free space at {path}") from error
+    return _Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

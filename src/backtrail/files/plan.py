@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from .names import shown
+from ..errors import Damaged
+from ..events import Json
+from .names import hidden, shown
 from .trees import Difference, Entry, Get, alike, diff_trees, flatten, look_up
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
@@ -314,3 +316,32 @@ def _locked(get: Get, now: bytes, steps: Iterable[Step]) -> list[tuple[bytes, in
             if there and there.kind == "directory" and there.mode & 0o700 != 0o700:
                 found[path] = there.mode
     return sorted(found.items())
+
+
+def changes_of(seq: int, files: Json) -> list[Change]:
+    """The changes an event's `files` tell of, for a plan; `Damaged` if it is not spelled so."""
+
+    def paths(part: Json, name: str) -> frozenset[bytes]:
+        return frozenset(hidden(path) for path in part.get(name, ()))
+
+    def digest(part: Json, name: str) -> bytes:
+        found = bytes.fromhex(part[name])
+        if len(found) != 32:
+            raise ValueError(name)
+        return found
+
+    try:
+        uncertain = paths(files, "uncertain")
+        return [
+            Change(
+                seq,
+                digest(part, "before"),
+                digest(part, "after"),
+                paths(part, "foreign"),
+                paths(part, "shared"),
+                uncertain,
+            )
+            for part in files.get("parts", [files])
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"event {seq} does not tell what it did to the files: {error!r}") from error

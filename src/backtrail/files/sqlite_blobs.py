@@ -8,7 +8,6 @@ of their own, under a number that stands in `pending` until the row is there. A 
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -21,11 +20,10 @@ from ..errors import Damaged
 from ..stores import files
 from ..stores.sqlite_connections import Database, Execute
 from ..stores.sqlite_schema import Schema
+from ..telemetry import logger
 from .blobs import Blobs, Keep, Reference, Swept, checked, damaged, gone, missing
 from .packing import Packed, pack, unpack
 from .sqlite_sweep import Sweep, erase
-
-logger = logging.getLogger("backtrail")
 
 _FIRST = """
 CREATE TABLE blobs(
@@ -263,7 +261,7 @@ class SQLiteBlobs(Blobs):
         except Exception:
             if not self._database.closed:
                 # The thread serves other stores too and must go on.
-                logger.exception("the checkpoint of %s failed", self.path)
+                logger().exception("the checkpoint of %s failed", self.path)
 
     # --- references ----------------------------------------------------------------------
 

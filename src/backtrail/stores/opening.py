@@ -12,7 +12,6 @@ from ..events import check_text
 from ..folders import user_folder
 from .base import Durability, OnDamage, Store
 from .options import Options
-from .retention import period, sweep_daily
 
 Opener = Callable[[str, Options], Store]
 """What an entry point of `backtrail.stores` is: it takes what stands behind `scheme:`."""
@@ -45,6 +44,8 @@ def open_store(
     are removed when the store is opened, at most once a day. Off by default.
     """
     if retention is not None:
+        from .retention import period, sweep_daily
+
         period(retention)
     if durability not in ("written", "synced"):
         raise InvalidData(f"durability is 'written' or 'synced', not {durability!r}")

@@ -6,7 +6,6 @@ projects. Forks of a removed session stay whole.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -20,21 +19,19 @@ from ..events import SessionInfo, timestamp
 from .base import Store
 from .files import failed, replace_file
 
-logger = logging.getLogger("backtrail")
-
 PINNED = "pinned"
 """The tag of a session that stays."""
 
 DAY = 24 * 3600.0
 
-_TEXT = re.compile(r"([0-9]+) ?([hdw])")
+_TEXT = r"([0-9]+) ?([hdw])"
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-_NOTE = re.compile(r"memory-[0-9a-f]{32}")
+_NOTE = r"memory-[0-9a-f]{32}"
 
 
 def period(text: str) -> timedelta:
     """The length of time that such as `12h`, `30d` or `8w` means."""
-    match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    match = re.fullmatch(_TEXT, text) if isinstance(text, str) else None
     if match is None or not int(match[1]):
         raise InvalidData(f"retention is such as '12h', '30d' or '8w', not {text!r}")
     try:
@@ -53,7 +50,7 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
     before = timestamp(datetime.now(UTC) - period(retention))
     removed: list[SessionInfo] = []
     for info in store.sessions(before=before):
-        if PINNED in info.tags or _NOTE.fullmatch(info.id):
+        if PINNED in info.tags or re.fullmatch(_NOTE, info.id):
             continue
         try:
             with store.lease(info.id):
@@ -62,8 +59,10 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
                     continue
                 if not dry_run:
                     store.delete(info.id)
-                    logger.info("retention of %s removed session %s, last updated %s",
-                                retention, info.id, now.updated_at)  # fmt: skip
+                    telemetry.logger().info(
+                        "retention of %s removed session %s, last updated %s",
+                        *(retention, info.id, now.updated_at),
+                    )
         except (NotFound, SessionBusy):
             # Removed by another, or live.
             continue

@@ -9,7 +9,6 @@ An append writes one row. Counts and search words follow later.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from ..events import (
 )
 from ..history import walk_pages
 from ..messages import Page, text_of
+from ..telemetry import logger
 from . import files
 from .adopting import Logs, whole, with_main
 from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
@@ -75,8 +75,6 @@ from .sqlite_records import (
 from .sqlite_schema import located
 from .sqlite_search import behind, candidates, catch_up, erase, forget, index_slice
 from .sqlite_verify import verify
-
-logger = logging.getLogger("backtrail")
 
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _TOMBSTONE = encode_data(PURGED).decode()
@@ -408,7 +406,7 @@ class SQLiteStore(Store):
             if self._database.closed:
                 return
             # The thread serves other stores too and must go on.
-            logger.exception("background work on %s failed", self._path)
+            logger().exception("background work on %s failed", self._path)
 
 
 def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 AS_OF = "2026-10-10"
 """The day the table was last compared with what the providers publish."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     """Dollars per million tokens.
 
     `cached_in_input` says that the provider counts tokens read from its cache among the
@@ -72,14 +71,14 @@ PRICES: dict[str, Price] = {
 }
 """Prices by the model's name, without the provider before it and the date behind it."""
 
-_DATE = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_DATE = r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|latest)$"
 
 
 def price_of(model: str) -> Price | None:
     """The price of a model, also under the name of one of its versions; None if unknown."""
     name = model.strip().lower().removeprefix("openai/").removeprefix("anthropic/")
     # OpenRouter writes versions of Claude with a dot.
-    names = [name, _DATE.sub("", name)]
+    names = [name, re.sub(_DATE, "", name)]
     names += [name.replace(".", "-") for name in names if name.startswith("claude")]
     return next((PRICES[name] for name in names if name in PRICES), None)
 
