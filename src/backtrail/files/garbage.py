@@ -243,13 +243,18 @@ def budget(
 
 def free_floor(path: str | Path) -> int:
     """The bytes that must stay free on the disk: 1 GB, or 2 % of it if that is less."""
-    return min(_GB, _space(path).total // 50)
+    return _floor(_space(path))
+
+
+def _floor(disk: _Space) -> int:
+    return min(_GB, disk.total // 50)
 
 
 def check_floor(path: str | Path, floor: int | None = None) -> int:
     """The free bytes of the disk; `DiskLow` if they are fewer than the floor."""
-    least = free_floor(path) if floor is None else floor
-    free = _space(path).free
+    disk = _space(path)
+    free = disk.free
+    least = _floor(disk) if floor is None else floor
     if free < least:
         raise DiskLow(
             f"{free >> 20} MB are free on the disk of {path}, and {least >> 20} MB must stay "
