@@ -331,3 +331,14 @@ def test_resuming_takes_over_what_the_caller_says(url: str, tmp_path: Path) -> N
     assert sorted(info.tags) == ["x", "y"]
     with Session.open(url, "s") as s:
         assert s.info().title == "new"
+
+
+@pytest.mark.parametrize("scheme", ["sqlite:///", "file:"])
+def test_a_store_that_must_be_there_is_not_made(tmp_path: Path, scheme: str) -> None:
+    """`create=False` opens what is there, and nothing else."""
+    place = tmp_path / "place"
+    with pytest.raises(NotFound, match="there is no store at"):
+        open_store(f"{scheme}{place}", create=False)
+    assert not place.exists()
+    open_store(f"{scheme}{place}").close()
+    open_store(f"{scheme}{place}", create=False).close()

@@ -398,5 +398,9 @@ def _file_changes(workspace: Workspace, plan: Plan) -> list[FileChange]:
         reason = step.reason
         if step.uncertain:
             reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
-        found.append(FileChange(shown(step.path), step.action, reason, plus, minus))
+        kinds = {entry.kind for entry in (step.before, step.after) if entry is not None}
+        change = FileChange(
+            shown(step.path), step.action, reason, plus, minus, folder=kinds == {"directory"}
+        )
+        found.append(change)
     return found

@@ -24,13 +24,22 @@ _SPEAKER = {"system_message": "system", "user_message": "user", "assistant_messa
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a rewind does to one path. `insertions` and `deletions` are lines."""
+    """What a rewind does to one path. `insertions` and `deletions` are lines.
+
+    `folder` says that the path is a directory, and no file before or after.
+    """
 
     path: str
     action: str
     reason: str = ""
     insertions: int = 0
     deletions: int = 0
+    folder: bool = False
+
+    @property
+    def acts(self) -> bool:
+        """Whether the path changes."""
+        return self.action not in ("skip", "conflict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class Rewind:
     @property
     def files_changed(self) -> list[str]:
         """The paths that change."""
-        return [file.path for file in self.files if file.action not in ("skip", "conflict")]
+        return [file.path for file in self.files if file.acts]
 
     @property
     def insertions(self) -> int:

@@ -288,3 +288,15 @@ def test_the_page_of_the_reference_is_made_from_the_parsers() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert page.read_text("utf-8") == done.stdout
+
+
+@pytest.mark.parametrize("scheme", ["sqlite:///", "file:"])
+def test_a_slip_in_the_name_of_a_store_makes_none(stage: Stage, scheme: str) -> None:
+    """Only a verb that begins a session makes the store it is told of."""
+    place = stage.folder / "slip"
+    told = stage.run("ls", "--all", "--store", f"{scheme}{place}")
+    assert (told.code, told.out) == (3, "")
+    assert f"there is no store at {place}" in told.err
+    assert not place.exists()
+    assert stage.run("record", "--store", f"{scheme}{place}", "--", "true").code == 0
+    assert place.exists()

@@ -39,6 +39,18 @@ def test_what_is_uncertain_and_what_cannot_be_undone_is_told() -> None:
     ]
 
 
+def test_folders_are_counted_as_folders() -> None:
+    """Apart from files, and shown with a slash; nothing is a count too."""
+    gone = [FileChange("a/b", "delete", "", 0, 1), FileChange("a", "delete", folder=True)]
+    lines = text_of(planned(*gone, applied=True))
+    assert lines[:3] == ["files: 1 file and 1 folder changed  −1", "  deleted  a/b  −1",
+                         "  deleted  a/"]  # fmt: skip
+    assert text_of(planned(gone[1]))[0] == "files: 1 folder to change"
+    assert text_of(planned(FileChange("c", "conflict")))[0] == (
+        "files: nothing to change, 1 conflict"
+    )
+
+
 def test_a_long_list_is_cut_but_never_its_conflicts() -> None:
     """What is not shown is counted."""
     many = [FileChange(f"f{n}", "create", "", 1) for n in range(100)]

@@ -25,6 +25,10 @@ SHORTEST = 4
 """Characters of an id below which a prefix is not looked for."""
 
 
+BEGINNING = frozenset({"chat", "hooks", "import", "record"})
+"""The verbs that may begin a store where `--store` names none."""
+
+
 class Call:
     """What a verb gets. The store is opened when it is first asked for, and closed after."""
 
@@ -50,8 +54,14 @@ class Call:
         from ..stores.opening import open_store
 
         self.settings.apply()
+        named = getattr(self.arguments, "store", None) is not None
         return self._open.enter_context(
-            open_store(self.settings.store, on_damage=lambda problem: self._damaged())
+            open_store(
+                self.settings.store,
+                on_damage=lambda problem: self._damaged(),
+                # A slip of the pen is no wish for a new store.
+                create=self.verb in BEGINNING or not named,
+            )
         )
 
     def _damaged(self) -> None:

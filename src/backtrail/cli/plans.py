@@ -51,8 +51,7 @@ def lines_of(result: Rewind, messages: int, *, why_no_files: str = "") -> list[L
 
 
 def _files(result: Rewind) -> list[Line]:
-    changed = result.files_changed
-    count = f"{plural(len(changed), 'file')}{' changed' if result.applied else ' to change'}"
+    count = f"{_counted(result)} {'changed' if result.applied else 'to change'}"
     summary = f"{count}  {signed(result.insertions, result.deletions)}".rstrip()
     if result.conflicts:
         summary += f", {plural(len(result.conflicts), 'conflict')}"
@@ -68,9 +67,17 @@ def _files(result: Rewind) -> list[Line]:
     return found
 
 
+def _counted(result: Rewind) -> str:
+    """How many files and folders change."""
+    folders = [file.folder for file in result.files if file.acts]
+    counts = {"file": folders.count(False), "folder": folders.count(True)}
+    return " and ".join(plural(n, word) for word, n in counts.items() if n) or "nothing"
+
+
 def _file(file: FileChange, word: str) -> Line:
     style = _COLORS.get(file.action, "green")
     pieces: list[Span] = [(f"  {word}  ", style), (brief(one_line(file.path), 200), "")]
+    pieces += [("/", "")] if file.folder else []
     if file.action != "conflict" and (file.insertions or file.deletions):
         pieces.append((f"  {signed(file.insertions, file.deletions)}", "dim"))
     if file.reason:

@@ -70,6 +70,7 @@ def open_jsonl(address: str, options: Options) -> JSONLStore:
         address = address[2:]
     if not address:
         raise InvalidId("`file:` needs a folder: file:DIR")
+    options.check(Path(address).expanduser())
     return JSONLStore(Path(address), options)
 
 

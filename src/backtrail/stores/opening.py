@@ -33,8 +33,9 @@ def open_store(
     durability: Durability = "written",
     retention: str | None = None,
     on_damage: OnDamage | None = None,
+    create: bool = True,
 ) -> Store:
-    """Open the store at `url`, making it if it is not there.
+    """Open the store at `url`, making it if it is not there; `NotFound` without `create`.
 
     Without a URL: `BACKTRAIL_STORE` in the environment, else a SQLite database in the
     user's data folder. `blobs` is a folder for the contents of files, which several stores
@@ -58,7 +59,7 @@ def open_store(
         raise Unsupported(
             f"`{url}` is not the URL of a store: use file:DIR, sqlite:///PATH or memory:"
         )
-    store = _opener(scheme)(address, Options(scope, durability, on_damage))
+    store = _opener(scheme)(address, Options(scope, durability, on_damage, create))
     if blobs is not None:
         store.contents = Path(os.path.abspath(os.path.expanduser(blobs)))
     if retention is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import NotFound
 from .base import Durability, OnDamage
 
 
@@ -13,3 +15,9 @@ class Options(NamedTuple):
     scope: str = ""
     durability: Durability = "written"
     on_damage: OnDamage | None = None
+    create: bool = True
+
+    def check(self, path: Path) -> None:
+        """Raise `NotFound` if a store at `path` would be a new one, and may not be."""
+        if not self.create and not path.exists():
+            raise NotFound(f"there is no store at {path}")

@@ -82,8 +82,10 @@ _TOMBSTONE = encode_data(PURGED).decode()
 
 def open_sqlite(address: str, options: Options) -> SQLiteStore:
     """`sqlite:///PATH`, as SQLAlchemy has it: a fourth slash makes the path absolute."""
+    path = located(address)
+    options.check(path)
     return SQLiteStore(
-        located(address),
+        path,
         scope=options.scope,
         durability=options.durability,
         on_damage=options.on_damage,
