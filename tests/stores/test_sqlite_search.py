@@ -9,6 +9,7 @@ import pytest
 
 from backtrail.events import MESSAGE_KINDS, Hit, NewEvent, SessionInfo
 from backtrail.stores import Store, open_store, sqlite_search
+from backtrail.stores.sqlite import SQLiteStore
 
 WORDS = (
     *("alpha", "Beta", "gamma_1", "_x", "foo-bar", "don't", "x.y", "42", "4_2", '"quoted"'),
@@ -112,3 +113,20 @@ def test_catch_up_goes_in_slices_and_continues(
 
 def found(hits: list[Hit]) -> list[tuple[str, int]]:
     return [(hit.session_id, hit.event.seq) for hit in hits]
+
+
+def test_a_full_disk_leaves_the_slow_way(tmp_path: Path) -> None:
+    """The index cannot grow then, and what it does not know yet is found all the same."""
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        assert isinstance(store, SQLiteStore)
+        store.create(SessionInfo(id="s"))
+        said = [{"message": {"role": "user", "content": f"word{n} " * 500}} for n in range(50)]
+        store.append("s", [NewEvent("user_message", data) for data in said])
+        writer = store._database.writer()
+        pages = writer.execute("PRAGMA page_count").get
+        writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+        assert [hit.event.seq for hit in store.search("word7")] == [8]
+        assert sqlite_search.behind(store._database)
+        writer.execute("PRAGMA max_page_count = 1000000").fetchall()
+        assert [hit.event.seq for hit in store.search("word7")] == [8]
+        assert not sqlite_search.behind(store._database)

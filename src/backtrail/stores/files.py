@@ -15,6 +15,9 @@ NETWORK = frozenset(
 )
 """File systems whose locks and appends do not hold between machines."""
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors that keep from writing, and need not keep from reading."""
+
 ALLOW_NETWORK = "BACKTRAIL_ALLOW_NETWORK_FS"
 
 _O_PATH: int | None = getattr(os, "O_PATH", None)

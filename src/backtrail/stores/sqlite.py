@@ -337,7 +337,9 @@ class SQLiteStore(Store):
         if limit < 1:
             return []
         refresh(self._database, self.scope)
-        catch_up(self._database)
+        if not catch_up(self._database):
+            # With a full disk, people must still be able to look: the slow way only reads.
+            return super().search(text, limit=limit)
         hits: list[Hit] = []
         seen: set[tuple[int, str, str]] = set()
         for key, session_id in candidates(self._database, self.scope, query):

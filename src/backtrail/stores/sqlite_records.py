@@ -7,7 +7,6 @@ write lock is not to be had, the outcome is used and not stored.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from ..errors import (
 )
 from ..events import MAIN_LOG, Event, SessionInfo, check_session_id
 from ..history import Fold, fold, walk
+from .files import NO_ROOM
 from .records import folded
 from .sqlite_connections import Database, Execute
 from .sqlite_logs import MAX_SEQ, Log, Span, find_log, head_of, log_at, read_log
@@ -283,9 +283,6 @@ def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     return ([] if _stored(database, late) else late), lost
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EROFS)
-
-
 def _stored(database: Database, late: list[Folded]) -> bool:
     try:
         with database.briefly as execute:
@@ -295,7 +292,7 @@ def _stored(database: Database, late: list[Folded]) -> bool:
         return False
     except StoreFailed as error:
         # Counts can be folded again. With a full disk, people must still be able to look.
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         return False
     return True

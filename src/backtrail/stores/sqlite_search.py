@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ..errors import StoreFailed
 from ..events import MESSAGE_KINDS, decode_data
 from ..messages import text_of
+from .files import NO_ROOM
 from .searching import Query, words_of
 from .sqlite_connections import Database, Execute
 from .sqlite_logs import MAX_SEQ
@@ -37,11 +39,17 @@ def behind(database: Database) -> bool:
         return bool(connection.execute(_BEHIND).fetchall())
 
 
-def catch_up(database: Database) -> None:
-    """Index everything, in slices that let others write in between."""
-    while behind(database):
-        with database.writing as execute:
-            index_slice(execute)
+def catch_up(database: Database) -> bool:
+    """Index everything, in slices that let others write in between; False if there is no room."""
+    try:
+        while behind(database):
+            with database.writing as execute:
+                index_slice(execute)
+    except StoreFailed as error:
+        if error.errno not in NO_ROOM:
+            raise
+        return False
+    return True
 
 
 def index_slice(execute: Execute) -> None:
