@@ -4,6 +4,7 @@ reading.py        lines of a file that somebody else may be writing
 transcripts.py    these lines in a side log, each as it was
 intake.py         from lines to events, again and again, by several processes
 records.py        the session's record: made, found again, kept up to date
+foreign.py        taking a foreign session in, whoever's it is
 claude_code*.py   Claude Code's transcripts; file_history.py: its copies of files
 codex.py          Codex's rollouts
 lists.py          lists of messages
