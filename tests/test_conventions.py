@@ -15,7 +15,8 @@ import pytest
 
 import backtrail
 from backtrail import AsyncSession, Session
-from backtrail.aio import AsyncSubscription, AsyncTurn
+from backtrail.aio import AsyncTurn
+from backtrail.aio_subscribing import AsyncSubscription
 from backtrail.aio_threads import AsyncSideLog
 from backtrail.conversation import Turn
 from backtrail.sidelog import SideLog
@@ -52,7 +53,7 @@ LAYERS = [
     ["sending"],
     ["session"],
     ["agent"],
-    ["aio", "aio_files", "aio_sending", "aio_threads", "oneshot"],
+    ["aio", "aio_files", "aio_sending", "aio_subscribing", "aio_threads", "oneshot"],
     ["exchange"],
     ["hooks"],
     ["testing"],

@@ -17,6 +17,7 @@ import anyio
 
 from .aio_files import AsyncFiles
 from .aio_sending import AsyncSending
+from .aio_subscribing import AsyncSubscription
 from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
 from .calls import ToolCall
 from .conversation import SessionOptions
@@ -27,7 +28,7 @@ from .points import Target
 from .rewinding import Mode, Scope
 from .session import Session
 from .stores.base import Store
-from .subscribing import Delta, Subscription
+from .subscribing import Delta
 from .views import Rewind, State, user_message
 
 P = ParamSpec("P")
@@ -384,68 +385,3 @@ class AsyncTurn:
     async def messages(self) -> list[dict[str, Json]]:
         """The whole conversation, this turn included."""
         return await self.session.messages()
-
-
-class AsyncSubscription:
-    """What happens in a session from now on, until `close` or the session's end."""
-
-    def __init__(self, session: AsyncSession, size: int) -> None:
-        self._session = session
-        self._size = size
-        self._inner: Subscription | None = None
-
-    @property
-    def lost_deltas(self) -> int:
-        """How many deltas did not fit into the queue."""
-        return self._inner.lost_deltas if self._inner else 0
-
-    async def _begun(self) -> Subscription:
-        def begin() -> None:
-            self._inner = self._inner or self._session._session.subscribe(self._size)
-
-        if self._inner is None:
-            await run(begin)
-        assert self._inner is not None
-        return self._inner
-
-    async def get(self, timeout: float | None = None) -> Event | Delta | None:
-        """The next event or delta; None after `timeout` seconds or when closed."""
-        inner = await self._begun()
-        with anyio.move_on_after(timeout):
-            while True:
-                news = self._session._news
-                item = inner.take()
-                if item is None and inner.behind:
-                    await run(inner.fill)
-                    continue
-                if item is not None or inner.closed:
-                    return item
-                await news.wait()
-        return None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event | Delta:
-        item = await self.get()
-        if item is None:
-            raise StopAsyncIteration
-        return item
-
-    async def close(self) -> None:
-        """End the subscription; what is queued can still be taken."""
-        if self._inner is not None:
-            await finish(self._inner.close)
-            self._session._tell()
-
-    async def __aenter__(self) -> Self:
-        await self._begun()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -14,12 +14,14 @@ import msgspec
 
 from .errors import NotFound
 from .events import Event, Json
-from .files.differences import Diff, FileDiff, described, paths_of
-from .files.plan import Change, changes_of
+from .files.differences import Diff, FileDiff, described, paths_of, step_counts
+from .files.names import shown
+from .files.plan import ALREADY, Change, Plan, changes_of
 from .files.trees import Difference, Get, diff_trees
 from .messages import text_of
 from .points import Target, find_event
 from .stores.base import Store, checkpoint_of
+from .views import FileChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +188,21 @@ def _readable(get: Get, change: Change) -> Iterator[Difference]:
         yield from diff_trees(get, change.before, change.after)
     except NotFound:
         return
+
+
+def changes_in(plan: Plan, get: Get) -> list[FileChange]:
+    """A plan for people: what has nothing to do is left out."""
+    found = []
+    for step in plan.steps:
+        if step.action == "skip" and step.reason == ALREADY:
+            continue
+        plus, minus = step_counts(get, step)
+        reason = step.reason
+        if step.uncertain:
+            reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
+        kinds = {entry.kind for entry in (step.before, step.after) if entry is not None}
+        change = FileChange(
+            shown(step.path), step.action, reason, plus, minus, folder=kinds == {"directory"}
+        )
+        found.append(change)
+    return found

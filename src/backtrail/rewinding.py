@@ -15,12 +15,11 @@ from . import telemetry
 from .browsing import Browsing
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Checkpoint, Event, Json, NewEvent, new_id
-from .filepoints import Point, own_changes, point_at
+from .filepoints import Point, changes_in, own_changes, point_at
 from .files.conflicts import OnConflict, resolve
-from .files.differences import step_counts
 from .files.journal import Journal
-from .files.names import inside, shown
-from .files.plan import ALREADY, Plan, plan_exact, plan_mine, settled
+from .files.names import inside
+from .files.plan import Plan, plan_exact, plan_mine, settled
 from .points import (
     Move,
     Target,
@@ -32,7 +31,7 @@ from .points import (
     same_checkpoint,
 )
 from .stores.base import checkpoint_of
-from .views import FileChange, Rewind
+from .views import Rewind
 
 if TYPE_CHECKING:
     from .files.workspace import Workspace
@@ -382,25 +381,7 @@ class Rewinding(Browsing):
         result = Rewind(applied, move.anchor, move.events_dropped, move.message_count)
         if plan is None or self._workspace is None:
             return result
-        files = _file_changes(self._workspace, plan)
+        files = changes_in(plan, self._workspace.get)
         conflicts = [file for file in files if file.action == "conflict"]
         span.measurements["files_changed"] = len(files) - len(conflicts)
         return replace(result, files=files, conflicts=conflicts, warnings=plan.warnings)
-
-
-def _file_changes(workspace: Workspace, plan: Plan) -> list[FileChange]:
-    """A plan for people: what has nothing to do is left out."""
-    found = []
-    for step in plan.steps:
-        if step.action == "skip" and step.reason == ALREADY:
-            continue
-        plus, minus = step_counts(workspace.get, step)
-        reason = step.reason
-        if step.uncertain:
-            reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
-        kinds = {entry.kind for entry in (step.before, step.after) if entry is not None}
-        change = FileChange(
-            shown(step.path), step.action, reason, plus, minus, folder=kinds == {"directory"}
-        )
-        found.append(change)
-    return found
