@@ -11,8 +11,8 @@
     testing        prove a store of your own                              (testing/)
 
 Layers, each importing only from those before it: errors, events, secrets, messages, telemetry,
-calls, history, formats, stores, views, points, conversation, rewinding, turns, sending, session,
-agent, aio, oneshot.
+calls, history, formats, stores, views, points, conversation, rewinding, turns, turnlog, sending,
+session, agent, aio, oneshot.
 """
 
 from __future__ import annotations

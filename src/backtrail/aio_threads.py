@@ -207,3 +207,27 @@ class AsyncSideLog:
     async def flush(self) -> None:
         """Return when everything appended is on the disk."""
         await run(self._log.flush)
+
+
+async def apart(fn: Callable[[], T]) -> T:
+    """Call `fn` in a thread of its own, however long it takes; it is always waited for.
+
+    Not in one of the threads for store calls: tools would keep those from all others.
+    """
+    call = _Call(fn)
+    stop: BaseException | None = None
+    while not call.done:
+        try:
+            with anyio.CancelScope(shield=True):
+                if call.begun:
+                    await anyio.sleep(0.002)
+                else:
+                    await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
+        except anyio.get_cancelled_exc_class() as error:
+            if call.give_up():
+                raise
+            # `asyncio.Task.cancel` breaks through a shield, while the thread works on.
+            stop = error
+    if stop is not None:
+        raise stop
+    return call.result()

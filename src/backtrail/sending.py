@@ -6,12 +6,10 @@ that says why; a turn without one was cut short, and `proceed` finishes it.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 from .agents import (
@@ -20,21 +18,14 @@ from .agents import (
     LiveTurn,
     Reading,
     SyncFlow,
-    add_cost,
-    add_usage,
-    resolve_agent,
     since,
 )
-from .calls import INTERRUPTED, answer_to, calls_in, pending
 from .conversation import SessionOptions
-from .errors import BacktrailError, Conflict, InvalidData, NotFound, Unsupported
-from .events import Event, Json, NewEvent
-from .filepoints import paths_changed
-from .history import spent
-from .messages import message_event, text_of
-from .rewinding import Rewinding
+from .errors import BacktrailError, Conflict
+from .events import Event, Json
 from .stores.base import Store
 from .subscribing import Delta
+from .turnlog import Opened, TurnLog
 from .turns import (
     Append,
     Do,
@@ -62,23 +53,10 @@ from .turns import (
 )
 from .turns import Content as Content
 
-CANCELLED = "interrupted: the turn ended before this tool call returned a result"
-"""What a call is answered whose turn was cancelled or failed."""
-
 _PATIENCE = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A turn that is about to run, or how it ended if it has."""
-
-    event: Event
-    agent: Callable[[LiveTurn], Json] | None = None
-    ended: Event | None = None
-    is_new: bool = False
-
-
-class Sending(Rewinding):
+class Sending(TurnLog):
     """A session that its agent answers."""
 
     def __init__(
@@ -86,9 +64,7 @@ class Sending(Rewinding):
     ) -> None:
         super().__init__(store, session_id, options, owns=owns, at=at)
         self._order = Order()
-        self._cancelled = threading.Event()
         self._live: LiveTurn | None = None
-        self._close_agent: Callable[[], None] | None = None
         self._close_stream: Callable[[], None] | None = None
 
     def send(
@@ -171,87 +147,6 @@ class Sending(Rewinding):
     def _refuse_nested(self) -> None:
         if self._live is not None and self._order.is_mine():
             raise Conflict(f"a turn of session `{self.id}` is under way here: let it end first")
-
-    def _open_send(self, message: dict[str, Json], id: str | None) -> Opened:
-        """Find the turn, or begin it: the user's message is in the log then."""
-        self._cancelled = threading.Event()
-        known = self._known_turn(id) if id is not None else None
-        if known is not None:
-            ended = self._end_of(known) or self._end_of(known, live=False)
-            if ended is not None:
-                return Opened(known, None, ended)
-            last = self._last_turn()
-            if last is None or last.id != known.id:
-                raise Conflict(f"the turn `{id}` was left unfinished, and the session went on")
-            agent = self._resolved_agent()
-            self._answer_pending(INTERRUPTED)
-            return Opened(known, agent)
-        agent = self._resolved_agent()
-        self._answer_pending(INTERRUPTED)
-        return Opened(self.append(message, id=id), agent, is_new=True)
-
-    def _open_proceed(self, pending: str) -> Opened:
-        """Find the turn that is not finished."""
-        if pending not in ("fail", "retry"):
-            raise InvalidData(f"pending is 'fail' or 'retry', not {pending!r}")
-        self._cancelled = threading.Event()
-        event = self._last_turn()
-        if event is None or self._end_of(event) is not None:
-            raise NotFound(f"session `{self.id}` has no turn to finish")
-        agent = self._resolved_agent()
-        if pending == "fail":
-            self._answer_pending(INTERRUPTED)
-        return Opened(event, agent)
-
-    def _known_turn(self, id: str) -> Event | None:
-        for new in self._unsaved:
-            if new.id == id:
-                return Event(0, id, "", new.kind, dict(new.data))
-        try:
-            event = self.store.find(self.id, id)
-        except NotFound:
-            return None
-        if event.kind != "user_message":
-            raise Conflict(f"event `{id}` of session `{self.id}` is no user's message")
-        return event
-
-    def _last_turn(self) -> Event | None:
-        for new in reversed(self._unsaved):
-            if new.kind == "user_message":
-                return Event(0, new.id or "", "", new.kind, dict(new.data))
-        if self._at == 0:
-            return None
-        said = (e for e in self.store.walk(self.id, until=self._at) if e.kind == "user_message")
-        return next(said, None)
-
-    def _end_of(self, turn: Event, *, live: bool = True) -> Event | None:
-        """The event that ended a turn, if it ended; in the history, or in all that was."""
-        ends = since(self, turn) if live else self.events(after=turn.seq, kinds=("turn_end",))
-        names = (turn.seq or turn.id, turn.id)
-        found = [e for e in ends if e.kind == "turn_end" and e.data.get("turn") in names]
-        return found[-1] if found else None
-
-    def _answer_pending(self, text: str) -> None:
-        """Answer calls that have no result, in the log."""
-        messages = self.messages(repair=False)
-        for call in pending(messages):
-            asking = (m for m in reversed(messages) if any(c.id == call.id for c in calls_in(m)))
-            answer = answer_to(call.id, next(asking, {}), text, failed=True)
-            event = message_event(answer, kind="tool_result")
-            self._append([NewEvent(event.kind, {**event.data, "name": call.name, "error": True})])
-
-    def _resolved_agent(self) -> Callable[[LiveTurn], Json]:
-        if self.agent is None:
-            raise Unsupported(
-                "the session has no agent: give `agent=`, or append messages yourself"
-            )
-        if not callable(self.agent):
-            name = self.agent
-            if isinstance(name, str) and name.endswith(":"):
-                name += self.info().model or ""
-            self.agent = resolve_agent(name, self._agent_options)
-            self._close_agent = getattr(self.agent, "close", None)
-        return self.agent
 
     # --- the driver ----------------------------------------------------------------------
 
@@ -382,20 +277,6 @@ class Sending(Rewinding):
 
     # --- the end -------------------------------------------------------------------------
 
-    def _finish(self, turn: LiveTurn, end: End) -> Event:
-        """Record how a turn ended; a call is left open only by an agent that means to."""
-        turn.finished = True
-        if end.reason in ("interrupted", "error"):
-            self._cancelled.set()
-            self._answer_pending(CANCELLED)
-        data: dict[str, Json] = {
-            "turn": turn.event.seq or turn.event.id,
-            "reason": end.reason,
-        }
-        more = {"error": end.error, "usage": turn.extra_usage, "cost_usd": turn.extra_cost}
-        data |= {name: value for name, value in more.items() if value}
-        return self._append([NewEvent("turn_end", data)])[0]
-
     def _abandon(self) -> None:
         """A turn that nobody goes on with has ended, such as one in a stream left behind."""
         turn = self._live
@@ -411,27 +292,6 @@ class Sending(Rewinding):
                 self._finish(turn, End("interrupted", "the turn was left"))
             except BacktrailError as error:
                 self._complain("turn", str(error))
-
-    def _result_of(self, turn: Event, ended: Event) -> Result:
-        """The result of a turn, as the log has it."""
-        usage: dict[str, int] = {}
-        cost: float | None = None
-        text = ""
-        events = since(self, turn, ended.seq or None)
-        for event in events:
-            add_usage(usage, spent(event.data))
-            cost = add_cost(cost, event.data.get("cost_usd"))
-            if event.kind == "assistant_message":
-                text = text_of(event.data.get("message")) or text
-        messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
-        reason, error = ended.data.get("reason", "end_turn"), ended.data.get("error")
-        return Result(text, messages, usage, self._paths_of(turn), reason, cost, error, turn)
-
-    def _paths_of(self, turn: Event) -> list[str]:
-        """The paths that the calls of a turn changed."""
-        if self._workspace is None or turn.seq == 0:
-            return []
-        return sorted(paths_changed(self.store, self.id, self._workspace.get, turn.seq))
 
 
 class _Driver:

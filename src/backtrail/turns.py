@@ -3,7 +3,7 @@
 An agent is a callable `agent(turn)` that yields messages and deltas, sync or async. It may
 also yield requests (`Ask` a model, `Run` tools, `Pause`, `Do`), and is sent their answers.
 The engine is a plain generator with no I/O of its own: the synchronous driver is in
-`sending.py`, the asynchronous one in `aio_sending.py`. What goes wrong in a driver is thrown
+`sending.py`, the asynchronous one in `aio_turning.py`. What goes wrong in a driver is thrown
 into the engine, which has the end of the turn recorded, whatever happens.
 """
 
