@@ -58,6 +58,47 @@ def test_a_failed_group_fails_for_each_of_it_and_the_next_goes_on() -> None:
     assert combiner.do(2) == 2
 
 
+def test_who_leads_next_is_woken_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The served come first: they make new jobs, and the next run does these as well."""
+    go, running = threading.Semaphore(0), threading.Semaphore(0)
+    woken: list[int] = []
+    groups: list[list[int]] = []
+    wake = Job.wake
+
+    def noted(job: Job[int, int]) -> None:
+        woken.append(job.value)
+        wake(job)
+
+    def run(jobs: list[Job[int, int]]) -> None:
+        groups.append([job.value for job in jobs])
+        running.release()
+        go.acquire(timeout=30)
+
+    monkeypatch.setattr(Job, "wake", noted)
+    combiner = Combiner(run)
+    threads: list[threading.Thread] = []
+
+    def other(value: int, waiting: int) -> None:
+        threads.append(threading.Thread(target=combiner.do, args=(value,)))
+        threads[-1].start()
+        while len(combiner._queue) < waiting:
+            time.sleep(0.001)
+
+    other(1, 0)
+    running.acquire(timeout=30)
+    other(2, 1)
+    other(3, 2)
+    go.release()
+    running.acquire(timeout=30)
+    other(4, 1)
+    go.release(9)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert groups == [[1], [2, 3], [4]]
+    assert woken == [2, 3, 4]
+
+
 @pytest.mark.parametrize("begun", [False, True], ids=["queued", "begun"])
 def test_who_is_interrupted_keeps_nobody_waiting(begun: bool) -> None:
     """Ctrl-C in one that waits takes only its own job back, or leaves it; the others end."""
@@ -138,3 +179,22 @@ def test_one_session_that_is_gone_does_not_fail_the_others(tmp_path: Path, schem
             thread.join()
         assert set(refused) <= {"b"} and refused
         assert [event.seq for event in store.read("a")] == list(range(1, 162))
+
+
+@pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])
+def test_what_others_did_meanwhile_is_known(tmp_path: Path, scheme: str) -> None:
+    """Synced appends of two stores take turns, also when one replaces the log by a purge."""
+    url = scheme.format(tmp_path)
+    new = [NewEvent("user_message", {"n": 1})]
+    with open_store(url, durability="synced") as one, open_store(url, durability="synced") as two:
+        one.create(SessionInfo("s"))
+        for _ in range(3):
+            one.append("s", new)
+            two.append("s", new)
+        two.purge("s", [1])
+        seqs = [store.append("s", new)[0].seq for store in (one, two, one, one)]
+        assert seqs == [7, 8, 9, 10]
+        events = list(two.read("s"))
+        assert [event.seq for event in events] == list(range(1, 11))
+        assert events[0].data == {"purged": True}
+        assert not two.verify()

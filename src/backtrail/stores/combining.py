@@ -5,12 +5,14 @@ up, and the next of them writes and syncs for the whole queue: one lock, one wri
 
 Those who are served wake each other, one after the other. Woken all at once they would only
 queue for the interpreter: that costs two switches more for each, and a third of the rate.
+The last of them wakes who leads next. By then the others have made their next jobs, so that
+one sync serves nearly all; and whoever leads does not share the interpreter with them.
 """
 
 from __future__ import annotations
 
 from _thread import LockType, allocate_lock
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ..errors import StoreFailed
@@ -23,7 +25,7 @@ Result = TypeVar("Result")
 class Job(Generic[Value, Result]):
     """What one thread wants done, and what came of it."""
 
-    __slots__ = ("_woken", "done", "error", "following", "left", "result", "value")
+    __slots__ = ("done", "error", "following", "left", "result", "value", "woken")
 
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -32,28 +34,13 @@ class Job(Generic[Value, Result]):
         self.done = False
         self.left = False
         self.following: Job[Value, Result] | None = None
-        self._woken: LockType | None = None
-
-    def will_wait(self) -> None:
-        """Prepare to wait; before others can see the job."""
-        self._woken = allocate_lock()
-        self._woken.acquire()
-
-    def wait(self) -> None:
-        """Return when somebody calls `wake`."""
-        if self._woken is not None:
-            self._woken.acquire()
+        # Held while the job's thread waits: whoever releases it wakes that thread.
+        self.woken: LockType | None = None
 
     def wake(self) -> None:
         """Let the waiting thread go on."""
-        if self._woken is not None:
-            self._woken.release()
-
-
-def fail(jobs: Iterable[Job[Value, Result]], error: BaseException) -> None:
-    """None of these jobs was done."""
-    for job in jobs:
-        job.error = error
+        if self.woken is not None:
+            self.woken.release()
 
 
 class Combiner(Generic[Value, Result]):
@@ -74,36 +61,53 @@ class Combiner(Generic[Value, Result]):
     def do(self, value: Value) -> Result | None:
         """Have `value` done, by this thread or another."""
         job: Job[Value, Result] = Job(value)
+        woken = None
         with self._gate:
-            leads = not self._leading
-            self._leading = True
-            if not leads:
-                job.will_wait()
-            self._queue.append(job)
-        if not leads:
-            self._wait(job)
-        if not job.done:
-            self._lead(job)
+            if self._leading:
+                woken = job.woken = allocate_lock()
+                woken.acquire()
+                self._queue.append(job)
+            else:
+                self._leading = True
+        if woken is None:
+            self._lead(job, [job])
+        else:
+            self._wait(job, woken)
         if job.error is not None:
             raise job.error
         return job.result
 
-    def _wait(self, job: Job[Value, Result]) -> None:
+    def _wait(self, job: Job[Value, Result], woken: LockType) -> None:
+        """Return when the job is done: by another thread, or by this one if it is chosen."""
         try:
-            job.wait()
+            woken.acquire()
         except BaseException:
-            # Interrupted. If the job was not begun it is taken back; if it was just chosen
-            # to lead, or has somebody to wake, that is not forgotten.
+            # Interrupted. If the job was not begun it is taken back; if it is to lead, or has
+            # somebody to wake, that is not forgotten.
             with self._gate:
                 job.left = True
                 if job in self._queue:
                     self._queue.remove(job)
-                woken = self._choose() if job is self._chosen else job.following
-            if woken is not None:
-                woken.wake()
+                passes = job.done or job is self._chosen
+                next = (job.following or self._choose()) if passes else None
+            if next is not None:
+                next.wake()
             raise
-        if job.following is not None:
-            job.following.wake()
+        if job.done:
+            self._pass_on(job.following)
+            return
+        with self._gate:
+            jobs, self._queue = self._queue, []
+            self._chosen = None
+        self._lead(job, jobs)
+
+    def _pass_on(self, next: Job[Value, Result] | None) -> None:
+        """Wake the next of those who were served; after the last, who leads next."""
+        if next is None:
+            with self._gate:
+                next = self._choose()
+        if next is not None:
+            next.wake()
 
     def _choose(self) -> Job[Value, Result] | None:
         """Who leads next, if anybody waits. Under the gate."""
@@ -111,11 +115,8 @@ class Combiner(Generic[Value, Result]):
         self._leading = self._chosen is not None
         return self._chosen
 
-    def _lead(self, mine: Job[Value, Result]) -> None:
-        """Do everything that is queued, then hand over."""
-        with self._gate:
-            jobs, self._queue = self._queue, []
-            self._chosen = None
+    def _lead(self, mine: Job[Value, Result], jobs: list[Job[Value, Result]]) -> None:
+        """Do these jobs, then hand over."""
         try:
             self._run(jobs)
         except Exception as error:
@@ -132,9 +133,4 @@ class Combiner(Generic[Value, Result]):
                     job.done = True
                     if job is not mine and not job.left:
                         job.following, served = served, job
-                first = self._choose()
-            # The next one first: it waits for the disk while the others make new jobs.
-            if first is not None:
-                first.wake()
-            if served is not None:
-                served.wake()
+            self._pass_on(served)

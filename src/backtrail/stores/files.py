@@ -161,8 +161,11 @@ MARKER = ".backtrail-store"
 
 def mark(folder: Path) -> None:
     """Say that a folder is a store's. One that may only be read stays as it is."""
+    name = f"{folder}/{MARKER}"
+    if os.path.lexists(name):
+        return
     try:
-        os.close(os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise failed(error, f"mark {folder}") from error

@@ -11,12 +11,13 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from ..errors import NotFound, StoreFailed, Unsafe, Unsupported
+from ..errors import NotFound, Unsafe, Unsupported
 from ..events import MAIN_LOG, Event, Problem, SessionInfo, encode_data
 from .batches import PURGED
-from .combining import Combiner, Job, fail
+from .combining import Combiner, Job
 from .files import make_directory, replace_file, sync_directory, write_all
 from .jsonl_paths import MAIN_FILE, clear, is_session, log_names, log_path
 from .jsonl_reading import MOST, whole_lines
@@ -41,7 +42,7 @@ class Folder:
         self.lock = FileLock(path / "lock", f"session `{path.name}`")
         self._tell = tell
         self._writers: dict[str, LogWriter] = {}
-        self._together = Combiner(self._append_all)
+        self._together: dict[str, Combiner[Usual, Event]] = {}
         self._closed = False
 
     def current(self) -> bool:
@@ -75,38 +76,29 @@ class Folder:
 
     def append_together(self, log: str, usual: Usual) -> Event | None:
         """Append and sync, together with what other threads append; None if it is gone."""
-        return self._together.do((log, usual))
+        together = self._together.get(log)
+        if together is None:
+            together = self._together.setdefault(log, Combiner(partial(self._append_all, log)))
+        return together.do(usual)
 
-    def _append_all(self, jobs: list[Job[tuple[str, Usual], Event]]) -> None:
-        """One write and one sync for each log, for everybody who waits."""
-        by_log: dict[str, list[Job[tuple[str, Usual], Event]]] = {}
-        for job in jobs:
-            by_log.setdefault(job.value[0], []).append(job)
-        waiting: list[tuple[LogWriter, int, list[Job[tuple[str, Usual], Event]], list[Event]]] = []
+    def _append_all(self, log: str, jobs: list[Job[Usual, Event]]) -> None:
+        """One write and one sync for everybody who waits."""
         try:
             self.lock.acquire()
         except FileNotFoundError:
             return
         try:
-            for log, mine in by_log.items():
-                try:
-                    writer = self.writer(log)
-                    if writer is not None:
-                        events, ticket = writer.append_each([job.value[1] for job in mine])
-                        waiting.append((writer, ticket, mine, events))
-                except OSError as error:
-                    # One log that fails does not stop the others.
-                    fail(mine, error)
+            writer = self._writers.get(log)
+            if writer is None or not writer.unchanged():
+                writer = self.writer(log)
+            if writer is None:
+                return
+            events, ticket = writer.append_each([job.value for job in jobs])
         finally:
             self.lock.release()
-        for writer, ticket, mine, events in waiting:
-            try:
-                writer.sync.wait(ticket)
-            except StoreFailed as error:
-                fail(mine, error)
-                continue
-            for job, event in zip(mine, events, strict=True):
-                job.result = event
+        writer.sync.wait(ticket)
+        for job, event in zip(jobs, events, strict=True):
+            job.result = event
 
     def open_writer(self, log: str) -> LogWriter | None:
         """The end of a log that was written to before, if any."""

@@ -28,13 +28,17 @@ def clear(path: Path) -> None:
 def is_session(path: Path) -> bool:
     """Whether `path` is a folder, not a link to one, that has a main log."""
     try:
-        return not path.is_symlink() and stat.S_ISREG(os.lstat(path / MAIN_FILE).st_mode)
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            return False
+        return stat.S_ISREG(os.lstat(f"{path}/{MAIN_FILE}").st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
 def log_path(folder: Path, log: str) -> Path:
     """The file of a log, from its checked name."""
+    if log == MAIN_LOG:
+        return folder / MAIN_FILE
     *parents, name = check_log(log).split("/")
     path = folder.joinpath(*map(_as_folder, parents), f"{name}.jsonl")
     if "/" in log:

@@ -132,40 +132,44 @@ class LogWriter:
     def append_usual(self, lock: FileLock, kind: str, data: dict[str, Json]) -> Event | None:
         """Append one event with nothing special about it; None if the log is not as we left it.
 
-        Every append comes through here, so it is the steps of `append` in one piece. Whoever
-        of us replaces or removes a log changes its length, so the length tells; what others
-        do by hand is looked for now and then, since that takes five times as long.
+        Every append comes through here, so it is the steps of `append` in one piece.
         """
         body = encode_data(data)
         id, ts = mint()
         if not lock.try_acquire():
             return None
         try:
-            if (
-                self.fd < 0
-                or self.sync.failure is not None
-                or os.lseek(self.fd, 0, os.SEEK_END) != self._size
-                or time.monotonic() - self._looked > LOOK_AGAIN
-            ):
+            if self.sync.failure is not None or not self.unchanged():
                 return None
             seq = self.last + 1
-            front = f'{{"seq":{seq},"uuid":"{id}","ts":"{ts}","event":"{kind}","data":'.encode()
-            check = crc32(body, crc32(front))
-            self._write(b"".join((front, body, f',"crc":"{check:08x}"}}\n'.encode())), seq)
+            self._write(_usual_line(seq, id, ts, kind, body), seq)
         finally:
             lock.release()
         return make_event(seq, id, ts, kind, data, None)
+
+    def unchanged(self) -> bool:
+        """Whether the log is as we left it.
+
+        Whoever of us replaces or removes a log changes its length, so the length tells; what
+        others do by hand is looked for now and then, since that takes five times as long.
+        """
+        return (
+            self.fd >= 0
+            and os.lseek(self.fd, 0, os.SEEK_END) == self._size
+            and time.monotonic() - self._looked <= LOOK_AGAIN
+        )
 
     def append_each(self, usual: list[Usual]) -> tuple[list[Event], int]:
         """Write events of several callers, each for itself, by one call."""
         self.sync.check()
         events: list[Event] = []
         lines: list[bytes] = []
+        seq = self.last
         for id, ts, kind, data, body in usual:
-            event = make_event(self.last + 1 + len(events), id, ts, kind, data, None)
-            events.append(event)
-            lines.append(encode_line(event, body))
-        return events, self._write(b"".join(lines), events[-1].seq)
+            seq += 1
+            events.append(make_event(seq, id, ts, kind, data, None))
+            lines.append(_usual_line(seq, id, ts, kind, body))
+        return events, self._write(b"".join(lines), seq)
 
     def _write(self, data: bytes, last: int) -> int:
         try:
@@ -219,6 +223,12 @@ class LogWriter:
                 self.sync.retire()
             finally:
                 os.close(fd)
+
+
+def _usual_line(seq: int, id: str, ts: str, kind: str, body: bytes) -> bytes:
+    """`encode_line` of an event whose id and kind are our own and need no escapes."""
+    front = f'{{"seq":{seq},"uuid":"{id}","ts":"{ts}","event":"{kind}","data":'.encode()
+    return b"".join((front, body, f',"crc":"{crc32(body, crc32(front)):08x}"}}\n'.encode()))
 
 
 def _has_events(data: bytes, count: int) -> bool:

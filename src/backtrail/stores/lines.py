@@ -121,7 +121,7 @@ def encode_line(event: Event, body: bytes, batch: str = "") -> bytes:
 
 def is_sound(text: bytes, end: int) -> bool:
     """Whether a line ends, from `end` on, in the check sum of what stands before."""
-    return end >= 0 and text[end:] == b',"crc":"%08x"}' % crc32(text[:end])
+    return end >= 0 and text[end:] == f',"crc":"{crc32(text[:end]):08x}"}}'.encode()
 
 
 def decode_line(text: bytes, offset: int) -> Line | None:

@@ -36,7 +36,7 @@ _NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 class FileLock:
     """A mutex plus flock on `path`, which is made when first needed and never replaced."""
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: str | Path, what: str) -> None:
         self.path = path
         self.what = what
         self._mutex = threading.Lock()

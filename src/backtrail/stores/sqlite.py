@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -105,9 +106,7 @@ class SQLiteStore(Store):
     ) -> None:
         self.scope = scope
         self.url = f"sqlite:///{path}"
-        self.contents = path.with_name(path.name + "-files")
-        ends = ("-wal", "-shm", "-lock", "-leases", "-retention")
-        self.places = (path, *(path.with_name(path.name + end) for end in ends))
+        self.contents = Path(f"{path}-files")
         self._path = path
         self._on_damage = on_damage
         self._appends = self._seen = 0
@@ -115,6 +114,12 @@ class SQLiteStore(Store):
         self._appender = Appender(self._database, scope)
         self.durability = durability
         self._synced = durability == "synced"
+
+    @cached_property
+    def places(self) -> tuple[Path, ...]:  # type: ignore[override]
+        """Files and folders of its own, which no scan of a workspace captures."""
+        ends = ("", "-wal", "-shm", "-lock", "-leases", "-retention")
+        return tuple(Path(f"{self._path}{end}") for end in ends)
 
     # --- sessions ------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 4096")
 
 def lock_for(path: Path) -> FileLock:
     """The lock that every writer of the database takes."""
-    return FileLock(Path(f"{path}-lock"), f"the database {path}")
+    return FileLock(f"{path}-lock", f"the database {path}")
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
     """Open the database, made or migrated if need be, and return its first connection."""
     try:
         _find_folder(path)
-        connection = connect(path) if os.path.exists(path) else None
+        connection = _existing(path)
         if connection is None or _version(connection, path, schema) < len(schema.migrations):
             with lock:
                 connection = connection or _make(path)
@@ -132,10 +132,11 @@ def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
 def _find_folder(path: Path) -> None:
     """Make the folder if it is missing, names synced, and refuse a network file system."""
     parent = os.path.dirname(path)
-    if os.path.exists(parent):
+    try:
         files.refuse_network(parent)
         return
-    folder = path.parent
+    except FileNotFoundError:
+        folder = path.parent
     made: list[Path] = []
     while not folder.exists():
         made.append(folder)
@@ -144,6 +145,16 @@ def _find_folder(path: Path) -> None:
     for directory in made:
         files.sync_directory(directory.parent)
     files.refuse_network(parent)
+
+
+def _existing(path: Path) -> apsw.Connection | None:
+    """A connection to the database; None if there is none."""
+    try:
+        return connect(path)
+    except apsw.CantOpenError:
+        if os.path.exists(path):
+            raise
+        return None
 
 
 def connect(path: Path) -> apsw.Connection:
