@@ -120,7 +120,7 @@ class LiveTurn:
     def workspace(self) -> str | None:
         """The directory that is worked in."""
         if self._workspace is None:
-            self._workspace = self.session.info().cwd
+            self._workspace = self.session._directory()
         return self._workspace
 
     def messages(self, format: Format | None = None) -> list[dict[str, Json]]:

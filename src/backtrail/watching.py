@@ -18,7 +18,7 @@ import msgspec
 from .calls import answer_to, answers_in, calls_in, pending, told_of
 from .conversation import SessionOptions, Turn
 from .errors import BacktrailError, InvalidData
-from .events import Event, Json, NewEvent
+from .events import Event, Json, NewEvent, timestamp
 from .files.attribution import joined
 from .files.baseline import PARTIAL
 from .files.baseline import WAIT as BASELINE_WAIT
@@ -174,12 +174,17 @@ class Watching(Workplace):
         return bracket
 
     def _is_told(self, bracket: Bracket) -> bool:
-        """Whether what a call did is in the log: its process died right after that."""
-        before = bracket.tree.hex()
-        for event in self.store.read(self.id, reverse=True, limit=_RECENT):
+        """Whether what a call did is in the log: its process died soon after that.
+
+        Looks at all that came since the call began, and at some more: clocks are set, too.
+        """
+        before, began = bracket.tree.hex(), timestamp(bracket.since)
+        for n, event in enumerate(self.store.read(self.id, reverse=True)):
             files = event.data.get("files")
             if isinstance(files, dict) and files.get("before") == before:
                 return bool(event.data.get("name") == bracket.name)
+            if n >= _RECENT and event.ts < began:
+                break
         return False
 
     def _drop_told(self) -> None:
@@ -305,9 +310,12 @@ class Watching(Workplace):
             return
         try:
             call.event = super()._append([self._told(call, files, error)])[0]
-        finally:
+        except BaseException:
             if files and bracket is not None and self._workspace is not None:
                 self._workspace.drop(bracket)
+            raise
+        if files and bracket is not None and self._workspace is not None:
+            self._workspace.told(bracket)
 
     def _grabbed(self, call: Call) -> dict[str, Json] | None:
         """What a call without a bracket did to the paths it declared."""

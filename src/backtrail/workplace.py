@@ -86,6 +86,14 @@ class Workplace(Conversation):
         if self._files == "background" and self._workspace.is_new():
             self._begin_baseline(self._workspace)
 
+    def _directory(self) -> str | None:
+        """The directory that is worked in: the one watched over, if one is.
+
+        A record counts what is in the log, and so takes longer to read.
+        """
+        workspace = self._workspace
+        return os.fsdecode(workspace.root) if workspace is not None else self.info().cwd
+
     def _begin_baseline(self, workspace: Workspace) -> None:
         from .files.baseline import Baseline
 

@@ -27,7 +27,7 @@ from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, erase, git, lo
 from tests.faults.test_strace import STRACE, calls_at
 from tests.faults.variants import Broken, sound
 
-from backtrail.files import journal, workspace
+from backtrail.files import journal, rooted
 from backtrail.files.beneath import describe
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.plan import Step
@@ -155,7 +155,7 @@ def test_recovery_knows_a_directory_on_a_device_with_a_new_number(fast: Path) ->
 
     sweep = Sweep(Scene(fast))
     sweep.kill(sweep.points(4)[2])
-    sweep.scene.broken = lambda: patch.object(workspace, "identity", renumbered)
+    sweep.scene.broken = lambda: patch.object(rooted, "identity", renumbered)
     assert sweep.scene.check("after a restart") == "after"
 
 

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from backtrail.errors import Damaged, NotFound, Unsupported
-from backtrail.files import sqlite_blobs
+from backtrail.files import packing, sqlite_blobs
 from backtrail.files.blobs import Blobs, Keep, MemoryBlobs, Reference, Swept
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.stores import open_store
@@ -187,6 +187,29 @@ def test_rows_hold_what_was_written(blobs: SQLiteBlobs) -> None:
     assert connection.execute("PRAGMA integrity_check").get == "ok"
     assert connection.execute("PRAGMA auto_vacuum").get == 2
     connection.close()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_many_are_packed_as_one_is(blobs: SQLiteBlobs, at_once: bool) -> None:
+    """Together or one by one, short, long, random or empty: each row is as if written alone."""
+    some = [b"", b"short", b"text " * 50, os.urandom(900), bytes(200_000)]
+    contents = [bytes(content) + str(n).encode() for n in range(60) for content in some]
+    with patch.object(packing, "_AT_ONCE", at_once):
+        assert list(packing.pack_all(contents)) == [packing.pack(content) for content in contents]
+        blobs.write([(sha256(content).digest(), content) for content in contents])
+    assert len(list(blobs.digests())) == len(set(contents)) > 2 * sqlite_blobs._ROWS
+    assert all(blobs.get(sha256(content).digest()) == content for content in contents)
+
+
+def test_many_at_once_refresh_what_is_there(blobs: SQLiteBlobs) -> None:
+    """Two writers may store the same: rows that somebody was faster with get a new stamp."""
+    contents = [str(n).encode() for n in range(3 * sqlite_blobs._ROWS + 1)]
+    given = [(sha256(content).digest(), content) for content in contents]
+    blobs.write(given)
+    raw(blobs).execute("UPDATE blobs SET stamp = 1")
+    with patch.object(SQLiteBlobs, "has", lambda self, digests: set()):
+        blobs.write(given)
+    assert raw(blobs).execute("SELECT count(*) FROM blobs WHERE stamp > 1").get == len(given)
 
 
 def test_has_works_without_arrays(blobs: SQLiteBlobs) -> None:

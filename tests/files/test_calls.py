@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from backtrail import Damaged, Session
+from backtrail import Damaged, Session, StoreFailed
 from backtrail.events import Event, Json
+from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.workspace import Workspace
 from tests.files.conftest import shell
 from tests.talking import calling, kinds, user
@@ -275,6 +278,74 @@ def test_a_call_that_a_crash_left_open_ends_with_the_next_event(
     assert changed(session, ended[0]) == ["half"]
     session.rewind(before=2)
     assert not (project / "half").exists()
+
+
+def test_a_call_that_is_told_is_not_told_again(session: Session, project: Path) -> None:
+    """Its bracket may outlive its process, by however many events; the log says enough."""
+    pid = os.fork()
+    if pid == 0:
+        with session.tool("bash", {"command": "make"}):
+            (project / "whole").write_text("whole\n")
+        for n in range(300):
+            session.record("note", {"n": n})
+        os._exit(9)
+    os.waitpid(pid, 0)
+    workspace = session._workspace
+    assert workspace is not None
+    left = workspace.orphans("s")
+    assert [bracket.ended for bracket in left] == [True]
+    session.append(user("what happened?"))
+    assert [e.data["name"] for e in session.events(kinds=("action",))] == ["bash"]
+    assert workspace.orphans("s") == []
+
+
+@pytest.mark.parametrize("how", ["idle", "close"])
+def test_brackets_of_told_calls_go(
+    how: str, session: Session, project: Path, tmp_path: Path
+) -> None:
+    """With the next call, or when nobody has anything to do."""
+    with session.tool("bash"):
+        (project / "new").write_text("new\n")
+    assert brackets(tmp_path) == 1
+    if how == "close":
+        session.close()
+    for _ in range(100):
+        if brackets(tmp_path) == 0:
+            return
+    pytest.fail("it stays")
+
+
+def brackets(folder: Path) -> int:
+    """How many brackets the database holds, whatever we say about it.
+
+    Read by another process: two libraries in one drop each other's locks.
+    """
+    path = folder / "store.db-files" / "catalogue.db"
+    code = f"import sqlite3; print(*sqlite3.connect({str(path)!r}).execute({COUNT!r}).fetchone())"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    return int(done.stdout)
+
+
+COUNT = "SELECT count(*) FROM brackets"
+
+
+def test_a_call_whose_files_cannot_be_made_safe_does_not_begin(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it left open."""
+
+    def fail() -> None:
+        raise StoreFailed("broken")
+
+    workspace = session._workspace
+    assert workspace is not None
+    blobs = workspace.blobs
+    assert isinstance(blobs, SQLiteBlobs)
+    monkeypatch.setattr(blobs._database, "flush", fail)
+    (project / "README").write_text("a person's\n")
+    with pytest.raises(StoreFailed, match="broken"), session.tool("bash"):
+        pytest.fail("it ran")
+    assert workspace.catalogue.brackets(workspace.place.n) == []
 
 
 def test_a_scan_that_fails_is_said(

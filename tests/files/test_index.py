@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.files.index import Index, KnownDirectory, KnownFile
+from backtrail.files.index import Index
+from backtrail.files.known import KnownDirectory, KnownFile, PackedFiles
 from backtrail.files.trees import Entry, Kind
 
-NAMES = st.binary(min_size=1, max_size=4)
+NAMES = st.binary(min_size=1, max_size=4).filter(lambda name: b"/" not in name)
 NUMBERS = st.integers(0, 2**62)
 KINDS: list[Kind] = ["file", "link", "skipped"]
 FILES = st.builds(
@@ -45,6 +47,8 @@ def test_an_index_comes_back(
     index = made(root)
     index.save(path)
     loaded = Index.load(path, "b", 7)
+    for directory in (*loaded.directories(), *index.directories()):
+        assert isinstance(directory.files, dict)
     assert loaded.root == root
     assert (loaded.device, loaded.doubtful, loaded.changed) == (5, False, False)
     assert not index.changed
@@ -98,8 +102,8 @@ def file(digest: bytes, kind: Kind = "file") -> KnownFile:
 
 def test_doubt_reaches_all_that_relies_on_a_blob() -> None:
     """The files that have it, and every directory above; nothing else."""
-    lost = KnownDirectory(racy=False, digest=b"L", files={b"x": file(b"gone"), b"y": file(b"y")})
-    kept = KnownDirectory(racy=False, digest=b"K", files={b"x": file(b"gone", "skipped")})
+    lost = KnownDirectory(racy=False, digest=b"L", held={b"x": file(b"gone"), b"y": file(b"y")})
+    kept = KnownDirectory(racy=False, digest=b"K", held={b"x": file(b"gone", "skipped")})
     tree = KnownDirectory(racy=False, digest=b"T")
     root = KnownDirectory(
         racy=False, digest=b"R", directories={b"lost": lost, b"kept": kept, b"tree": tree}
@@ -117,7 +121,7 @@ def test_doubt_reaches_all_that_relies_on_a_blob() -> None:
 
 def test_no_doubt_changes_nothing() -> None:
     """All there: the index stays as it is."""
-    root = KnownDirectory(racy=False, digest=b"R", files={b"x": file(b"there")})
+    root = KnownDirectory(racy=False, digest=b"R", held={b"x": file(b"there")})
     index = made(root)
     index.changed = False
     index.doubt(set())
@@ -136,3 +140,64 @@ def test_what_cannot_be_entered_is_opaque_and_not_forgotten() -> None:
 def test_a_link_has_the_length_of_its_text() -> None:
     """Whatever its file system says about its size."""
     assert KnownFile("link", 0o777, 0, 1, 1, 1, b"there").entry().size == 5
+
+
+@given(st.dictionaries(NAMES, FILES))
+def test_packed_files_come_back(files: dict[bytes, KnownFile]) -> None:
+    """All of them, in their order; some questions are answered without unpacking."""
+    packed = KnownDirectory(held=dict(files))
+    packed.packed()
+    assert len(packed.packed()) == len(files)
+    assert packed.packed().steady != any(file.racy for file in files.values())
+    assert packed.contents() == [f.value for f in files.values() if f.kind == "file"]
+    assert packed.skips() == any(file.kind == "skipped" for file in files.values())
+    assert all(map(packed.has_file, files))
+    assert not packed.has_file(b"of no file")
+    assert isinstance(packed.held, PackedFiles)
+    assert list(packed.files.items()) == list(files.items())
+
+
+def test_what_is_unpacked_counts() -> None:
+    """A file that was changed in memory is packed as it is now."""
+    known = KnownDirectory(held={b"a": file(b"old")})
+    known.packed()
+    known.files[b"a"].value = b"new"
+    known.files[b"b"] = file(b"other")
+    known.packed()
+    assert known.contents() == [b"new", b"other"]
+
+
+@pytest.mark.parametrize("time", [2**64, 2**70, -(2**70)])
+def test_no_time_is_too_far_away(tmp_path: Path, time: int) -> None:
+    """Some file systems keep any: such a file is never taken for unchanged."""
+    (tmp_path / "a").write_text("x")
+    far = KnownFile("file", 0o644, 1, time, 3, 4, b"1" * 32)
+    index = made(KnownDirectory(held={b"a": far}))
+    index.save(tmp_path / "index")
+    root = Index.load(tmp_path / "index", "b", 7).root
+    assert root is not None
+    assert root.files[b"a"].value == far.value
+    assert root.files[b"a"].mtime != time
+
+
+def test_packed_files_know_whether_they_are_as_they_were(tmp_path: Path) -> None:
+    """Any number that differs, a racy file, and a file that is gone make them say no."""
+    (tmp_path / "a").write_text("x")
+    now = os.stat(tmp_path / "a")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    numbers = (1, now.st_mtime_ns, now.st_ctime_ns, now.st_ino)
+
+    def is_calm(numbers: tuple[int, ...], racy: bool = False, name: bytes = b"a") -> bool:
+        size, mtime, ctime, inode = numbers
+        known = KnownFile("file", 0o644, size, mtime, ctime, inode, b"1" * 32, racy)
+        return not PackedFiles.of({name: known}).stirred_in(fd)
+
+    try:
+        assert is_calm(numbers)
+        assert not PackedFiles.of({}).stirred_in(fd)
+        for at in range(4):
+            assert not is_calm(tuple(n + (i == at) for i, n in enumerate(numbers)))
+        assert not is_calm(numbers, racy=True)
+        assert not is_calm(numbers, name=b"b")
+    finally:
+        os.close(fd)

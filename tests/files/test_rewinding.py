@@ -14,6 +14,7 @@ from backtrail import NotFound, Session
 from backtrail.errors import Conflict, Damaged
 from backtrail.events import Json
 from backtrail.files.depot import Depot
+from backtrail.files.restore import Restore
 from tests.files.conftest import shell
 from tests.files.world import look
 from tests.talking import kinds, texts, user
@@ -393,6 +394,31 @@ def test_a_moved_folder_is_known_again(session: Session, project: Path, tmp_path
         assert {f.path for f in s.relocate().files} == {"README", "else", "src/main.py"}
         s.append(user("hello"))
         assert os.listdir(moved) == ["else"]
+
+
+def test_who_comes_next_finishes_a_restore_that_was_cut_short(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also who was here a moment before it began, and left nothing to finish."""
+
+    class Cut(BaseException):
+        pass
+
+    def cut_short(*_: object) -> None:
+        raise Cut
+
+    with Session.open(session.store, "other", cwd=project) as other:
+        other.append(user("begin"))
+        with session.tool("edit", paths=["README"]):
+            (project / "README").write_text("wrong\n")
+        other.append(user("what do you see?"))
+        with monkeypatch.context() as broken:
+            broken.setattr(Restore, "apply", cut_short)
+            with pytest.raises(Cut):
+                session.rewind(before=2)
+        assert (project / "README").read_text() == "wrong\n"
+        other.append(user("and now?"))
+        assert (project / "README").read_text() == "one\ntwo\nthree\n"
 
 
 def test_another_process_resumes_and_rewinds(session: Session, project: Path) -> None:

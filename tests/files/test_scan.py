@@ -15,8 +15,11 @@ from backtrail.errors import StoreFailed
 from backtrail.files import ignore, trail
 from backtrail.files.blobs import MemoryBlobs
 from backtrail.files.capture import Capture
+from backtrail.files.glance import Glance
 from backtrail.files.index import Index
+from backtrail.files.known import KnownDirectory
 from backtrail.files.scan import Limits, Scanner, Stopped
+from backtrail.files.trail import Frame, Trail
 from backtrail.files.trees import EMPTY_DIGEST, Entry, decode_tree
 from tests.files.scanning import Site, plainly, settle, truth
 
@@ -80,15 +83,71 @@ def test_only_what_changed_is_read(site: Site, monkeypatch: pytest.MonkeyPatch) 
     real = os.open
     opened: list[object] = []
 
-    def watched(path: object, *args: int, **more: int) -> int:
-        opened.append(path)
-        return real(path, *args, **more)  # type: ignore[arg-type]
+    def watched(path: object, flags: int, *args: int, **more: int) -> int:
+        if not flags & os.O_DIRECTORY:
+            opened.append(path)
+        return real(path, flags, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", watched)
     site.scan()
     assert sorted(path for path in opened if isinstance(path, bytes)) == [
-        b".gitignore", b"c", b"d", b"e", b"new",
+        b".gitignore", b"c", b"new",
     ]  # fmt: skip
+
+
+def test_only_what_may_have_changed_is_entered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first look tells which directories are as they were; no more is done about these."""
+    fill(site, "a/b/c", "a/d/e", "f/g")
+    settle(site)
+    (site / "a/b/c").write_text("changed")
+    visited: list[bytes] = []
+    real = Trail.push
+
+    def push(trail: Trail, frame: Frame) -> None:
+        visited.append(frame.name)
+        real(trail, frame)
+
+    monkeypatch.setattr(Trail, "push", push)
+    assert site.scan() == site.fresh()
+    assert visited[:2] == [b"a", b"b"]
+    assert sorted(visited[2:]) == [b"a", b"b", b"d", b"f"]
+    settle(site)
+    visited.clear()
+    site.scan()
+    assert visited == []
+
+
+def test_what_is_replaced_after_the_first_look_is_seen_next_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that was as known, and then another, while the one above is listed."""
+    fill(site, "a/b/c", "a/d")
+    settle(site)
+    fill(site, "a/new")
+    real = Glance.look
+
+    def look(glance: Glance, fd: int, known: KnownDirectory, depth: int = 0) -> bool:
+        calm = real(glance, fd, known, depth)
+        if not depth:
+            shutil.rmtree(site / "a/b")
+            fill(site, "a/b/other")
+        return calm
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Glance, "look", look)
+        site.scan()
+    assert site.scan() == site.fresh()
+
+
+@pytest.mark.parametrize("depth", [29, 30, 31, 40])
+def test_depth_hides_no_change(site: Site, depth: int) -> None:
+    """The first look goes only so deep; what lies deeper is looked at all the same."""
+    deep = "/".join(["d"] * depth)
+    fill(site, f"{deep}/a", f"{deep}/e/b")
+    before = settle(site)
+    assert settle(site) == before
+    (site / f"{deep}/e/b").write_text("changed")
+    assert site.scan() == site.fresh() != before
 
 
 def racy(site: Site) -> set[bytes]:
@@ -337,23 +396,28 @@ def test_reserved_names_are_not_seen(site: Site) -> None:
     assert site.scan() == site.scan([b"d/.backtrail-tmp-x"]) == digest
 
 
+def identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
 def test_our_stores_are_left_alone(site: Site) -> None:
     """Known by inode or by marker, and not in the tree; a directory that was, is opaque."""
     fill(site, "store.db", "store/log", "marked/.backtrail-store", "marked/x", "later/a", "b")
-    own = {os.stat(site / name).st_ino for name in ("store.db", "store")}
-    site.limits = Limits(own=lambda status: status.st_ino in own)
+    own = {identity(site / name) for name in ("store.db", "store")}
+    site.limits = Limits(own=lambda: own)
     digest = site.scan()
     assert site.paths(digest).keys() == {b"later", b"later/a", b"b"}
     assert site.reasons().keys() == {b"store.db", b"store", b"marked"}
     fill(site, "store.db-wal")
-    own.add(os.stat(site / "store.db-wal").st_ino)
+    own.add(identity(site / "store.db-wal"))
     assert site.scan() == digest
     assert site.scan([b"store/log", b"marked/x", b"store.db"]) == digest
     fill(site, "later/.backtrail-store")
     found = site.paths()
     assert found[b"later"].kind == "opaque"
     assert b"later/a" not in found
-    own.add(os.stat(site / "b").st_ino)
+    own.add(identity(site / "b"))
     fill(site, "b")
     assert site.paths().keys() == {b"later"}
 

@@ -180,7 +180,7 @@ class Ours(Driver):
 
     def low_disk(self) -> AbstractContextManager[object]:
         usage = mock.Mock(total=100 << 30, used=100 << 30, free=1 << 20)
-        return mock.patch.object(garbage, "_usage", return_value=usage)
+        return mock.patch.object(garbage, "_space", return_value=usage)
 
     def budget(self, size: int) -> AbstractContextManager[object]:
         return mock.patch.object(garbage, "default_budget", return_value=size)

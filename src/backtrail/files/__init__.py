@@ -6,11 +6,11 @@
 
 names, trees, ignore     words: paths, directories as blobs, what is not captured
 blobs, sqlite_blobs      contents by their digest; what relies on them
-index, trail, scan, capture   from a directory to a tree digest, reading what changed
+known, index, trail, glance, scan, capture   from a directory to a tree digest, reading what changed
 brackets, catalogue, attribution   who changed what between two scans
 plan, conflicts          what a restore would do, path by path; pure
 beneath, workbench, deeds, restore, journal   doing it, so that a crash or a race loses nothing
-roots, looking, workspace, depot   one watched directory; where a store keeps all this
+roots, looking, rooted, workspace, depot   one watched directory; where a store keeps all this
 baseline, grabbing       the first import in the background, and calls that do not wait for it
 differences, textdiff    what differs between two trees, for people
 garbage, cleaning        what nothing relies on, the budget, the floor of free space

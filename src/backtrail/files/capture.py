@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import Conflict, StoreFailed
 from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT
-from .index import Index, KnownDirectory, KnownFile
+from .index import Index
+from .known import KnownDirectory, KnownFile
 from .trees import Kind, Tree, digest_of, encode_tree, remember
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ class Reading(NamedTuple):
     name: bytes
     status: os.stat_result
     old: KnownFile | None
+
+
+class _Threads(NamedTuple):
+    """Those that store contents, and how much more may be on its way to them."""
+
+    pool: ThreadPoolExecutor
+    room: threading.Semaphore
 
 
 class _Replaced(Exception):
@@ -88,8 +96,7 @@ class Capture:
         self._bytes = 0
         self._done: set[bytes] = set()
         self._unsynced = False
-        self._pool: ThreadPoolExecutor | None = None
-        self._room = threading.BoundedSemaphore(_THREADS + 1)
+        self._threads: _Threads | None = None
         self._error: BaseException | None = None
         self.written = 0
 
@@ -233,19 +240,21 @@ class Capture:
 
     def _hand_over(self, contents: dict[bytes, bytes]) -> None:
         """Let a thread store contents, as soon as one has time."""
-        if self._pool is None:
+        if self._threads is None:
             # Most scans find little to read, and a hook pays for every import.
             from concurrent.futures import ThreadPoolExecutor
 
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
+            pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="backtrail-import")
+            self._threads = _Threads(pool, threading.BoundedSemaphore(_THREADS + 1))
+        pool, room = self._threads
         self._unsynced = True
         self.written += len(contents)
-        self._room.acquire()
-        self._pool.submit(self._store, contents)
+        room.acquire()
+        pool.submit(self._store, contents, room)
         if self._error is not None:
             raise self._error
 
-    def _store(self, contents: dict[bytes, bytes]) -> None:
+    def _store(self, contents: dict[bytes, bytes], room: threading.Semaphore) -> None:
         """Store contents, in a thread. After the first error nothing more is stored."""
         try:
             if self._error is None:
@@ -253,7 +262,7 @@ class Capture:
         except BaseException as error:
             self._error = error
         finally:
-            self._room.release()
+            room.release()
 
     def wait(self) -> None:
         """Return when everything handed over is stored; raise what kept it from that."""
@@ -263,9 +272,9 @@ class Capture:
 
     def abandon(self) -> None:
         """Let the threads come to an end, whatever happened to them."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown()
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.pool.shutdown()
 
     def finish(self, references: Iterable[Reference] = (), *, sync: bool = True) -> None:
         """Store what is left, with references; with `sync` all survives a power cut then.

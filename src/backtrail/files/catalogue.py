@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from ..errors import SessionBusy
 from ..events import Json, new_id
-from ..stores.sqlite_connections import Database
+from ..stores.sqlite_connections import Database, Execute
 from ..stores.sqlite_schema import Schema
+from ..telemetry import logger
 from .brackets import Bracket, Place, Runner, Transition, own_birth
 from .roots import Identity
 
@@ -59,14 +63,47 @@ class Catalogue:
     """The line of time of every workspace that shares one blob store."""
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path, synced=False, idle=lambda: None, schema=SCHEMA)
+        self._database = Database(path, synced=False, idle=self._idle, schema=SCHEMA)
+        # Ended brackets that are told, and their workspaces. They go with the next
+        # transaction; killed before, whoever finds them sees in the log that they are told.
+        self._told: dict[str, int] = {}
+
+    @contextmanager
+    def _writing(self, *, briefly: bool = False) -> Iterator[Execute]:
+        """A transaction. It drops what is told, too."""
+        told = dict(self._told)
+        database = self._database
+        with database.briefly if briefly else database.writing as execute:
+            _drop(execute, told)
+            yield execute
+        for id in told:
+            self._told.pop(id, None)
+
+    def _idle(self) -> None:
+        """In the background, after a sync: drop what is told, if no other call came by."""
+        try:
+            if self._told:
+                with self._writing(briefly=True):
+                    pass
+        except SessionBusy:
+            self._come_by()
+        except Exception:
+            if not self._database.closed:
+                # The thread serves other stores too and must go on.
+                logger().exception("told calls stay in %s", self._database.path)
+
+    def _come_by(self) -> None:
+        """Let the background do what is done when idle, unless it comes by anyway."""
+        sync = self._database.sync
+        if sync is not None and not sync.dirty:
+            sync.later()
 
     def place(self, identity: Identity, path: bytes) -> Place:
         """The workspace at `path`, made if it is new."""
         with self._database.reading() as connection:
             row = connection.execute(_FIND, (path,)).fetchone()
         if row is None:
-            with self._database.writing as execute:
+            with self._writing() as execute:
                 execute(
                     "INSERT OR IGNORE INTO workspaces(device, inode, born, path)"
                     " VALUES(?, ?, ?, ?)",
@@ -87,7 +124,7 @@ class Catalogue:
 
     def rebind(self, n: int, identity: Identity, path: bytes) -> Place:
         """The workspace is another directory now, or somewhere else."""
-        with self._database.writing as execute:
+        with self._writing() as execute:
             execute("DELETE FROM workspaces WHERE path = ? AND n <> ?", (path, n))
             execute(
                 "UPDATE workspaces SET device = ?, inode = ?, born = ?, path = ? WHERE n = ?",
@@ -108,18 +145,8 @@ class Catalogue:
     def record(self, workspace: int, tree: bytes) -> None:
         """A scan found `tree`: a transition, unless that is what was known."""
         if self.tree(workspace) != tree:
-            with self._database.writing as execute:
+            with self._writing() as execute:
                 _record(execute, workspace, tree)
-
-    def transitions(self, workspace: int, after: int) -> list[Transition]:
-        """What changed since the transition number `after`."""
-        with self._database.reading() as connection:
-            rows = connection.execute(
-                "SELECT n, before, after, brackets FROM transitions WHERE workspace = ? AND n > ?"
-                " ORDER BY n",
-                (workspace, after),
-            ).fetchall()
-        return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
 
     # --- brackets ------------------------------------------------------------------------
 
@@ -133,7 +160,7 @@ class Catalogue:
         """
         pid = os.getpid()
         by = runner or Runner(pid, own_birth(pid))
-        with self._database.writing as execute:
+        with self._writing() as execute:
             if tree is None:
                 tree, opened = _newest(execute, workspace)
             else:
@@ -145,16 +172,29 @@ class Catalogue:
             )
         return bracket
 
-    def end_bracket(self, bracket: Bracket) -> None:
-        """The call is over, and what it did is about to be told, by this process."""
+    def end_bracket(
+        self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool
+    ) -> tuple[list[Transition], set[str]]:
+        """A call is over, and a scan found `tree`: what changed meanwhile, and who is at work.
+
+        Unless it is `told`, or there is nothing to tell, the bracket stays until
+        `close_bracket`: this process is about to tell it.
+        """
         pid = os.getpid()
-        with self._database.writing as execute:
-            body = _encoded(replace(bracket, ended=True, pid=pid, born=own_birth(pid)))
-            execute("UPDATE brackets SET body = ? WHERE id = ?", (body, bracket.id))
+        with self._writing() as execute:
+            there = _brackets(execute, workspace)
+            _record(execute, workspace, tree, there)
+            spans = _transitions(execute, workspace, bracket.opened)
+            if told or not spans:
+                _drop(execute, {bracket.id: workspace})
+            else:
+                body = _encoded(replace(bracket, ended=True, pid=pid, born=own_birth(pid)))
+                execute("UPDATE brackets SET body = ? WHERE id = ?", (body, bracket.id))
+        return spans, {other.id for other in there if not other.ended} - {bracket.id}
 
     def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
         """A call goes on in a second bracket, which begins with the newest state known."""
-        with self._database.writing as execute:
+        with self._writing() as execute:
             tree, opened = _newest(execute, workspace)
             later = replace(bracket, id=new_id(), opened=opened, tree=tree)
             execute(
@@ -164,25 +204,27 @@ class Catalogue:
         return later
 
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:
-        """The call is over. Transitions that no open bracket needs are dropped."""
-        with self._database.writing as execute:
-            execute("DELETE FROM brackets WHERE id = ?", (bracket.id,))
-            execute(
-                "DELETE FROM transitions WHERE workspace = ?1 AND n <= coalesce("
-                "(SELECT min(opened) FROM brackets WHERE workspace = ?1), n)",
-                (workspace,),
-            )
+        """Forget a call. Transitions that no other bracket needs are dropped with it."""
+        with self._writing() as execute:
+            _drop(execute, {bracket.id: workspace})
+
+    def tell_bracket(self, workspace: int, bracket: Bracket) -> None:
+        """What an ended call did is told: forget it soon, together with what is done next."""
+        self._told[bracket.id] = workspace
+        self._come_by()
 
     def brackets(self, workspace: int) -> list[Bracket]:
         """The calls under way, and those that ended and are not told yet."""
+        told = set(self._told)
         with self._database.reading() as connection:
-            return _brackets(connection.execute, workspace)
+            found = _brackets(connection.execute, workspace)
+        return [bracket for bracket in found if bracket.id not in told]
 
     # --- the journal ---------------------------------------------------------------------
 
     def write_journal(self, place: Place, content: bytes) -> None:
         """A restore begins: its plan and its final event, on the disk when this returns."""
-        with self._database.writing as execute:
+        with self._writing() as execute:
             execute(
                 "INSERT INTO journals VALUES(?, ?, ?, ?, ?, ?)",
                 (place.n, *place.identity, place.path, content),
@@ -201,7 +243,7 @@ class Catalogue:
 
     def drop_journal(self, workspace: int) -> None:
         """The restore is finished."""
-        with self._database.writing as execute:
+        with self._writing() as execute:
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
         self._database.flush()
 
@@ -226,7 +268,12 @@ class Catalogue:
 
     def close(self) -> None:
         """Let go of the database."""
-        self._database.close()
+        try:
+            if self._told:
+                with self._writing():
+                    pass
+        finally:
+            self._database.close()
 
 
 _FIND = "SELECT n, device, inode, born, path FROM workspaces WHERE path = ?"
@@ -236,12 +283,16 @@ def _place(row: Json) -> Place:
     return Place(row[0], Identity(*row[1:4]), row[4])
 
 
-def _record(execute: Json, workspace: int, tree: bytes) -> int:
-    """Note a transition if the tree is another; the number of the last one."""
+def _record(execute: Json, workspace: int, tree: bytes, there: list[Bracket] | None = None) -> int:
+    """Note a transition if the tree is another; the number of the last one.
+
+    `there` are the brackets of the workspace, if they are known.
+    """
     before, count = _newest(execute, workspace)
     if before == tree:
         return count
-    open_now = [bracket for bracket in _brackets(execute, workspace) if not bracket.ended]
+    there = _brackets(execute, workspace) if there is None else there
+    open_now = [bracket for bracket in there if not bracket.ended]
     if before is not None and open_now:
         execute(
             "INSERT INTO transitions VALUES(?, ?, ?, ?, ?)",
@@ -262,3 +313,25 @@ def _newest(execute: Json, workspace: int) -> tuple[bytes, int]:
 def _brackets(execute: Json, workspace: int) -> list[Bracket]:
     rows = execute("SELECT body FROM brackets WHERE workspace = ?", (workspace,)).fetchall()
     return [_decode_bracket(body) for (body,) in rows]
+
+
+def _transitions(execute: Json, workspace: int, after: int) -> list[Transition]:
+    """What changed since the transition number `after`."""
+    rows = execute(
+        "SELECT n, before, after, brackets FROM transitions WHERE workspace = ? AND n > ?"
+        " ORDER BY n",
+        (workspace, after),
+    ).fetchall()
+    return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
+
+
+def _drop(execute: Json, brackets: Mapping[str, int]) -> None:
+    """Drop brackets, and transitions that none of the others needs."""
+    for id in brackets:
+        execute("DELETE FROM brackets WHERE id = ?", (id,))
+    for workspace in set(brackets.values()):
+        execute(
+            "DELETE FROM transitions WHERE workspace = ?1 AND n <= coalesce("
+            "(SELECT min(opened) FROM brackets WHERE workspace = ?1), n)",
+            (workspace,),
+        )

@@ -58,11 +58,9 @@ class Depot:
         progress: Callable[[int], None] | None = None,
     ) -> Workspace:  # fmt: skip
         """The workspace at `root`, in which nothing of `store` is captured."""
-        places = [self.folder, *(Path(place) for place in store.places)]
+        places = [str(self.folder), *map(str, store.places)]
 
-        def own(status: os.stat_result) -> bool:
-            return (status.st_dev, status.st_ino) in _identities(places)
-
+        own = partial(_identities, places)
         return Workspace(root, self.blobs, self.catalogue, self.folder, own=own, progress=progress)
 
     def close(self) -> None:
@@ -115,7 +113,7 @@ def _folder_of(store: Store) -> tuple[Path, bool]:
     return Path(name), True
 
 
-def _identities(places: list[Path]) -> set[tuple[int, int]]:
+def _identities(places: list[str]) -> set[tuple[int, int]]:
     found = set()
     for place in places:
         try:

@@ -3,7 +3,7 @@
 For each file it keeps the numbers that change when the file does, and the digest that goes
 with them; for each directory its own numbers and its tree's digest. It belongs to one blob
 store: if that one collected garbage since, or is another, no digest is believed until the
-store says that it has it.
+store says that it has it. What it knows about each directory is in `known`.
 
     file = "BTI1" crc32 [version, blobs, epoch, device, directories]     msgpack
 
@@ -21,61 +21,10 @@ from pathlib import Path
 
 import msgspec
 
-from .ignore import LEFT_OUT_FILE, OUR_STORE
-from .trees import Entry, Kind, Tree
+from .known import KnownDirectory, PackedFiles
 
 MAGIC = b"BTI1"
-VERSION = 1
-
-
-class KnownFile(msgspec.Struct, array_like=True, gc=False):
-    """A file, link or skipped thing as last seen. `racy`: look again, whatever the numbers."""
-
-    kind: Kind
-    mode: int
-    size: int
-    mtime: int
-    ctime: int
-    inode: int
-    value: bytes
-    racy: bool = False
-
-    def entry(self) -> Entry:
-        """What a tree says about it."""
-        if self.kind == "link":
-            return Entry("link", 0o777, len(self.value), self.value)
-        return Entry(self.kind, self.mode, self.size, self.value)
-
-
-class KnownDirectory(msgspec.Struct, gc=False):
-    """A directory as last seen; `digest` is empty while it has to be computed.
-
-    A name in both `opaque` and `directories` was captured and cannot be entered now: it is
-    opaque, and what is known about it waits for the day it can.
-    """
-
-    mode: int = 0
-    mtime: int = 0
-    ctime: int = 0
-    inode: int = 0
-    racy: bool = True
-    digest: bytes = b""
-    files: dict[bytes, KnownFile] = {}
-    directories: dict[bytes, KnownDirectory] = {}
-    opaque: dict[bytes, bytes] = {}
-
-    def tree(self) -> Tree:
-        """The directory as a tree; the digests below must be there."""
-        tree: Tree = {name: file.entry() for name, file in self.files.items()}
-        for name, directory in self.directories.items():
-            if name not in self.opaque:
-                tree[name] = Entry("directory", directory.mode, 0, directory.digest)
-        for name, reason in self.opaque.items():
-            if reason == OUR_STORE and name not in self.directories:
-                # Its own logs come and go; to a workspace they are not there.
-                continue
-            tree[name] = Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
-        return tree
+VERSION = 2
 
 
 class _Row(msgspec.Struct, array_like=True, gc=False):
@@ -87,7 +36,7 @@ class _Row(msgspec.Struct, array_like=True, gc=False):
     inode: int
     racy: bool
     digest: bytes
-    files: dict[bytes, KnownFile]
+    files: PackedFiles
     opaque: dict[bytes, bytes]
 
 
@@ -163,16 +112,14 @@ class Index:
             return b""
         if name in known.directories:
             return None
-        return known.files[name].value if name in known.files else b""
+        return known.files[name].value if known.has_file(name) else b""
 
     def digests(self) -> Iterator[bytes]:
         """Every blob the index relies on."""
         for directory in self.directories():
             if directory.digest:
                 yield directory.digest
-            for file in directory.files.values():
-                if file.kind == "file" and file.value:
-                    yield file.value
+            yield from filter(None, directory.contents())
 
     def directories(self) -> Iterator[KnownDirectory]:
         """Every known directory, parents before children."""
@@ -187,9 +134,11 @@ class Index:
         marked: set[int] = set()
         for directory in reversed(list(self.directories())):
             lost = not directory.digest or directory.digest in missing
-            for file in directory.files.values():
-                if file.kind == "file" and (not file.value or file.value in missing):
-                    file.value, file.racy, lost = b"", True, True
+            if any(not value or value in missing for value in directory.contents()):
+                lost = True
+                for file in directory.files.values():
+                    if file.kind == "file" and (not file.value or file.value in missing):
+                        file.value, file.racy = b"", True
             if lost or not marked.isdisjoint(map(id, directory.directories.values())):
                 marked.add(id(directory))
                 directory.digest = b""
@@ -230,7 +179,7 @@ def _rows(root: KnownDirectory) -> list[_Row]:
         at = len(rows)
         rows.append(
             _Row(parent, name, known.mode, known.mtime, known.ctime, known.inode, known.racy,
-                 known.digest, known.files, known.opaque)
+                 known.digest, known.packed(), known.opaque)
         )  # fmt: skip
         for inner, child in known.directories.items():
             todo.append((at, inner, child))

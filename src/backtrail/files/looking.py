@@ -44,6 +44,7 @@ class Looking:
         self._saved = -_SAVE_EVERY
         self._relied: set[Reference] = set()
         self._unsynced: set[bytes] = set()
+        self._stored = False
 
     @property
     def unsaved(self) -> bool:
@@ -75,27 +76,34 @@ class Looking:
         return self._capture(root, log, paths, stop, sync)
 
     def settle(self, paths: Collection[bytes] | None) -> None:
-        """Before somebody changes files at `paths` (None: anywhere): they are on the disk."""
+        """Before somebody changes files at `paths` (None: anywhere): they are on the disk.
+
+        So is all that the last look stored: it may be what a person left.
+        """
+        if self._stored or self._may_lose(paths):
+            self._sync()
+
+    def _may_lose(self, paths: Collection[bytes] | None) -> bool:
+        """Whether a content at `paths` may not be on the disk."""
         index = self._index
         if not self._unsynced or index is None:
-            return
-        if self._blobs.dirty and paths is not None:
-            found = [index.at(path) for path in paths]
-            if not any(digest is None or digest in self._unsynced for digest in found):
-                return
-        self._sync()
+            return False
+        if paths is None:
+            return True
+        found = [index.at(path) for path in paths]
+        return any(digest is None or digest in self._unsynced for digest in found)
 
     def _sync(self) -> None:
-        if self._unsynced:
-            if self._blobs.dirty:
-                self._blobs.flush()
-            self._unsynced.clear()
+        if self._blobs.dirty:
+            self._blobs.flush()
+        self._unsynced.clear()
 
     def _capture(
         self, root: int, log: Log | None, paths: Collection[bytes] | None,
         stop: Callable[[], bool] | None, sync: bool,
     ) -> bytes:  # fmt: skip
         index = self._loaded()
+        self._stored = False
         capture = Capture(self._blobs)
         scanner = Scanner(index, capture, self._limits, self._progress, stop)
         try:
@@ -110,6 +118,7 @@ class Looking:
                 if not sync:
                     self._unsynced.update(capture.waiting)
                 capture.finish([] if relied or new is None else [new], sync=sync)
+                self._stored = True
                 self._trees.keep(capture.trees)
                 if new is not None:
                     # One alone: references to earlier trees may be dropped by the budget.
@@ -155,7 +164,8 @@ class Looking:
         """
         if index.changed and (now or time.monotonic() - self._saved > _SAVE_EVERY):
             # It vouches for contents, so these come first.
-            self._sync()
+            if self._unsynced:
+                self._sync()
             index.save(self._path)
             self._index_stamp = _stamp(self._path)
             self._saved = time.monotonic()

@@ -6,6 +6,7 @@ Compressors are not safe to share between threads, so each thread has its own.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import zstandard
@@ -15,6 +16,10 @@ from ..errors import Damaged
 RAW, ZSTD = 0, 1
 
 _SHORT = 64
+_FEW = 10
+
+# Not every build of zstandard has it.
+_AT_ONCE = "multi_compress_to_buffer" in zstandard.backend_features
 
 
 class Packed(NamedTuple):
@@ -27,7 +32,8 @@ class Packed(NamedTuple):
 
 class _Codecs(threading.local):
     def __init__(self) -> None:
-        self.compress = zstandard.ZstdCompressor(level=1).compress
+        self.compressor = zstandard.ZstdCompressor(level=1)
+        self.compress = self.compressor.compress
         self.decompress = zstandard.ZstdDecompressor().decompress
 
 
@@ -36,11 +42,33 @@ _codecs = _Codecs()
 
 def pack(content: bytes) -> Packed:
     """Compress, unless that saves less than a sixteenth."""
+    if len(content) > _SHORT:
+        return _smaller(content, _codecs.compress(content))
+    return Packed(len(content), RAW, content)
+
+
+def pack_all(contents: Sequence[bytes]) -> Iterator[Packed]:
+    """The same for many, which are compressed in one go.
+
+    Who compresses one by one asks for the interpreter after each, and makes those wait who
+    read files meanwhile.
+    """
+    many: list[bytes | bytearray | memoryview] = [c for c in contents if len(c) > _SHORT]
+    if len(many) < _FEW or not _AT_ONCE:
+        yield from map(pack, contents)
+        return
+    smaller = iter(_codecs.compressor.multi_compress_to_buffer(many))
+    for content in contents:
+        if len(content) > _SHORT:
+            yield _smaller(content, next(smaller).tobytes())
+        else:
+            yield Packed(len(content), RAW, content)
+
+
+def _smaller(content: bytes, compressed: bytes) -> Packed:
     size = len(content)
-    if size > _SHORT:
-        small = _codecs.compress(content)
-        if len(small) < size - (size >> 4):
-            return Packed(size, ZSTD, small)
+    if len(compressed) < size - (size >> 4):
+        return Packed(size, ZSTD, compressed)
     return Packed(size, RAW, content)
 
 

@@ -17,6 +17,7 @@ from ..errors import Unsafe
 
 _EMPTY_PATH = 0x1000
 _BIRTH = 0x800
+_Buffer = ctypes.c_char * 256
 
 
 class Identity(NamedTuple):
@@ -53,7 +54,7 @@ def _birth(fd: int) -> int:
     call = _statx()
     if call is None:
         return 0
-    buffer = ctypes.create_string_buffer(256)
+    buffer = _Buffer()
     if call(fd, b"", _EMPTY_PATH, _BIRTH, buffer) != 0:
         return 0
     (mask,) = struct.unpack_from("I", buffer, 0)

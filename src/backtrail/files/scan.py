@@ -15,12 +15,13 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 import msgspec
 
 from ..errors import BacktrailError, StoreFailed
 from .capture import Capture, Reading, is_gone, unreadable
+from .glance import Glance
 from .ignore import (
     FILE_LIMIT,
     IGNORE_FILES,
@@ -30,7 +31,8 @@ from .ignore import (
     RESERVED,
     stores_among,
 )
-from .index import Index, KnownDirectory, KnownFile
+from .index import Index
+from .known import KnownDirectory, KnownFile
 from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
 
 GRANULARITY = 20_000_000
@@ -39,8 +41,8 @@ GRANULARITY = 20_000_000
 _REPORT = 1000
 _AT_ONCE = 200
 
-Own = Callable[[os.stat_result], bool]
-"""Whether something belongs to a store of ours, which is never captured."""
+Own = Callable[[], Container[tuple[int, int]]]
+"""The devices and inodes of what belongs to a store of ours, which is never captured."""
 
 Found = list[tuple[bytes, os.stat_result | OSError]]
 """Names that are not what they were, and what looking at them gave."""
@@ -57,15 +59,11 @@ class _Hidden(Exception):
         self.reason = reason
 
 
-def _nothing(status: os.stat_result) -> bool:
-    return False
-
-
 class Limits(msgspec.Struct):
     """What a scan does not capture."""
 
     file_size: int = FILE_LIMIT
-    own: Own = _nothing
+    own: Own = frozenset
     granularity: int = GRANULARITY
 
 
@@ -86,6 +84,7 @@ class Scanner:
         self.progress = progress
         self.stop = stop
         self._seen = self._reported = 0
+        self._glance: Glance
         self._trail: Trail
         self._dirty: list[KnownDirectory] = []
 
@@ -112,9 +111,12 @@ class Scanner:
             index.distrust()
         index.device = status.st_dev
         self.capture.begin(index, self.limits.file_size, time.time_ns() - self.limits.granularity)
+        heard = self.progress is not None or self.stop is not None
+        self._glance = Glance(index.device, self._pause if heard else None)
         self._trail = Trail(Frame(root, b"", index.root, status, only))
         try:
-            self._walk()
+            if only is not None or not index.root.digest or not self._glance.look(root, index.root):
+                self._walk()
             return self._digests(index.root)
         except BaseException:
             self._give_up()
@@ -149,20 +151,24 @@ class Scanner:
         frames = self._trail.frames
         self._visit(frames[0])
         while frames:
-            step = next(frames[-1].todo, None)
-            if step is not None:
-                self._enter(frames[-1], *step)
-                continue
-            frame = self._trail.pop()
-            if frame.before is not None and frame.before != _snapshot(frame.known):
-                self.index.changed = True
-            if frame.dirty or not frame.known.digest:
-                self._dirty.append(frame.known)
-                if frames:
-                    frames[-1].dirty = True
+            frame = frames[-1]
+            for name, only in frame.todo:
+                if self._enter(frame, name, only):
+                    break
+            else:
+                self._leave(self._trail.pop())
 
-    def _enter(self, above: Frame, name: bytes, only: Paths | None) -> None:
-        """Go into a known directory, or find out why not."""
+    def _leave(self, frame: Frame) -> None:
+        """All that is in a directory was visited."""
+        if frame.before is not None and frame.before != _snapshot(frame.known):
+            self.index.changed = True
+        if frame.dirty or not frame.known.digest:
+            self._dirty.append(frame.known)
+            if self._trail.frames:
+                self._trail.frames[-1].dirty = True
+
+    def _enter(self, above: Frame, name: bytes, only: Paths | None) -> bool:
+        """Go into a known directory; False if it cannot be entered."""
         known = above.known.directories[name]
         try:
             fd = os.open(name, DIRECTORY, dir_fd=above.fd)
@@ -174,7 +180,7 @@ class Scanner:
                 above.known.racy = above.dirty = self.index.changed = True
             else:
                 self._hide(above, name, unreadable(error))
-            return
+            return False
         frame = Frame(fd, name, known, os.fstat(fd), only, above.relist)
         self._trail.push(frame)
         try:
@@ -182,9 +188,10 @@ class Scanner:
         except _Hidden as hidden:
             self._trail.pop()
             self._hide(above, name, hidden.reason)
-        else:
-            if above.known.opaque and above.known.opaque.pop(name, None) is not None:
-                above.dirty = self.index.changed = True
+            return False
+        if above.known.opaque and above.known.opaque.pop(name, None) is not None:
+            above.dirty = self.index.changed = True
+        return True
 
     def _hide(self, above: Frame, name: bytes, reason: bytes) -> None:
         """A directory cannot be entered. What is known about its content is kept."""
@@ -208,48 +215,27 @@ class Scanner:
             raise _Hidden(MOUNTED)
         if frame.only is not None:
             self._look_at(frame, frame.only)
-        elif (
-            known.racy
-            or frame.relist
-            or known.mtime != status.st_mtime_ns
-            or known.ctime != status.st_ctime_ns
-            or known.inode != status.st_ino
-        ):
+        elif frame.relist or not known.is_as(status):
             self._list(frame)
-        else:
-            self._look(frame)
+        elif stirred := self._glance.stirred(known, frame.fd):
+            self._look(frame, stirred)
         if frame.only is None and known.directories:
-            frame.todo = iter([(name, None) for name in known.directories])
+            calm = self._glance.is_calm
+            below = known.directories.items()
+            frame.todo = iter([(n, None) for n, child in below if frame.relist or not calm(child)])
 
-    def _pause(self) -> None:
+    def _pause(self, seen: int = 0) -> None:
         """Let others have a say: whoever wants to hear of us, or to stop us."""
+        self._seen += seen
         if self.progress is not None and self._seen >= self._reported + _REPORT:
             self._reported = self._seen
             self.progress(self._seen)
         if self.stop is not None and self.stop():
             raise Stopped("the scan was stopped; the next one goes on from there")
 
-    def _look(self, frame: Frame) -> None:
-        """Compare the known files with what is there. The innermost loop of every scan."""
-        changed: Found = []
-        look, fd, files = os.stat, frame.fd, frame.known.files
-        for name, file in files.items():
-            try:
-                now = look(name, dir_fd=fd, follow_symlinks=False)
-            except OSError as error:
-                changed.append((name, error))
-                continue
-            if (
-                now.st_ctime_ns != file.ctime
-                or now.st_mtime_ns != file.mtime
-                or now.st_ino != file.inode
-                or now.st_size != file.size
-                or file.racy
-            ):
-                changed.append((name, now))
-        self._seen += len(files)
-        if not changed:
-            return
+    def _look(self, frame: Frame, stirred: list[bytes]) -> None:
+        """Find out which of the known files changed."""
+        changed, _ = self._changed(frame, stirred)
         if any(name in IGNORE_FILES for name, _ in changed):
             frame.relist = True
             self._list(frame)
@@ -290,7 +276,7 @@ class Scanner:
             if root:
                 raise StoreFailed(f"cannot list the workspace: {error.strerror}") from error
             raise _Hidden(reason) from error
-        if not root and (MARKER in found or self.limits.own(frame.status)):
+        if not root and (MARKER in found or _identity(frame.status) in self.limits.own()):
             raise _Hidden(OUR_STORE)
         ours = stores_among(frame.fd, found.keys())
         return {n: found[n] for n in found if n not in ours and not n.startswith(RESERVED)}
@@ -307,7 +293,7 @@ class Scanner:
                 changed.append((name, error))
                 continue
             file = frame.known.files.get(name)
-            if file is None or file.racy or not _same(file, now):
+            if file is None or file.racy or not file.is_as(now):
                 changed.append((name, now))
         return changed, again
 
@@ -340,13 +326,18 @@ class Scanner:
         known = frame.known
         frame.dirty = True
         readings: list[Reading] = []
+        # A store makes files while we look; those that were found are there by now.
+        ours = self.limits.own()
         for name, now in found:
             old = known.files.get(name)
             if isinstance(now, OSError):
                 self._lost(known, name, now)
                 continue
             captured = old is not None and old.kind != "skipped"
-            reason = OUR_STORE if self.limits.own(now) else self._trail.why_not_file(name, captured)
+            if _identity(now) in ours:
+                reason = OUR_STORE
+            else:
+                reason = self._trail.why_not_file(name, captured)
             if reason:
                 known.files.pop(name, None)
                 known.opaque[name] = reason
@@ -372,7 +363,7 @@ class Scanner:
         known = frame.known
         frame.names, frame.before = IGNORE_FILES, _snapshot(known)
         if not known.inode:
-            if self.limits.own(frame.status) or is_there(frame.fd, MARKER):
+            if _identity(frame.status) in self.limits.own() or is_there(frame.fd, MARKER):
                 raise _Hidden(OUR_STORE)
             known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
         names = [name for name in only.names if not name.startswith(RESERVED)]
@@ -417,13 +408,8 @@ def _snapshot(known: KnownDirectory) -> tuple[object, ...]:
     return *numbers, dict(known.opaque), set(known.directories)
 
 
-def _same(file: KnownFile, now: os.stat_result) -> bool:
-    return (file.ctime, file.mtime, file.inode, file.size) == (
-        now.st_ctime_ns,
-        now.st_mtime_ns,
-        now.st_ino,
-        now.st_size,
-    )
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes, int]]:
@@ -433,9 +419,10 @@ def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[b
         above, directory = todo.pop()
         for name, reason in directory.opaque.items():
             yield above + name, reason, 0
-        for name, file in directory.files.items():
-            if file.kind == "skipped":
-                yield above + name, file.value, file.size
+        if directory.skips():
+            for name, file in directory.files.items():
+                if file.kind == "skipped":
+                    yield above + name, file.value, file.size
         for name, child in directory.directories.items():
             if name not in directory.opaque:
                 todo.append((above + name + b"/", child))

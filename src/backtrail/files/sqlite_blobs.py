@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +23,7 @@ from ..stores.sqlite_connections import Database, Execute
 from ..stores.sqlite_schema import Schema
 from ..telemetry import logger
 from .blobs import Blobs, Keep, Reference, Swept, checked, damaged, gone, missing
-from .packing import Packed, pack, unpack
+from .packing import Packed, pack, pack_all, unpack
 from .sqlite_sweep import Sweep, erase
 
 _FIRST = """
@@ -53,16 +54,24 @@ _SLICE = 2 << 20
 # Every transaction touches many pages of the index, so few and large ones are cheaper.
 _GATHERED = 8 << 20
 
+_ROW = "(?, ?, ?, ?, ?, ?)"
 _PUT = (
-    "INSERT INTO blobs(stamp, digest, size, codec, chunks, content) VALUES(?, ?, ?, ?, ?, ?)"
+    f"INSERT INTO blobs(stamp, digest, size, codec, chunks, content) VALUES{_ROW}"
     " ON CONFLICT(digest) DO UPDATE SET stamp = excluded.stamp"
 )
+
+# Each statement hands the interpreter to another thread, so many rows go by one.
+_ROWS = 50
+_PUT_MANY = _PUT.replace(_ROW, ", ".join([_ROW] * _ROWS))
 _GET = """
 SELECT b.size, b.codec, coalesce(c.content, b.content) FROM blobs b
 LEFT JOIN chunks c ON c.key >= b.chunks << 20 AND c.key < (b.chunks + 1) << 20
 WHERE b.digest = ? ORDER BY c.key
 """
 _EPOCH = "SELECT epoch FROM about"
+
+# What a call changes is packed without asking whether it is there, which takes longer.
+_LITTLE = 64 << 10
 
 # One query for many digests is four times faster; not every build of apsw has it.
 _ARRAYS = "ENABLE_CARRAY" in apsw.compile_options
@@ -195,13 +204,9 @@ class SQLiteBlobs(Blobs):
     def _slices(self, contents: Iterable[tuple[bytes, bytes]]) -> Iterator[_Slice]:
         """Contents packed, and cut into transactions."""
         for batch in _gathered(contents):
-            there = self.has(batch)
-            ready, total = _Slice([], []), 0
-            for digest, content in batch.items():
-                if digest in there:
-                    ready.present.append((digest, content))
-                    continue
-                packed = pack(content)
+            there = set() if _is_little(batch) else self.has(batch)
+            ready, total = _Slice([], [(digest, batch.pop(digest)) for digest in there]), 0
+            for digest, packed in zip(batch, pack_all(list(batch.values())), strict=True):
                 length = len(packed.content)
                 if length > _INLINE:
                     yield _Slice([(digest, packed)], [], large=True)
@@ -308,6 +313,10 @@ def _gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, b
         yield batch
 
 
+def _is_little(batch: dict[bytes, bytes]) -> bool:
+    return len(batch) <= 10 and sum(map(len, batch.values())) <= _LITTLE
+
+
 # --- in a transaction --------------------------------------------------------------------
 
 
@@ -330,9 +339,11 @@ def _put(writer: apsw.Connection, ready: _Slice) -> None:
         there = {digest for (digest,) in rows}
         # Removed since they were seen.
         new = new + [(d, pack(content)) for d, content in ready.present if d not in there]
-    writer.executemany(
-        _PUT, ((now, digest, size, codec, None, data) for digest, (size, codec, data) in new)
-    ).fetchall()
+    values = [(now, digest, size, codec, None, data) for digest, (size, codec, data) in new]
+    whole = len(values) - len(values) % _ROWS
+    for at in range(0, whole, _ROWS):
+        writer.execute(_PUT_MANY, tuple(chain.from_iterable(values[at : at + _ROWS]))).fetchall()
+    writer.executemany(_PUT, values[whole:]).fetchall()
 
 
 def _check(writer: apsw.Connection, now: int, epoch: int | None, relies: Collection[bytes]) -> None:

@@ -27,7 +27,7 @@ from .ignore import (
     opaque_name,
     read_rules,
 )
-from .index import KnownDirectory
+from .known import KnownDirectory
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -84,7 +84,7 @@ class Frame(msgspec.Struct):
         """Whether a file of this name is in the directory, as far as known."""
         if self.names is not None:
             return name in self.names
-        return name in self.known.files or name in self.known.opaque
+        return self.known.has_file(name) or name in self.known.opaque
 
 
 class Trail:

@@ -187,10 +187,8 @@ def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterato
     """The names that differ in two directories, in order."""
     old = _read(get(a)) if a is not None else {}
     new = _read(get(b)) if b is not None else {}
-    for name in sorted(old.keys() | new.keys()):
-        before, after = old.get(name), new.get(name)
-        if before != after:
-            yield Difference(prefix + name, before, after)
+    for name in sorted({name for name, _ in old.items() ^ new.items()}):
+        yield Difference(prefix + name, old.get(name), new.get(name))
 
 
 def _is_opaque(entry: Entry | None) -> bool:

@@ -1,0 +1,202 @@
+"""What is known about a directory: its numbers, its files, and what goes with them.
+
+Most directories are as they were, and nobody asks more about their files than that. So the
+files of a directory are kept packed, as they are saved: their names in one string, their
+numbers in another. They become objects when somebody wants to see them, and are packed
+again by the next scan that finds them unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from operator import attrgetter
+
+import msgspec
+
+from .ignore import LEFT_OUT_FILE, OUR_STORE
+from .trees import Entry, Kind, Tree
+
+_MOST = 2**64 - 1
+
+Numbers = tuple[int, int, int, int]
+"""What changes when a file does: both times, inode, size."""
+
+_numbers = attrgetter("st_ctime_ns", "st_mtime_ns", "st_ino", "st_size")
+
+
+class KnownFile(msgspec.Struct, gc=False):
+    """A file, link or skipped thing as last seen. `racy`: look again, whatever the numbers."""
+
+    kind: Kind
+    mode: int
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+    value: bytes
+    racy: bool = False
+
+    def entry(self) -> Entry:
+        """What a tree says about it."""
+        if self.kind == "link":
+            return Entry("link", 0o777, len(self.value), self.value)
+        return Entry(self.kind, self.mode, self.size, self.value)
+
+    def is_as(self, now: os.stat_result) -> bool:
+        """Whether its numbers are what they were."""
+        return (self.ctime, self.mtime, self.inode, self.size) == _numbers(now)
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False):
+    """What the numbers of a file do not say."""
+
+    kind: Kind
+    mode: int
+    value: bytes
+    racy: bool
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_numbers = msgspec.msgpack.Decoder(list[Numbers]).decode
+_decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode
+
+
+class PackedFiles(msgspec.Struct, array_like=True, gc=False):
+    """The files of a directory as they are saved; names are separated by slashes.
+
+    `steady`: none of them is racy.
+    """
+
+    names: bytes = b""
+    numbers: bytes = _encode([])
+    facts: bytes = _encode([])
+    steady: bool = True
+
+    @classmethod
+    def of(cls, files: dict[bytes, KnownFile]) -> PackedFiles:
+        """Files, packed."""
+        known = files.values()
+        facts = [Fact(file.kind, file.mode, file.value, file.racy) for file in known]
+        numbers = [(file.ctime, file.mtime, file.inode, file.size) for file in known]
+        steady = not any(file.racy for file in known)
+        return cls(b"/".join(files), _encoded(numbers), _encode(facts), steady)
+
+    def unpacked(self) -> dict[bytes, KnownFile]:
+        """What was packed."""
+        rows = zip(self.split(), _decode_numbers(self.numbers), self.look(), strict=True)
+        return {
+            name: KnownFile(fact.kind, fact.mode, size, mtime, ctime, inode, fact.value, fact.racy)
+            for name, (ctime, mtime, inode, size), fact in rows
+        }
+
+    def __len__(self) -> int:
+        return self.names.count(b"/") + 1 if self.names else 0
+
+    def split(self) -> Iterable[bytes]:
+        """The names."""
+        return self.names.split(b"/") if self.names else ()
+
+    def look(self) -> Iterable[Fact]:
+        """What is known besides numbers, in the order of the names."""
+        return _decode_facts(self.facts)
+
+    def stirred_in(self, fd: int) -> list[bytes]:
+        """The names that are not in an open directory as they were.
+
+        The innermost loop of every scan, which finds most directories as they were.
+        """
+        look = os.stat
+        try:
+            now = [_numbers(look(name, dir_fd=fd, follow_symlinks=False)) for name in self.split()]
+            if self.steady and _encode(now) == self.numbers:
+                return []
+        except (OSError, OverflowError):
+            # Something is gone, or older than numbers go: whoever looks closer finds out.
+            return list(self.split())
+        rows = zip(self.split(), now, _decode_numbers(self.numbers), self.look(), strict=True)
+        return [name for name, new, old, fact in rows if fact.racy or new != old]
+
+
+def _encoded(numbers: list[Numbers]) -> bytes:
+    try:
+        return _encode(numbers)
+    except OverflowError:
+        # A time that no decoder takes: such a file is looked at more closely each time.
+        return _encode([[max(0, min(number, _MOST)) for number in row] for row in numbers])
+
+
+class KnownDirectory(msgspec.Struct, gc=False):
+    """A directory as last seen; `digest` is empty while it has to be computed.
+
+    A name in both `opaque` and `directories` was captured and cannot be entered now: it is
+    opaque, and what is known about it waits for the day it can.
+    """
+
+    mode: int = 0
+    mtime: int = 0
+    ctime: int = 0
+    inode: int = 0
+    racy: bool = True
+    digest: bytes = b""
+    held: dict[bytes, KnownFile] | PackedFiles = {}
+    directories: dict[bytes, KnownDirectory] = {}
+    opaque: dict[bytes, bytes] = {}
+
+    @property
+    def files(self) -> dict[bytes, KnownFile]:
+        """The files in it, to be looked at and changed."""
+        held = self.held
+        if not isinstance(held, dict):
+            held = self.held = held.unpacked()
+        return held
+
+    @files.setter
+    def files(self, files: dict[bytes, KnownFile]) -> None:
+        self.held = files
+
+    def packed(self) -> PackedFiles:
+        """The files in it. A dictionary that `files` gave before is worthless now."""
+        held = self.held
+        if isinstance(held, dict):
+            held = self.held = PackedFiles.of(held)
+        return held
+
+    def is_as(self, now: os.stat_result) -> bool:
+        """Whether its own numbers are what they were, so that the same names are in it."""
+        return (
+            not self.racy
+            and self.ctime == now.st_ctime_ns
+            and self.mtime == now.st_mtime_ns
+            and self.inode == now.st_ino
+        )
+
+    def has_file(self, name: bytes) -> bool:
+        """Whether a file of this name is in it."""
+        held = self.held
+        return name in (held if isinstance(held, dict) else held.split())
+
+    def contents(self) -> list[bytes]:
+        """The digests of the files in it, an empty one where a file has to be read again."""
+        return [file.value for file in self._facts() if file.kind == "file"]
+
+    def skips(self) -> bool:
+        """Whether something in it is not kept."""
+        return any(file.kind == "skipped" for file in self._facts())
+
+    def _facts(self) -> Iterable[Fact | KnownFile]:
+        held = self.held
+        return held.values() if isinstance(held, dict) else held.look()
+
+    def tree(self) -> Tree:
+        """The directory as a tree; the digests below must be there."""
+        tree: Tree = {name: file.entry() for name, file in self.files.items()}
+        for name, directory in self.directories.items():
+            if name not in self.opaque:
+                tree[name] = Entry("directory", directory.mode, 0, directory.digest)
+        for name, reason in self.opaque.items():
+            if reason == OUR_STORE and name not in self.directories:
+                # Its own logs come and go; to a workspace they are not there.
+                continue
+            tree[name] = Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
+        return tree
