@@ -10,7 +10,7 @@ BIN := .venv/bin
 	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
 	touch .venv
 
-.PHONY: demo test check format bench torture test-claude clean
+.PHONY: demo test check format bench torture test-claude test-codex test-gemini clean
 
 demo: .venv
 	$(BIN)/backtrail demo
@@ -38,8 +38,21 @@ test-claude: .venv .claude-venv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .claude-venv
 	$(BIN)/uv pip install --quiet --python .claude-venv/bin/python claude-agent-sdk==0.2.182
 
+# The real `codex` and `gemini`, from npm, each with a model on loopback.
+test-codex: .venv .codex-cli/node_modules/.bin/codex
+	BACKTRAIL_TEST_CODEX=1 $(BIN)/python -m pytest -n 0 -rs tests/codex
+
+test-gemini: .venv .gemini-cli/node_modules/.bin/gemini
+	BACKTRAIL_TEST_GEMINI=1 $(BIN)/python -m pytest -n 0 -rs tests/gemini
+
+.codex-cli/node_modules/.bin/codex:
+	npm install --silent --no-audit --no-fund --prefix .codex-cli @openai/codex@0.166.0
+
+.gemini-cli/node_modules/.bin/gemini:
+	npm install --silent --no-audit --no-fund --prefix .gemini-cli @google/gemini-cli@0.61.0
+
 bench: .venv
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv .claude-venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .claude-venv .codex-cli .gemini-cli .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

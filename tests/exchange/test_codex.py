@@ -237,3 +237,93 @@ def test_a_packed_rollout_that_never_ends_is_refused(
     (result,) = import_found(store, codex.find(packed))
     assert result.error is not None and "refused" in result.error
     assert store.sessions() == []
+
+
+# --- what newer versions write -----------------------------------------------------------
+
+
+def test_tokens_are_told_right_behind_a_response(store: Store, tmp_path: Path) -> None:
+    """And once more later, which counts nothing."""
+    usage = {"input_tokens": 10, "cached_input_tokens": 1, "output_tokens": 2}
+    total = {"total_tokens": 12}
+    lines = [
+        *LINES[:8],
+        ("token_usage_record", {"usage": usage, "thread_token_usage": total}),
+        LINES[10],
+        screen("token_count", info={"last_token_usage": usage, "total_token_usage": total}),
+        words("assistant", "done"),
+    ]
+    imported(store, rollout(tmp_path, lines, ID))
+    (event,) = [e for e in store.read(ID) if "usage" in e.data]
+    assert event.data["message"]["type"] == "function_call"
+    assert store.info(ID).usage["input_tokens"] == 10
+
+
+def test_what_codex_says_in_the_users_name_is_no_prompt(store: Store, tmp_path: Path) -> None:
+    """Newer versions note whose words they are."""
+
+    def by(whose: str, text: str) -> tuple[str, Json]:
+        kind, message = words("user", text)
+        noted = {"content_item_metadata": [{"provenance": {"type": whose}}]}
+        return kind, {**message, "internal_chat_message_metadata_passthrough": noted}
+
+    lines = [LINES[0], by("harness", "something new"), by("user", "<b>hello</b>")]
+    imported(store, rollout(tmp_path, lines, ID))
+    kinds = [event.kind for event in store.read(ID)][1:]
+    assert kinds == ["system_message", "user_message"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"type": "CollabAgentToolCall", "receiver_thread_ids": ["{id}"]},
+        {"type": "SubAgentActivity", "agent_thread_id": "{id}"},
+    ],
+    ids=["v1", "v2"],
+)
+def test_subagents_are_beside_their_session(store: Store, tmp_path: Path, named: Json) -> None:
+    """Their rollouts are no sessions. The one that began them names them."""
+    other, stranger = ID[:-1] + "2", ID[:-1] + "3"
+    said = json.loads(json.dumps(named).replace("{id}", other))
+    rollout(tmp_path, [*LINES, screen("item_completed", item=said)], ID)
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": ID}}}
+    about = {"source": source, "thread_source": "subagent", "agent_nickname": "Ada"}
+    for id in (other, stranger):
+        meta = ("session_meta", {**META, "id": id, "session_id": ID, **about})
+        rollout(tmp_path, [meta, words("user", "write c"), words("assistant", "c is there")], id)
+    (found,) = codex.find(tmp_path)
+    result = codex.import_session(store, found)
+    assert (result.session_id, result.problems) == (ID, [])
+    assert [name for name in store.logs(ID) if name.startswith("subagents/")] == [
+        f"subagents/{other}"
+    ]
+    start, *messages = store.read(ID, log=f"subagents/{other}")
+    assert (start.data["prompt"], start.data["description"]) == ("write c", "Ada")
+    assert [m.data["message"]["content"][0]["text"] for m in messages] == ["write c", "c is there"]
+    assert len([e for e in store.read(ID) if e.kind == "user_message"]) == 1
+    assert codex.import_session(store, found).events == 0
+
+
+def test_a_rollout_that_goes_on_in_another_file(store: Store, tmp_path: Path) -> None:
+    """It is the same session; what its first file has behind that place is another branch."""
+    meta = {**META, "history_mode": "paginated"}
+    said = [words("user", "one"), words("assistant", "first"), words("user", "wrong")]
+    path = rollout(tmp_path, [("session_meta", meta), *said], ID)
+
+    def write(path: Path, lines: list[Json], first: int) -> None:
+        told = [{"ordinal": n, **line} for n, line in enumerate(lines, first)]
+        path.write_bytes(b"".join(encoded(line) for line in told))
+
+    write(path, [json.loads(line) for line in path.read_text().splitlines()], 0)
+    base = {"thread_id": ID, "end_ordinal_exclusive": 3, "end_byte_offset": 1}
+    first = {"type": "session_meta", "payload": {**meta, "history_base": base}}
+    kind, right = words("user", "right")
+    segment = path.with_name(f"rollout-2026-03-04T06-00-00-{ID}_{ID[:-1]}9.jsonl")
+    write(segment, [first, {"type": kind, "payload": right}], 3)
+    found = codex.find(tmp_path)
+    assert [(one.id, one.path) for one in found] == [(ID, path), (ID, segment)]
+    assert [one.problems for one in import_found(store, found)] == [[], []]
+    assert [info.id for info in store.sessions()] == [ID]
+    with Session.resume(store, ID, files=False) as s:
+        assert spoken(s) == ["one", "first", "right"]
+    assert [one.events for one in import_found(store, found)] == [0, 0]

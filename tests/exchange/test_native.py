@@ -16,7 +16,7 @@ from backtrail.exchange import claude_code, codex
 from backtrail.exchange.mirroring import mirror
 from backtrail.exchange.native import write_session
 
-from .test_codex import ID, LINES, words
+from .test_codex import ID, LINES, META, screen, words
 from .transcripts import SAMPLES, Script, call, rollout
 
 Json = Any
@@ -246,8 +246,86 @@ def test_a_rollout_is_written_anew(store: Store, tmp_path: Path) -> None:
     # Codex does not resume without it.
     assert first["payload"]["model_provider"] == "openai"
     assert first["payload"]["cli_version"] == "0.147.0"
-    shown = [line["payload"]["message"] for line in rest if line["type"] == "event_msg"]
-    assert shown == ["list files", "a and b"]
+    told = [line["payload"] for line in rest if line["type"] == "event_msg"]
+    assert [one["message"] for one in told if "message" in one] == ["list files", "a and b"]
+    # What the model is told of its surroundings is not told again where this says it was.
+    assert [line["payload"]["cwd"] for line in rest if line["type"] == "turn_context"] == [
+        str(tmp_path)
+    ]
+
+
+def numbered(**meta: Json) -> list[tuple[str, Json]]:
+    """A rollout of two turns as newer versions write it; `rollout` gives no numbers."""
+    return [
+        ("session_meta", {**META, "session_id": ID, "history_mode": "paginated", **meta}),
+        screen("task_started", turn_id="t1"),
+        words("user", "<environment_context>\n<cwd>/nowhere</cwd>"),
+        ("world_state", {"full": True, "state": {}}),
+        ("turn_context", {"cwd": "/nowhere", "model": "gpt-5.5"}),
+        words("user", "one"),
+        screen("item_completed", thread_id=ID, item={"type": "UserMessage"}),
+        ("response_item", {"type": "additional_tools", "role": "developer", "tools": []}),
+        words("assistant", "first"),
+        screen("task_complete", turn_id="t1"),
+        screen("task_started", turn_id="t2"),
+        ("turn_context", {"cwd": "/nowhere", "model": "gpt-6-sol"}),
+        words("user", "two"),
+        words("assistant", "second"),
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 29])
+def test_a_numbered_rollout_is_written_anew(store: Store, tmp_path: Path, first: int) -> None:
+    """With all that stood between the items, numbered anew; a fork of Codex's has a first number.
+
+    Codex does not resume a rollout of this kind whose lines have no numbers.
+    """
+    base = {"history_base": {"thread_id": FIRST, "end_ordinal_exclusive": 29}} if first else {}
+    lines = numbered(**base)
+    path = rollout(tmp_path / "codex", lines, ID)
+    old = [{"ordinal": n, **line} for n, line in enumerate(lines_of(path), first)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in old))
+    (found,) = codex.find(path)
+    codex.import_session(store, found)
+    with Session.resume(store, ID, files=False) as s:
+        s.rewind(before=list(s.events(kinds=("user_message",)))[1], scope="conversation")
+        made = write_session(s, "/nowhere")
+        assert mirror(s, made.path, "codex") == 0
+        assert again(made.path, tmp_path) == s.messages("responses", repair=False)
+    meta, *rest = new = lines_of(made.path)
+    # Of the turn that is no more, there is nothing.
+    assert [line["payload"].get("turn_id") for line in rest] == [
+        line["payload"].get("turn_id") for line in old[1:10]
+    ]
+    assert [line["ordinal"] for line in new] == list(range(first, first + 10))
+    assert (meta["payload"]["id"], meta["payload"]["session_id"]) == (made.id, made.id)
+    assert {k: v for k, v in meta["payload"].items() if k == "history_base"} == base
+    kept = [json.loads(json.dumps(line).replace(ID, made.id)) for line in old[1:10]]
+    assert rest == kept
+
+
+def test_rewinding_a_rollout_twice_and_back(store: Store, tmp_path: Path) -> None:
+    """What stands between two items comes from a file that has both."""
+    path = rollout(tmp_path / "codex", numbered(), ID)
+    (rolled,) = codex.find(path)
+    codex.import_session(store, rolled)
+    with Session.resume(store, ID, files=False) as s:
+        s.rewind(before=list(s.events(kinds=("user_message",)))[1], scope="conversation")
+        made = write_session(s, "/nowhere")
+        with made.path.open("a") as file:
+            for kind, payload in (screen("task_started", turn_id="t3"), words("user", "three")):
+                file.write(json.dumps({"type": kind, "payload": payload}) + "\n")
+        mirror(s, made.path, "codex")
+        turns = []
+        for to in (None, 4, 6):
+            if to is not None:
+                s.rewind(to, scope="conversation")
+            made = write_session(s, "/nowhere")
+            assert mirror(s, made.path, "codex") == 0
+            found = [line["payload"].get("turn_id") for line in lines_of(made.path)]
+            turns.append([turn for turn in found if turn])
+            assert again(made.path, tmp_path) == s.messages("responses", repair=False)
+    assert turns == [["t1", "t1", "t3"], ["t1", "t1"], ["t1", "t1", "t2"]]
 
 
 def test_an_open_call_of_a_rollout_is_answered(store: Store, tmp_path: Path) -> None:
@@ -282,11 +360,12 @@ def test_nothing_said_is_nothing_to_resume(store: Store, config: Path, tmp_path:
 
 def test_nothing_said_to_codex(store: Store, tmp_path: Path) -> None:
     """It has no way to begin under a given id."""
-    path = rollout(tmp_path / "codex", [LINES[0], words("user", "one")], ID)
+    path = rollout(tmp_path / "codex", [*LINES[:3], words("user", "one")], ID)
     (found,) = codex.find(path)
     codex.import_session(store, found)
     with Session.resume(store, ID, files=False) as s:
-        s.rewind(before=2, scope="conversation")
+        # What is left is what Codex itself says first.
+        s.rewind(before=4, scope="conversation")
         made = write_session(s, str(tmp_path))
         assert (made.command, made.path.exists()) == (f"cd {tmp_path} && codex", False)
         assert s.info().key == f"codex:{ID}"

@@ -394,6 +394,68 @@ def test_codex_patches_name_their_paths(world: World) -> None:
     assert (old.read_text(), new.exists(), other.exists()) == ("one", False, True)
 
 
+def test_a_subagent_of_codex_is_no_turn(world: World) -> None:
+    """Its hooks come under its parent's id, with its own rollout: neither is the parent's."""
+    agent = Agent(world, "codex")
+    id = "0199aaaa-0000-7000-8000-000000000002"
+    rollout = world.root / f"rollout-2026-01-01T00-00-00-{id}.jsonl"
+    content = [{"type": "output_text", "text": "c"}]
+    said = {"type": "message", "role": "assistant", "content": content}
+    line = {"timestamp": "2026-01-01T00:00:00.000Z", "type": "response_item", "payload": said}
+    rollout.write_text(json.dumps(line) + "\n")
+    agent.begin()
+    agent.prompt("have c written")
+    with open_store(world.url) as store:
+        notes.leave(store, store.sessions()[0].id, "for the parent")
+    inner = {"agent_id": id, "agent_type": "default", "transcript_path": str(rollout)}
+    assert agent.hook("UserPromptSubmit", prompt="write c", **inner) == ""
+    path = world.project / "c.txt"
+    agent.bash(lambda: path.write_text("c"), "t1", **inner)
+    stopped = {"agent_id": id, "agent_transcript_path": str(rollout)}
+    agent.hook("SubagentStop", last_assistant_message="c", **stopped)
+    agent.stop()
+    (info,) = world.sessions()
+    assert info.turn_count == 1
+    assert world.misses() == []
+    (action,) = world.events("codex:s1", "action")
+    assert action.data["agent"] == id
+    assert world.events("codex:s1", "assistant_message") == []
+    with open_store(world.url) as store:
+        assert [e.kind for e in store.read(info.id, log=f"subagents/{id}")] == ["start", "message"]
+        assert notes.take(store, info.id) == "for the parent"
+
+
+def test_a_turn_that_a_person_interrupts(world: World) -> None:
+    """Codex tells of it; what runs ends with it."""
+    agent = Agent(world, "codex", more={"transcript_path": None})
+    agent.begin()
+    agent.prompt("go")
+    given = {"tool_name": "Bash", "tool_input": {"command": "…"}, "tool_use_id": "t1"}
+    agent.hook("PreToolUse", **given)
+    (world.project / "half.txt").write_text("half")
+    assert agent.hook("Interrupt", turn_id="turn") == ""
+    agent.hook("SessionEnd", reason="other")
+    kinds = [event.kind for event in world.events("codex:s1")][-3:]
+    assert kinds == ["action", "turn_end", "session_end"]
+    (end,) = world.events("codex:s1", "turn_end")
+    assert end.data["reason"] == "interrupted"
+
+
+def test_gemini_tells_of_failures_in_the_response(world: World) -> None:
+    """It has no event for them; and a subagent's own calls are all that counts of it."""
+    agent = Agent(world, "gemini")
+    agent.hook("BeforeAgent", prompt="go")
+    inner = {"tool_name": "invoke_agent", "tool_input": {"agent_name": "writer"}}
+    agent.hook("BeforeTool", **inner)
+    given = {"tool_name": "replace", "tool_input": {"file_path": str(world.project / "none.txt")}}
+    agent.hook("BeforeTool", **given)
+    error = {"message": "File not found", "type": "file_not_found"}
+    agent.hook("AfterTool", **given, tool_response={"llmContent": "no", "error": error})
+    agent.hook("AfterTool", **inner, tool_response={"llmContent": "done"})
+    (action,) = world.events("gemini:s1", "action")
+    assert (action.data["name"], action.data["error"]) == ("replace", True)
+
+
 def test_gemini_has_its_own_words(world: World) -> None:
     """Without a transcript to mirror, the conversation is what the hooks tell."""
     agent = Agent(world, "gemini")

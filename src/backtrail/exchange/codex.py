@@ -4,7 +4,9 @@
     CODEX_HOME/archived_sessions/rollout-<time>-<id>.jsonl
 
 A rollout is one line of time: items come one after the other, and a note that turns were
-rolled back makes what follows a branch. Lines have no ids; their place names them.
+rolled back makes what follows a branch. So does a file that goes on before the end of another,
+`rollout-<time>-<id>_<its own id>.jsonl`. Lines have no ids; their place names them. A subagent
+has a rollout of its own beside its session's, which names it.
 """
 
 from __future__ import annotations
@@ -15,33 +17,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
-from ..agent.models.prices import cost
-from ..errors import NotFound
-from ..events import Event, Json, SessionInfo
+from ..errors import BacktrailError, NotFound
+from ..events import Json, SessionInfo
 from ..formats import codex
-from ..history import path as live_path
 from ..messages import text_of
 from ..stores.base import Store
+from .codex_lines import Maker, SideMaker, may_cut, name_of
 from .foreign import Span, import_from, reader_of
-from .intake import GrowingLog, Progress, Taken, take_in
-from .reading import Line, read_lines, unpacked
+from .intake import Progress, Taken, take_in
+from .reading import Line, read_lines, size_of, unpacked
 from .records import Facts, Found, Imported, Natives, known
-from .transcripts import fit_time, line_id
+from .transcripts import fit_time, position
 
 AGENT: Literal["codex"] = "codex"
 """The agent's name in keys and records."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_AGENTS = re.compile(rb'"(?:agent_thread_id|receiver_thread_ids)":("[^"]*"|\[[^]]*\])')
 _ROLLOUT = re.compile(r"rollout-.*\.jsonl(\.zst)?", re.DOTALL)
-_KINDS = {
-    "prompt": "user_message",
-    "note": "system_message",
-    "system": "system_message",
-    "result": "tool_result",
-    "assistant": "assistant_message",
-}
 
 
 def codex_home() -> Path:
@@ -57,7 +50,7 @@ def find(path: Path | None = None) -> list[Found]:
     """The sessions in a rollout, a folder of rollouts, or Codex's home; oldest first."""
     place = (codex_home() if path is None else path).absolute()
     if place.is_file():
-        return [Found(AGENT, native_id(place), place)]
+        return [Found(AGENT, _session_of(place), place)]
     if not place.is_dir():
         raise NotFound(f"there is no {place}: give a rollout, a folder of rollouts or CODEX_HOME")
     inner = [place / name for name in ("sessions", "archived_sessions")]
@@ -65,7 +58,7 @@ def find(path: Path | None = None) -> list[Found]:
     files = sorted({file for top in tops for file in _rollouts(top)}, key=lambda file: file.name)
     if not files:
         raise NotFound(f"no session of Codex in {place}")
-    return [Found(AGENT, native_id(file), file) for file in files]
+    return [Found(AGENT, _session_of(file), file) for file in files if not _is_side(file)]
 
 
 def _rollouts(top: Path) -> Iterator[Path]:
@@ -82,10 +75,31 @@ def native_id(path: Path) -> str:
     found = _UUID.findall(path.name)
     if found:
         return str(found[-1])
-    with unpacked(path) as file:
-        first = next(read_lines(file), None)
-    said = codex.payload_of(first.value or {}).get("id") if first is not None else None
+    said = codex.payload_of(_first(path)).get("id")
     return said if isinstance(said, str) and _UUID.fullmatch(said) else path.stem
+
+
+def _session_of(path: Path) -> str:
+    """The id of the session that a rollout is of, the only one or one of several."""
+    before, mark, _ = path.name.rpartition("_")
+    found = _UUID.findall(before) if mark else []
+    return str(found[-1]) if found else native_id(path)
+
+
+def _first(path: Path) -> dict[str, Json]:
+    """The first line of a rollout; empty if that is no object."""
+    try:
+        with unpacked(path) as file:
+            line = next(read_lines(file, final=False), None)
+    except BacktrailError:
+        # Whoever takes it in will say so.
+        return {}
+    return line.value or {} if line is not None else {}
+
+
+def _is_side(path: Path) -> bool:
+    """Whether a rollout is a subagent's, and no session."""
+    return codex.is_side(_first(path))
 
 
 # --- importing ---------------------------------------------------------------------------
@@ -124,138 +138,62 @@ def take_main(
 ) -> Taken:
     """Take in what is new in a rollout."""
     file = native_id(path)
-    return take_in(store, session_id, path, file, Maker(file), _name_of,
-                   final=final, until=until, cut=_may_cut, progress=progress)  # fmt: skip
+    return take_in(store, session_id, path, file, Maker(file), name_of,
+                   final=final, until=until, cut=may_cut, progress=progress)  # fmt: skip
 
 
 def take_sides(store: Store, session_id: str, path: Path, *, final: bool) -> Taken:
-    """Nothing: a rollout has no subagents."""
+    """Nothing: a hook tells of each subagent by itself, with its rollout."""
     return Taken()
 
 
 def take_all(
     store: Store, info: SessionInfo, found: Found, file: Path, span: Span, progress: Progress | None
 ) -> Taken:
-    """Take in what is new."""
-    return take_main(store, info.id, file, final=True, until=span[1], progress=progress)
-
-
-def _name_of(line: Line) -> tuple[str | None, str | None]:
-    return None, fit_time(line.get("timestamp"))
-
-
-def _may_cut(line: Line) -> bool:
-    return line.value is not None and codex.what_is(line.value) == "prompt"
-
-
-class Maker(msgspec.Struct):
-    """Makes events of the lines of one rollout; `file` is its name in the side log."""
-
-    file: str
-
-    def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
-        """Add the events of these lines to the log."""
-        taken = Taken()
-        usage = _usage_by_line(lines)
-        model: str | None = None
-        for line in lines:
-            if line.value is None:
-                taken.problems.append(f"line at byte {line.at} {line.problem}")
-                continue
-            what = codex.what_is(line.value)
-            if what == "context":
-                said = codex.payload_of(line.value).get("model")
-                model = said if isinstance(said, str) else model
-            home: str | None = None
-            if what in _KINDS:
-                home = self._say(line, what, log, taken, usage.get(line.at), model)
-            elif what == "compaction":
-                home = self._compact(line, log)
-            elif what == "rollback":
-                home = self._roll_back(line, log, taken)
-            if home is not None:
-                taken.homes[line.at] = home
-            elif log.tip is not None:
-                taken.behind[line.at] = log.tip
-        return taken
-
-    def _say(
-        self, line: Line, what: str, log: GrowingLog, taken: Taken,
-        usage: dict[str, int] | None, model: str | None,
-    ) -> str:  # fmt: skip
-        item = dict(codex.payload_of(line.value or {}))
-        if what == "prompt":
-            noted = _noted(log, item, taken)
-            if noted is not None:
-                return noted
-        data: dict[str, Json] = {"message": item, "format": "responses", "source": self._from(line)}
-        if usage is not None:
-            data["usage"] = usage
-            price = cost(model, usage) if model is not None else None
-            data |= {"cost_usd": price} if price is not None else {}
-        id = self._id(line)
-        log.add(_KINDS[what], data, id, fit_time(line.get("timestamp")), None)
-        return id
-
-    def _compact(self, line: Line, log: GrowingLog) -> str:
-        id = self._id(line)
-        until = log.seq(log.tip) if log.tip is not None else 0
-        summary = {"role": "assistant", "content": codex.summary_in(line.value or {})}
-        data = {"summary": summary, "until": until or 0, "format": "openai"}
-        ts = fit_time(line.get("timestamp"))
-        log.add("compaction", data | {"source": self._from(line)}, id, ts, None)
-        return id
-
-    def _roll_back(self, line: Line, log: GrowingLog, taken: Taken) -> str | None:
-        """Turns are taken back: a rewind, to before the first of them."""
-        turns = codex.rolled_back(line.value or {})
-        events = live_path([*log.stored(), *log.coming()])
-        prompts = [event for event in events if event.kind == "user_message"]
-        if not turns or not prompts:
-            return None
-        first = prompts[max(0, len(prompts) - turns)]
-        dropped = sum(event.seq >= first.seq for event in events)
-        data = {"to": first.previous, "scope": "conversation", "mode": "mine",
-                "events_dropped": dropped, "source": self._from(line)}  # fmt: skip
-        id = self._id(line)
-        log.rewind(data, id, fit_time(line.get("timestamp")), first.previous)
-        return id
-
-    def _id(self, line: Line) -> str:
-        return f"{self.file[:64]}-{line_id(line)}"
-
-    def _from(self, line: Line) -> dict[str, Json]:
-        return {"file": self.file, "lines": [line.at]}
-
-
-def _noted(log: GrowingLog, item: dict[str, Json], taken: Taken) -> str | None:
-    """The event of a prompt that a hook noted when it was typed."""
-    event: Event | None = log.event(log.tip) if log.tip is not None else None
-    if event is None or event.kind != "user_message" or event.data.get("source") is not None:
-        return None
-    same = text_of(event.data.get("message")).strip() == text_of(item.get("content")).strip()
-    return event.id if same and event.id not in taken.homes.values() else None
-
-
-def _usage_by_line(lines: list[Line]) -> dict[int, dict[str, int]]:
-    """The tokens of each response, by the place of its last line."""
-    found: dict[int, dict[str, int]] = {}
-    last: int | None = None
-    total: Json = None
-    for line in lines:
-        if line.value is None:
+    """Take in what is new, with the rollouts of subagents."""
+    taken = take_main(store, info.id, file, final=True, until=span[1], progress=progress)
+    for path in _named(found.path, file):
+        try:
+            with unpacked(path) as side:
+                more = take_side(store, info.id, native_id(path), side, final=True)
+        except BacktrailError as error:
+            taken.problems.append(f"subagent {native_id(path)}: {error}")
             continue
-        what = codex.what_is(line.value)
-        if what == "assistant":
-            last = line.at
-        elif what == "usage":
-            told = codex.usage_in(line.value)
-            # The same numbers are told again and again.
-            if told is not None and last is not None and told[0] != total:
-                total = told[0]
-                found[last] = told[1]
-                last = None
-    return found
+        taken.events += more.events
+        taken.lines += more.lines
+        taken.problems += more.problems
+    return taken
+
+
+def take_side(store: Store, session_id: str, name: str, path: Path, *, final: bool) -> Taken:
+    """Take in what is new in a subagent's rollout."""
+    if not _UUID.fullmatch(name) or size_of(path) == position(store, session_id, name, name):
+        return Taken()
+    return take_in(store, session_id, path, name, SideMaker(name, _first(path)), name_of,
+                   side=name, final=final)  # fmt: skip
+
+
+def _named(path: Path, file: Path) -> list[Path]:
+    """The rollouts of the subagents that a rollout names, and of theirs."""
+    tops = [above for above in path.parents if above.name in ("sessions", "archived_sessions")]
+    by_id: dict[str, Path] | None = None
+    found: dict[str, Path] = {}
+    todo = [file]
+    while todo:
+        for name in _names_in(todo.pop()):
+            if by_id is None:
+                by_id = {native_id(one): one for one in _rollouts((tops or [path.parent])[0])}
+            if name in by_id and name not in found and _is_side(by_id[name]):
+                found[name] = by_id[name]
+                todo.append(by_id[name])
+    return list(found.values())
+
+
+def _names_in(file: Path) -> list[str]:
+    """The ids of the subagents that lines tell of."""
+    with unpacked(file) as plain, plain.open("rb") as lines:
+        told = b"".join(match for line in lines for match in _AGENTS.findall(line))
+    return list(dict.fromkeys(_UUID.findall(told.decode("ascii", "replace"))))
 
 
 # --- facts -------------------------------------------------------------------------------

@@ -57,3 +57,12 @@ def mirror(session: Mirrored, transcript: Path, agent: Agent) -> int:
             told.cwd = None
             update(store, store.info(id), told)
     return taken.events + reader.take_sides(store, id, transcript, final=False).events
+
+
+def mirror_side(session: Mirrored, name: str, rollout: Path) -> int:
+    """Take in what is new in the rollout of a subagent of Codex's; the number of events."""
+    from . import codex
+
+    if size_of(rollout) is None:
+        return 0
+    return codex.take_side(session.store, session.id, name, rollout, final=False).events

@@ -72,7 +72,7 @@ def write_session(
         home = config_dir or _home(info, "sessions", "archived_sessions") or codex.codex_home()
         path = home / "sessions" / _today(native_id)
         resume, begin = f"codex resume {native_id}", "codex"
-    is_empty = all(event is None for _, event in made)
+    is_empty = all(event is None or event.kind == "system_message" for _, event in made)
     content = [] if is_empty else [msgspec.json.encode(line) for line, _ in made]
     if not is_empty:
         _write(path, b"".join(line + b"\n" for line in content))
@@ -156,7 +156,10 @@ def _note(
         ts = fit_time(line.get("timestamp"))
         event, behind = home.id if home else None, last.id if last else None
         new += entries(native_id, line, id, ts, event, behind)
-    append_entries(session.store, session.id, new)
+    # A line that an older file has at the same place is kept behind the others. The last line
+    # must be behind all of them: it tells how far the file was read.
+    for some in (new[:-1], new[-1:]):
+        append_entries(session.store, session.id, some)
     native = info.metadata.get("native")
     about: dict[str, Json] = dict(native) if isinstance(native, dict) else {}
     earlier = about.get("earlier")

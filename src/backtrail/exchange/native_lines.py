@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from ..calls import INTERRUPTED, answer_to, answers_in, calls_in
 from ..events import MESSAGE_KINDS, Event, Format, Json, SessionInfo, now
@@ -149,40 +150,106 @@ def _is_link(line: Line) -> bool:
 # --- Codex -------------------------------------------------------------------------------
 
 
+class _Rollouts:
+    """The lines of a session's rollouts, by the event they are of or come after, and by file."""
+
+    def __init__(self, store: Store, info: SessionInfo) -> None:
+        self.of: dict[str, dict[str, list[Line]]] = {}
+        self._behind: dict[str, dict[str, list[Line]]] = {}
+        for session_id in _line_of(store, info):
+            for kept in all_lines(store, session_id):
+                if kept.line.value is None:
+                    continue
+                into = self.of if kept.event is not None else self._behind
+                files = into.setdefault(kept.event or kept.behind or "", {})
+                files.setdefault(kept.file, []).append(kept.line)
+            if self.of:
+                break
+        for by_file in (*self.of.values(), *self._behind.values()):
+            for lines in by_file.values():
+                # Some were noted later than those behind them.
+                lines.sort(key=lambda line: line.at)
+        metas = (line for by_file in self._behind.values() for line in _flat(by_file))
+        found = (line.value or {} for line in metas if codex.what_is(line.value or {}) == "meta")
+        self.meta: dict[str, Json] = next(found, {})
+
+    def between(self, event: Event | None, then: Event | None) -> list[Line]:
+        """The lines between two events; a file that was begun later has others behind the first.
+
+        None is before everything, and after it.
+        """
+        name, next_name = event.id if event else "", then.id if then else ""
+        files, next_files = self._behind.get(name, {}), self.of.get(next_name, {})
+        own = [file for file in files if file in self.of.get(name, {})] or list(files)
+        both = [file for file in own if file in next_files]
+        found: list[Line] = []
+        if both:
+            found = files[both[-1]]
+        elif own:
+            # Of a turn that is no more, nothing is told.
+            found = list(takewhile(_is_of_turn, files[own[-1]]))
+            later = [file for file in files if file in next_files and file != own[-1]]
+            found += files[later[-1]] if later else []
+        skipped = ("meta", "rollback")
+        return [line for line in found if codex.what_is(line.value or {}) not in skipped]
+
+
+def _is_of_turn(line: Line) -> bool:
+    return not codex.begins_turn(line.value or {})
+
+
+def _flat(lines: dict[str, list[Line]]) -> Iterator[Line]:
+    return (line for of_file in lines.values() for line in of_file)
+
+
 def codex_lines(
     store: Store, info: SessionInfo, history: Sequence[Event], native_id: str, cwd: str
 ) -> Made:
-    """The history as a rollout."""
-    kept = _Kept(store, info)
-    ts = now()
-    first = [line for lines in (*kept.first.values(), *kept.behind.values()) for line in lines]
-    metas = [line for line in first if codex.what_is(line.value or {}) == "meta"]
-    old = codex.payload_of(metas[0].value or {}) if metas else {}
+    """The history as a rollout: lines as they were, with all that stood between them."""
+    kept = _Rollouts(store, info)
+    old, ts = kept.meta, now()
     provider = info.metadata.get("model_provider")
-    made: Made = [
-        (codex.meta(native_id, cwd, ts, old, str(provider) if provider else "openai"), None)
-    ]
-    waiting: dict[str, dict[str, Json]] = {}
+    first = codex.meta(native_id, cwd, ts, old, str(provider) if provider else "openai")
     spoken = [event for event in history if event.kind in (*MESSAGE_KINDS, "compaction")]
-    for run in _runs(spoken, lambda event: event.data.get("format") == "responses"):
+    made: Made = [(first, None)]
+    waiting: dict[str, dict[str, Json]] = {}
+    runs = list(_runs(spoken, lambda e: e.id in kept.of or e.data.get("format") == "responses"))
+
+    def add(lines: list[Line], home: Event | None) -> None:
+        made.extend((codex.again(line.value or {}, native_id, cwd, old), home) for line in lines)
+
+    add(kept.between(None, spoken[0] if spoken else None), None)
+    for number, run in enumerate(runs, 1):
         event, items = run[0], _items(run)
         answered = {id for item in items for id in answers_in(item)}
         if waiting and not answered and event.kind != "assistant_message":
             made += _interrupted(waiting, event.ts)
             waiting = {}
-        lines: list[dict[str, Json]] = []
-        for item in items:
-            if event.kind == "compaction":
-                lines.append(codex.line("compacted", item, event.ts))
-                continue
-            shown = codex.shown(item, event.ts)
-            if shown is not None and event.kind != "system_message":
-                lines.append(shown)
-            lines.append(codex.line("response_item", item, event.ts))
-            waiting |= {call.id: item for call in calls_in(item)}
-        made += _homes(lines, run)
+        waiting |= {call.id: item for item in items for call in calls_in(item)}
+        if event.id in kept.of:
+            add(next(reversed(kept.of[event.id].values())), event)
+        else:
+            made += _homes(_told(event, items, screen=not codex.is_numbered(old)), run)
         waiting = {id: item for id, item in waiting.items() if id not in answered}
-    return made + _interrupted(waiting, ts)
+        add(kept.between(run[-1], runs[number][0] if number < len(runs) else None), None)
+    made += _interrupted(waiting, ts)
+    if not codex.is_numbered(old):
+        return made
+    lines = codex.numbered([line for line, _ in made], old)
+    return list(zip(lines, [home for _, home in made], strict=True))
+
+
+def _told(event: Event, items: list[dict[str, Json]], *, screen: bool) -> list[dict[str, Json]]:
+    """Lines for what no rollout has; with `screen`, also what the screen showed."""
+    if event.kind == "compaction":
+        return [codex.line("compacted", item, event.ts) for item in items]
+    lines: list[dict[str, Json]] = []
+    for item in items:
+        shown = codex.shown(item, event.ts)
+        if screen and shown is not None and event.kind != "system_message":
+            lines.append(shown)
+        lines.append(codex.line("response_item", item, event.ts))
+    return lines
 
 
 def _items(run: list[Event]) -> list[dict[str, Json]]:

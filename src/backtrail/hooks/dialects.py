@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 AgentName = Literal["claude-code", "codex", "gemini"]
 """The agents that have hooks."""
 
-Verb = Literal["start", "prompt", "before", "after", "failed", "stop", "substop", "end", "check"]
+Verb = Literal["start", "prompt", "before", "after", "failed", "stop", "interrupted", "substop",
+               "end", "check"]  # fmt: skip
 """What an event means to us, whatever its name."""
 
 
@@ -46,11 +47,26 @@ _CLAUDE_READERS = (
 )
 _CODEX_READERS = (
     *("read_file", "list_dir", "grep_files", "view_image", "web_search", "update_plan"),
-    *("request_user_input", "list_mcp_resources", "read_mcp_resource"),
+    *("request_user_input", "list_mcp_resources", "read_mcp_resource", "tool_search"),
+    *("get_goal", "create_goal", "update_goal"),
+    # A subagent's own calls come with hooks of their own. These names are put behind a prefix.
+    *(
+        f"{space}{name}"
+        for space in ("", "multi_agent_v1", "collaboration")
+        for name in (
+            *("spawn_agent", "wait_agent", "close_agent", "resume_agent", "list_agents"),
+            *("send_input", "send_message", "followup_task", "interrupt_agent"),
+        )
+    ),
 )
 _GEMINI_READERS = (
     *("read_file", "read_many_files", "list_directory", "glob", "search_file_content"),
     *("grep_search", "web_fetch", "google_web_search", "write_todos", "ask_user"),
+    *("update_topic", "activate_skill", "enter_plan_mode", "exit_plan_mode", "complete_task"),
+    *("get_internal_docs", "list_mcp_resources", "read_mcp_resource"),
+    *("list_background_processes", "read_background_output"),
+    # A subagent's own calls come with hooks of their own.
+    "invoke_agent",
 )
 
 DIALECTS: dict[str, Dialect] = {
@@ -80,6 +96,9 @@ DIALECTS: dict[str, Dialect] = {
             "PreToolUse": "before",
             "PostToolUse": "after",
             "Stop": "stop",
+            "Interrupt": "interrupted",
+            "SubagentStop": "substop",
+            "SessionEnd": "end",
         },
         frozenset(_CODEX_READERS),
         True,

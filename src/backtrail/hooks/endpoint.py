@@ -171,7 +171,8 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields) -> str:
         follower.close()
         for trouble in follower.troubles:
             hook.miss(trouble)
-    return _told(hook, store, follower.id) if verb == "prompt" else ""
+    # What was left for the agent is not for its subagents.
+    return _told(hook, store, follower.id) if verb == "prompt" and not fields.agent else ""
 
 
 def _told(hook: Hook, store: Store, session_id: str) -> str:

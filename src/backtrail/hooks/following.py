@@ -33,6 +33,7 @@ class Fields(NamedTuple):
     session: str
     cwd: str
     transcript: Path | None
+    side: Path | None
     prompt_id: str | None
     agent: str
     tool: str
@@ -48,11 +49,19 @@ class Fields(NamedTuple):
             found = (event.get(name) for name in names)
             return next((value for value in found if isinstance(value, str) and value), "")
 
-        path = text("transcript_path")
+        def file(name: str) -> Path | None:
+            path = text(name)
+            return Path(path) if path and "\0" not in path else None
+
+        transcript, side = file("transcript_path"), file("agent_transcript_path")
+        if dialect.agent == "codex" and text("agent_id") and side is None:
+            # What a subagent does comes under its parent's name, with its own transcript.
+            transcript, side = None, transcript
         return cls(
             text("session_id"),
             os.environ.get(dialect.project) or text("cwd") or str(Path.cwd()),
-            Path(path) if path and "\0" not in path else None,
+            transcript,
+            side if dialect.agent == "codex" else None,
             text("prompt_id", "turn_id") or None,
             text("agent_id"),
             text("tool_name") or "tool",
@@ -95,8 +104,8 @@ class Follower:
     @property
     def _is_mirrored(self) -> bool:
         """Whether the conversation comes from a transcript; agents can be told to keep none."""
-        path = self.fields.transcript
-        return self.dialect.has_transcript and path is not None and path.is_file()
+        paths = (self.fields.transcript, self.fields.side)
+        return self.dialect.has_transcript and any(path and path.is_file() for path in paths)
 
     def _found(self) -> tuple[str, bool, str] | None:
         known = self.store.sessions(key=self._key, limit=1)
@@ -163,6 +172,9 @@ class Follower:
 
     def prompt(self) -> None:
         """A person says something: the transcript so far, then the message with the files."""
+        if self.fields.agent:
+            # What a subagent is asked is no turn: its parent asks.
+            return
         self.mirror()
         self.files.end_all()
         owed, details = self.files.look()
@@ -193,7 +205,7 @@ class Follower:
         data: dict[str, Json] = {"name": fields.tool, "input": _clipped(fields.given)}
         data |= {"call": fields.call} if fields.call else {}
         data |= {"agent": fields.agent} if fields.agent else {}
-        data |= {"error": True} if failed else {}
+        data |= {"error": True} if failed or _failed(fields.raw.get("tool_response")) else {}
         data |= {"files": files} if files else {}
         if not self._is_mirrored:
             data["result"] = _clipped(fields.raw.get("tool_response"))
@@ -205,11 +217,18 @@ class Follower:
 
     def stop(self) -> None:
         """The agent is done with a turn."""
+        self._end_turn("end_turn")
+
+    def interrupted(self) -> None:
+        """A person stopped the agent in the middle of a turn."""
+        self._end_turn("interrupted")
+
+    def _end_turn(self, reason: str) -> None:
         answer = self.fields.raw.get("last_assistant_message")
         if answer is None:
             answer = self.fields.raw.get("prompt_response")
-        if isinstance(answer, str) and self._is_mirrored:
-            self._await(answer)
+        if isinstance(answer, str) and self._is_mirrored and self.fields.transcript is not None:
+            self._await(answer, self.fields.transcript)
         self.mirror()
         self.files.end_all()
         events: list[NewEvent] = []
@@ -219,7 +238,7 @@ class Follower:
         kinds = ("user_message", "turn_end")
         last = next(self.store.read(self.id, kinds=kinds, reverse=True, limit=1), None)
         if last is not None and last.kind == "user_message":
-            events.append(NewEvent("turn_end", {"turn": last.seq, "reason": "end_turn"}))
+            events.append(NewEvent("turn_end", {"turn": last.seq, "reason": reason}))
         self._append(events)
 
     def substop(self) -> None:
@@ -249,23 +268,24 @@ class Follower:
             self.store.append(self.id, events)
 
     def mirror(self) -> None:
-        """Take over what is new in the transcript."""
-        transcript = self.fields.transcript
-        if not self._is_mirrored or transcript is None:
+        """Take over what is new in the transcript, and in a subagent's."""
+        if not self._is_mirrored:
             return
-        from ..exchange.mirroring import mirror
+        from ..exchange.mirroring import mirror, mirror_side
 
+        transcript, side = self.fields.transcript, self.fields.side
         try:
-            mirror(self, transcript, self.dialect.agent)
+            if transcript is not None:
+                mirror(self, transcript, self.dialect.agent)
+            if side is not None:
+                mirror_side(self, self.fields.agent, side)
         except (BacktrailError, OSError) as error:
             self.troubles.append(f"the transcript was not mirrored: {error}")
 
-    def _await(self, answer: str) -> None:
+    def _await(self, answer: str, transcript: Path) -> None:
         """Wait a little for the last words to be in the transcript: agents write it later."""
         import json
 
-        transcript = self.fields.transcript
-        assert transcript is not None
         words = [json.dumps(answer, ensure_ascii=ascii)[1:-1].encode() for ascii in (False, True)]
         deadline = time.monotonic() + _FLUSHED
         while time.monotonic() < deadline:
@@ -282,6 +302,11 @@ def _tail(path: Path, size: int) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def _failed(response: Json) -> bool:
+    """Whether a tool's response says that it failed; Gemini CLI has no event for that."""
+    return isinstance(response, dict) and isinstance(response.get("error"), dict)
 
 
 def _event_id(given: str | None) -> str | None:

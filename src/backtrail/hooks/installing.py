@@ -81,7 +81,8 @@ def settings_file(dialect: Dialect, scope: Scope, project: Path) -> Path:
     if dialect.agent == "codex":
         folder = Path(os.environ.get("CODEX_HOME") or home / ".codex")
         return (folder if scope == "user" else project / ".codex") / "hooks.json"
-    return (home if scope == "user" else project) / ".gemini" / "settings.json"
+    own = Path(os.environ.get("GEMINI_CLI_HOME") or home)
+    return (own if scope == "user" else project) / ".gemini" / "settings.json"
 
 
 def check_inside(path: Path, project: Path) -> None:
@@ -237,9 +238,9 @@ def advice(dialect: Dialect, path: Path, program: str, project: Path) -> list[st
     if Path(program).absolute().is_relative_to(project.absolute()):
         told.append(f"{program} lies in the project: without its environment the hooks fail")
     if dialect.agent == "codex":
-        told += _codex_advice(path)
+        told += _codex_advice()
     if dialect.agent == "gemini":
-        told.append("Gemini CLI asks once whether the project's hooks may run")
+        told.append("Gemini CLI runs a project's hooks only in a folder that you trust")
     if shutil.which(_PROGRAMS[dialect.agent]) is None:
         told.append(f"`{_PROGRAMS[dialect.agent]}` is not on the PATH here")
     return told
@@ -248,20 +249,8 @@ def advice(dialect: Dialect, path: Path, program: str, project: Path) -> list[st
 _PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
 
 
-def _codex_advice(path: Path) -> list[str]:
-    import tomllib
+def _codex_advice() -> list[str]:
+    from .trust import HOW, config, switched_off
 
-    config = path.with_name("config.toml")
-    try:
-        features = tomllib.loads(config.read_text("utf-8")).get("features", {})
-    except (OSError, ValueError):
-        features = {}
-    told = ["Codex runs new hooks only after you have looked at them: `/hooks` in Codex"]
-    said = [features.get(name) for name in ("hooks", "codex_hooks")]
-    if False in said:
-        told.append(f"hooks are switched off in {config}: set `hooks = true` under [features]")
-    elif True not in said:
-        told.append(
-            f"older versions of Codex need `codex_hooks = true` under [features] in {config}"
-        )
-    return told
+    off = switched_off(config() or {})
+    return [f"Codex runs hooks only after you trust them: {HOW}", *([off] if off else [])]

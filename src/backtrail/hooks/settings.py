@@ -17,6 +17,13 @@ from .jsonfiles import added, parsed, removed
 TIMEOUT = 10
 """Seconds after which the agent itself gives a hook up; the hook does so long before."""
 
+SHORT = 3
+"""The same where the agent gives no hook longer, and complains of one that asks for it."""
+
+NAME = "backtrail"
+"""What our hooks are called where hooks have names."""
+
+_SHORT_EVENTS = {"codex": ("SessionEnd", "Interrupt")}
 _TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 
 
@@ -35,8 +42,9 @@ def group_for(dialect: Dialect, event: str, command: str) -> dict[str, Json]:
     milliseconds = dialect.agent == "gemini"
     hook: dict[str, Json] = {"type": "command", "command": command}
     if milliseconds:
-        hook = {"name": "backtrail", **hook}
-    hook["timeout"] = TIMEOUT * 1000 if milliseconds else TIMEOUT
+        hook = {"name": NAME, **hook}
+    seconds = SHORT if event in _SHORT_EVENTS.get(dialect.agent, ()) else TIMEOUT
+    hook["timeout"] = seconds * 1000 if milliseconds else seconds
     group: dict[str, Json] = {"hooks": [hook]}
     if dialect.agent == "claude-code" and event in _TOOL_EVENTS:
         # Tools that only read do not even start a process.

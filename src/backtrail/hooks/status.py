@@ -17,6 +17,7 @@ from .dialects import CHECK, DIALECTS, Dialect
 from .installing import MODULE, Scope, scopes, settings_file
 from .misses import Miss, read
 from .settings import find_ours
+from .trust import silenced, untrusted
 
 _PATIENCE = 20.0
 
@@ -71,6 +72,11 @@ def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
         seconds = None
         if problem is None:
             seconds, problem = try_out(command, project)
+        if problem is None and dialect.agent == "codex":
+            mine = [one for one in ours if one.command == command]
+            problem = untrusted(path, text, mine, project if scope == "project" else None)
+        elif problem is None and dialect.agent == "gemini":
+            problem = silenced(path, text)
         row = Installed(
             dialect.agent, scope, str(path), command, events, missing, seconds, problem
         )  # fmt: skip

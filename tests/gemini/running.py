@@ -1,0 +1,111 @@
+"""The real `gemini`, with a model on loopback and a home of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..agent.servers.base import Answer, Failure, ModelServer, sse
+from ..hooks.calling import World
+
+ROOT = Path(__file__).resolve().parents[2]
+INSIDE = ".gemini-cli/node_modules/@google/gemini-cli/bundle/gemini.js"
+MODEL = "gemini-2.5-pro"
+USAGE = {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27}
+SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    "telemetry": {"enabled": False},
+}
+
+
+def script() -> str | None:
+    """Where `gemini` is; None unless the environment asks for it, as `make test-gemini` does.
+
+    `BACKTRAIL_TEST_GEMINI` is a path, or 1 for the one in `.gemini-cli`.
+    """
+    given = os.environ.get("BACKTRAIL_TEST_GEMINI")
+    if given != "1":
+        return given or None
+    return str(ROOT / INSIDE) if (ROOT / INSIDE).is_file() else None
+
+
+class Model(ModelServer):
+    """A model that says what it is told to, by `streamGenerateContent`."""
+
+    path = f"/v1beta/models/{MODEL}:streamGenerateContent"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count(1)
+
+    def check(self, body: dict[str, Any], headers: Mapping[str, str]) -> None:
+        """Anything goes."""
+
+    def events(self, answer: Answer, body: dict[str, Any]) -> list[bytes]:
+        given = answer.message
+        parts = [{"text": given}] if isinstance(given, str) else given["parts"]
+        content = {"role": "model", "parts": parts}
+        candidate = {"content": content, "finishReason": "STOP", "index": 0}
+        told = {"candidates": [candidate], "usageMetadata": answer.usage or USAGE}
+        return [sse({**told, "responseId": f"r{next(self._numbers)}", "modelVersion": MODEL})]
+
+    def failure(self, failure: Failure) -> dict[str, Any]:
+        return {"error": {"code": failure.status, "message": failure.message, "status": "FAILED"}}
+
+    def broken(self, kind: str) -> bytes:
+        return sse({"error": {"code": 500, "message": kind}})
+
+    def heard(self) -> str:
+        """All that was sent with the last request."""
+        return json.dumps(self.requests[-1]["contents"])
+
+
+def calls(name: str, **given: Any) -> dict[str, Any]:
+    """An answer that asks for a tool."""
+    return {"parts": [{"functionCall": {"name": name, "args": given}}]}
+
+
+class Gemini:
+    """`gemini` in a project."""
+
+    def __init__(self, world: World, model: Model) -> None:
+        found, node = script(), shutil.which("node")
+        assert found is not None
+        assert node is not None
+        self._words = [node, found]
+        self.world = world
+        self.settings = world.home / ".gemini" / "settings.json"
+        self.settings.parent.mkdir()
+        self.settings.write_text(json.dumps(SETTINGS, indent=2) + "\n")
+        # Nothing of an outer session must reach it.
+        self.env = {
+            "HOME": str(world.home),
+            "PATH": "/usr/bin:/bin",
+            "GEMINI_API_KEY": "none",
+            "GOOGLE_GEMINI_BASE_URL": model.url,
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            "BACKTRAIL_STORE": world.url,
+            "BACKTRAIL_HOOK_TIMEOUT": "8",
+        }
+
+    def say(self, prompt: str, *more: str) -> str:
+        """One prompt, to its end: the id of Gemini's session."""
+        done = subprocess.run(
+            [*self._words, "-p", prompt, "--yolo", "-m", MODEL, "--output-format", "json", *more],
+            cwd=self.world.project,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return str(json.loads(done.stdout)["session_id"])
