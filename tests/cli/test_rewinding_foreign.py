@@ -108,3 +108,15 @@ def test_a_rewind_is_done_even_if_the_agent_cannot_be_told(project: Project) -> 
     assert "take it back with: backtrail undo" in done.out
     assert "this is done, but the agent's own session is not" in done.err
     assert project.files() == MADE
+
+
+@pytest.mark.parametrize("scope", ["files", "both"])
+def test_an_agent_that_gets_no_session_is_told_of_its_files(tmp_path: Path, scope: str) -> None:
+    """Gemini's sessions cannot be written, so a note is all it gets."""
+    made = empty(tmp_path)
+    native = {"agent": "gemini", "id": "old"}
+    work(made, agent_name="gemini", metadata={"native": native})
+    done = made.run("rewind", "--last", "--scope", scope, "--yes")
+    assert done.code == 0, done.err
+    assert "go on in the agent" not in done.out
+    assert "app.py" in (noted(made) or "")

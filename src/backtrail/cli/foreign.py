@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 AGENTS = ("claude-code", "codex")
 """Agents whose sessions can be written."""
 
+HEARING = (*AGENTS, "gemini")
+"""Agents that can be told something with their next prompt."""
+
 _NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """What an agent calls its sessions; a record from elsewhere may hold an option instead."""
 
@@ -31,7 +34,12 @@ _RESUME = {"claude-code": "claude --resume", "codex": "codex resume"}
 
 def is_foreign(info: SessionInfo) -> bool:
     """Whether a session belongs to an agent that has its own record of it."""
-    return info.agent_name in AGENTS and isinstance(info.metadata.get("native"), dict)
+    return info.agent_name in AGENTS and hears(info)
+
+
+def hears(info: SessionInfo) -> bool:
+    """Whether a session belongs to an agent whose hooks can tell it something."""
+    return info.agent_name in HEARING and isinstance(info.metadata.get("native"), dict)
 
 
 def written(session: Session, into: str | None = None) -> NativeSession:

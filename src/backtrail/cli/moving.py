@@ -70,12 +70,13 @@ def _hand_on(
     session: Session, result: Rewind, more: dict[str, Json], *, moved: bool
 ) -> Exception | None:
     """Let the agent that a session belongs to know; an error is for later: the rewind is done."""
-    from .foreign import is_foreign, told, written
+    from .foreign import hears, is_foreign, told, written
 
-    if not is_foreign(session.info()):
+    info = session.info()
+    if not hears(info):
         return None
     try:
-        if moved:
+        if moved and is_foreign(info):
             native = written(session)
             more["native"] = {"id": native.id, "path": str(native.path)}
             more["resume"] = native.command
