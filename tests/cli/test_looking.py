@@ -238,6 +238,21 @@ def test_show_in_full_has_diffs_thoughts_and_long_texts(worked: Stage) -> None:
     assert "    -def hello():" in full and "    +def hi():" in full
 
 
+def test_show_says_a_call_once_that_message_and_hook_tell_of(stage: Stage) -> None:
+    """What a hook tells of a call stands below it; another call in between is named again."""
+    item = {"type": "function_call", "name": "shell", "arguments": '{"command": "ls"}'}
+    with stage.session("s", files=False) as s:
+        s.append({"role": "user", "content": "go"})
+        done = {"name": "shell", "input": {"command": "ls"}}
+        for id in ("a", "b", "c"):
+            s.append(item | {"call_id": id})
+            if id != "b":
+                s.store.append("s", [NewEvent("action", done | {"call": id})])
+        s.store.append("s", [NewEvent("action", done | {"call": "b"})])
+    lines = stage.run("show", "s").lines
+    assert lines.count("  • shell  ls") == 4
+
+
 def test_show_as_data(worked: Stage) -> None:
     """Turns with steps; diffs only in full."""
     told = worked.run("show", "work", "--json").json

@@ -92,6 +92,7 @@ class _Printer:
         self._out = out
         self._masked = masked
         self._full = full
+        self._last = ""
 
     def head(self, info: SessionInfo, name: str) -> None:
         """What the session is."""
@@ -127,7 +128,10 @@ class _Printer:
         elif step.kind in ("assistant_message", "system_message"):
             self._text(step.text, "", "", _LINES)
         elif step.kind == "action":
-            self._call(step.calls[0] if step.calls else ToolCall("", step.name or "action"))
+            asked = step.calls[0] if step.calls else ToolCall("", step.name or "action")
+            # Where hooks tell what a call did, the agent's own message has the call already.
+            if not asked.id or asked.id != self._last:
+                self._call(asked)
             self._text(step.text, "    ", "red" if step.error else "dim", _RESULT)
         elif step.kind == "files_changed":
             self._out.line("  • changed by others", "magenta")
@@ -143,6 +147,7 @@ class _Printer:
                 print_diff(self._out, masked, "    ")
 
     def _call(self, asked: ToolCall) -> None:
+        self._last = asked.id
         said = self._masked(_arguments(asked.arguments))
         said = said if self._full else brief(said, 100)
         self._out.spans(("  • ", "magenta"), (asked.name, "bold"), (f"  {said}".rstrip(), ""))
