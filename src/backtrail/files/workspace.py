@@ -236,6 +236,6 @@ class Workspace(Rooted):
                 self.blobs.get(digest)
             except (NotFound, Damaged) as error:
                 raise type(error)(
-                    f"the content of {shown(path)} cannot be had: {error}; nothing was changed, "
-                    "and `paths` can leave it out"
+                    f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
+                    "Name the other paths to go back without it (`paths=`, or behind `--`)"
                 ) from error
