@@ -430,3 +430,15 @@ def test_wal_is_checkpointed_in_the_background(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert (tmp_path / "x.db").stat().st_size >= 1_000_000
         assert len(texts(store, "s")) == 400
+
+
+def test_a_closed_database_is_not_locked_again(tmp_path: Path) -> None:
+    """Who comes late, such as a thread in the background, opens no file that nobody closes."""
+    store = opened(tmp_path)
+    store.create(SessionInfo(id="s"))
+    database = store._database
+    store.close()
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(Closed), database.writing:
+        pass
+    assert set(os.listdir("/proc/self/fd")) == before

@@ -125,6 +125,8 @@ class Database:
         """Take the lock that writers take."""
         if self._pausing:
             self._wait()
+        # Taking the lock would open its file again, and nobody would close it.
+        self.check_open()
         self.lock.acquire(wait)
 
     @property
