@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-# A shell starts what runs in its background with SIGINT ignored, and that is inherited.
+# A shell starts what runs in its background with SIGINT ignored, `nohup` with SIGHUP, and that
+# is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(params=["memory", "file", "sqlite"])
