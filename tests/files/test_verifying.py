@@ -9,6 +9,7 @@ import pytest
 
 from backtrail import Damaged, Session, open_store
 from backtrail.cli import main
+from backtrail.filepoints import last_tree
 from backtrail.files import verify
 from backtrail.files.cleaning import opened
 from backtrail.files.trees import digest_of
@@ -69,7 +70,9 @@ def test_one_does_not_hide_another(session: Session, project: Path, tmp_path: Pa
     shell(session, "mkdir deep; echo z > deep/z", project)
     with opened(store) as depot:
         loose = depot.blobs.put(b"nobody needs this " * 10)
-        tree = depot.catalogue.trees().pop()
+    # The newest one: only the first session has it.
+    tree = last_tree(store, session.id)
+    assert tree is not None
     spoil(tmp_path / "store.db", MAIN, loose, tree)
     lose(tmp_path / "store.db", README)
     session.close()
