@@ -52,6 +52,24 @@ def test_any_mix_is_accepted(to: Format, script: Script, formats: list[Format]) 
     accepted(told, to)
 
 
+def test_a_stray_result_does_not_part_others_from_their_calls() -> None:
+    """A message answers one call and another that is not there; more answers come behind it."""
+
+    def call(id: str) -> dict[str, Json]:
+        return {"type": "tool_use", "id": id, "name": "look", "input": {}}
+
+    def answer(id: str) -> dict[str, Json]:
+        return {"type": "tool_result", "tool_use_id": id, "content": "seen"}
+
+    told: list[dict[str, Json]] = [
+        {"role": "assistant", "content": [call("a"), call("b")]},
+        {"role": "user", "content": [answer("a"), answer("gone")]},
+        {"role": "user", "content": [answer("b")]},
+    ]
+    out = accepted([(message, "anthropic") for message in told], "openai")
+    assert [message["role"] for message in out] == ["assistant", "tool", "tool", "user"]
+
+
 @pytest.mark.parametrize("to", FORMATS)
 @settings(max_examples=50)
 @given(script=tidy(), formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=5))

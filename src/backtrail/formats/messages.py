@@ -72,13 +72,17 @@ def _paired(turns: list[Turn], to: Format) -> list[Turn]:
     """
     ids = _Ids(turns, to)
     paired: list[Turn] = []
+    stray: list[Part] = []
     for turn in turns:
+        if stray and turn.role != "tool":
+            # Not before all results are told: nothing may stand between these and their calls.
+            paired.append(Turn("user", tuple(stray)))
+            stray = []
         if turn.native is not None:
             ids.pass_by(turn.native)
             paired.append(turn)
             continue
         parts: list[Part] = []
-        stray: list[Part] = []
         for part in turn.parts:
             if isinstance(part, Call):
                 parts.append(ids.call(part))
@@ -91,8 +95,7 @@ def _paired(turns: list[Turn], to: Format) -> list[Turn]:
             else:
                 parts.append(part)
         paired += [Turn(turn.role, tuple(parts))] if parts else []
-        paired += [Turn("user", tuple(stray))] if stray else []
-    return paired
+    return [*paired, Turn("user", tuple(stray))] if stray else paired
 
 
 class _Ids:
