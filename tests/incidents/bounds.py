@@ -168,7 +168,10 @@ def store_stays_within_its_budget(stage: Stage) -> None:
             with stage.agent():
                 stage.write("data", dice.randbytes(_MB))
             stage.checkpoint()
-    size = stage.driver.store_size()
+    # What was given up goes in an idle moment, which a busy machine may take long to have.
+    deadline = time.monotonic() + 20
+    while (size := stage.driver.store_size()) >= 8 * _MB and time.monotonic() < deadline:
+        time.sleep(0.1)
     stage.expect(size < 8 * _MB, f"{size >> 20} MB are stored where 4 are allowed")
 
 
