@@ -7,7 +7,7 @@ lock, what each draft becomes: a new event with the next `seq`, or one already p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ..errors import Conflict, InvalidData
 from ..events import (
@@ -84,7 +84,15 @@ class Prepared(NewEvent):
     draft: Draft
 
 
-def is_usual(event: NewEvent) -> bool:
+if TYPE_CHECKING:
+
+    class UsualEvent(NewEvent):
+        """What `is_usual` tells: its data is a dictionary."""
+
+        data: dict[str, Json]
+
+
+def is_usual(event: NewEvent) -> TypeGuard[UsualEvent]:
     """Whether an event is what nearly all are: nothing to check in it but its data."""
     return (
         event.id is None

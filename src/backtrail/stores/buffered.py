@@ -21,7 +21,6 @@ from ..errors import BacktrailError, Closed, StoreFailed
 from ..events import (
     MAIN_LOG,
     Event,
-    Json,
     NewEvent,
     check_log,
     check_session_id,
@@ -129,7 +128,7 @@ class Buffered(Wrapper):
         if len(events) == 1 and is_usual(events[0]):
             # What nearly every append is: the steps of the other branch in one piece.
             new = events[0]
-            data: dict[str, Json] = new.data  # type: ignore[assignment]
+            data = new.data
             body = encode_data(data)
             event = make_event(0, *mint(), new.kind, data, None)
             what, result = (event, body), [event]

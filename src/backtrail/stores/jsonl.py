@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from ..errors import AlreadyExists, BacktrailError, Closed, InvalidId, NotFound, StoreFailed
 from ..events import (
@@ -57,6 +57,9 @@ from .locks import FileLock, file_lease
 from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, folded, new_record, select
+
+if TYPE_CHECKING:
+    from .batches import UsualEvent
 
 T = TypeVar("T")
 
@@ -380,7 +383,7 @@ class JSONLStore(Store):
                 raise
             raise self._failed(error, f"append to session `{session_id}`") from error
 
-    def _append_usual(self, session_id: str, new: NewEvent, log: str) -> Event | None:
+    def _append_usual(self, session_id: str, new: UsualEvent, log: str) -> Event | None:
         """Append to a log that nobody else wrote to; None, and nothing written, if it is not."""
         try:
             folder = self._folders[session_id]
@@ -389,7 +392,7 @@ class JSONLStore(Store):
             return None
         if writer is None:
             return None
-        data: dict[str, Json] = new.data  # type: ignore[assignment]
+        data = new.data
         if self._synced:
             return folder.append_together(log, (*mint(), new.kind, data, encode_data(data)))
         return writer.append_usual(folder.lock, new.kind, data)

@@ -115,6 +115,7 @@ class SQLiteStore(Store):
         self.durability = durability
         self._synced = durability == "synced"
 
+    # Made when asked for: whoever opens a store to look at one thing pays for each path.
     @cached_property
     def places(self) -> tuple[Path, ...]:  # type: ignore[override]
         """Files and folders of its own, which no scan of a workspace captures."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -17,8 +18,6 @@ from ..errors import BacktrailError
 from ..events import (
     MAIN_LOG,
     Event,
-    Json,
-    NewEvent,
     check_log,
     check_session_id,
     encode_data,
@@ -34,6 +33,9 @@ from .sqlite_connections import Database, Execute
 from .sqlite_logs import Log, event_by_id, find_log, head_of
 from .sqlite_records import add_log
 from .sqlite_schema import failure
+
+if TYPE_CHECKING:
+    from .batches import UsualEvent
 
 _ONE = (
     "INSERT INTO events SELECT ?1, ?2, ?3, ?4, NULL, CAST(?5 AS TEXT) "
@@ -89,13 +91,13 @@ class Appender:
         place = self._places.get((session_id, log)) if named else None
         return self._any(session_id, batch, log, expected, place)
 
-    def append_usual(self, session_id: str, new: NewEvent) -> Event | None:
+    def append_usual(self, session_id: str, new: UsualEvent) -> Event | None:
         """One event to a main log by one statement; None if something is not as remembered."""
         try:
             log = self._places[session_id, MAIN_LOG].n
         except (KeyError, TypeError):
             return None
-        data: dict[str, Json] = new.data  # type: ignore[assignment]
+        data = new.data
         kind, body = new.kind, encode_data(data)
         id, ts = mint()
         database = self._database
@@ -140,9 +142,9 @@ class Appender:
                 raise
             raise failed(error, f"lock the database {database.path}") from error
 
-    def append_together(self, session_id: str, new: NewEvent) -> Event:
+    def append_together(self, session_id: str, new: UsualEvent) -> Event:
         """One event to a main log, synced, together with those of other threads."""
-        data: dict[str, Json] = new.data  # type: ignore[assignment]
+        data = new.data
         event = make_event(0, *mint(), new.kind, data, None)
         stored = self._together.do((session_id, event, encode_data(data)))
         assert stored is not None
