@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,21 +12,14 @@ from typing import Any
 from ..agent.servers.anthropic import AnthropicServer
 from ..agent.servers.base import Answer
 from ..hooks.calling import World
+from ..programs import program
 
-ROOT = Path(__file__).resolve().parents[2]
-INSIDE = "lib/python*/site-packages/claude_agent_sdk/_bundled/claude"
+INSIDE = ".claude-venv/lib/python*/site-packages/claude_agent_sdk/_bundled/claude"
 
 
 def binary() -> str | None:
-    """Where `claude` is; None unless the environment asks for it, as `make test-claude` does.
-
-    `BACKTRAIL_TEST_CLAUDE` is a path, or 1 for the one in `.claude-venv`.
-    """
-    given = os.environ.get("BACKTRAIL_TEST_CLAUDE")
-    if given != "1":
-        return given or None
-    found = sorted((ROOT / ".claude-venv").glob(INSIDE))
-    return str(found[0]) if found else None
+    """Where `claude` is, if the tests are to run it."""
+    return program("BACKTRAIL_TEST_CLAUDE", INSIDE)
 
 
 class Model(AnthropicServer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 
 from ..agent.servers.base import Answer, Failure, ModelServer, sse
 from ..hooks.calling import World
+from ..programs import program
 
-ROOT = Path(__file__).resolve().parents[2]
-INSIDE = "node_modules/@openai/codex-*/vendor/*/bin/codex"
+INSIDE = ".codex-cli/node_modules/@openai/codex-*/vendor/*/bin/codex"
 USAGE = {
     "input_tokens": 20,
     "input_tokens_details": {"cached_tokens": 4},
@@ -42,15 +41,8 @@ plugins = false
 
 
 def binary() -> str | None:
-    """Where `codex` is; None unless the environment asks for it, as `make test-codex` does.
-
-    `BACKTRAIL_TEST_CODEX` is a path, or 1 for the one in `.codex-cli`.
-    """
-    given = os.environ.get("BACKTRAIL_TEST_CODEX")
-    if given != "1":
-        return given or None
-    found = sorted((ROOT / ".codex-cli").glob(INSIDE))
-    return str(found[0]) if found else None
+    """Where `codex` is, if the tests are to run it."""
+    return program("BACKTRAIL_TEST_CODEX", INSIDE)
 
 
 class Model(ModelServer):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..agent.servers.base import Answer, Failure, ModelServer, sse
 from ..hooks.calling import World
+from ..programs import program
 
-ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ".gemini-cli/node_modules/@google/gemini-cli/bundle/gemini.js"
 MODEL = "gemini-2.5-pro"
 USAGE = {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27}
@@ -27,14 +25,8 @@ SETTINGS = {
 
 
 def script() -> str | None:
-    """Where `gemini` is; None unless the environment asks for it, as `make test-gemini` does.
-
-    `BACKTRAIL_TEST_GEMINI` is a path, or 1 for the one in `.gemini-cli`.
-    """
-    given = os.environ.get("BACKTRAIL_TEST_GEMINI")
-    if given != "1":
-        return given or None
-    return str(ROOT / INSIDE) if (ROOT / INSIDE).is_file() else None
+    """Where `gemini` is, if the tests are to run it."""
+    return program("BACKTRAIL_TEST_GEMINI", INSIDE)
 
 
 class Model(ModelServer):
