@@ -13,6 +13,7 @@ import pytest
 
 from backtrail.errors import BacktrailError, InvalidData
 from backtrail.events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
+from backtrail.stores.adopting import Logs
 from backtrail.stores.base import Lease, Store
 from backtrail.stores.locks import me
 from backtrail.stores.memory import MemoryStore
@@ -191,6 +192,14 @@ class NeverCloses(MemoryStore):
         pass
 
 
+class AdoptsAPart(MemoryStore):
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        self.create(info)
+        for log, events in logs.items():
+            for event in events:
+                self.append(info.id, [event], log=log)
+
+
 BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     (IgnoresExpected, "append_with_another_expected_head_is_a_conflict", {"expected": 1}),
     (LosesTheSecond, "append_numbers_events_from_one_without_gaps", {}),
@@ -214,6 +223,8 @@ BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     (LeasesToAll, "lease_has_one_holder", {}),
     (NeverCloses, "close_ends_every_method", {}),
     (WritesHalfABatch, "threads_append_batches_as_wholes", {}),
+    (AdoptsAPart, "adopt_that_fails_leaves_nothing", {"at": 300}),
+    (AdoptsAPart, "adopt_refuses_bad_events", {}),
 ]
 
 

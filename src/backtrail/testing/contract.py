@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .contract_adopting import AdoptingRules
 from .contract_append import AppendRules
 from .contract_closing import ClosingRules
 from .contract_forks import ForkRules
@@ -25,6 +26,7 @@ class StoreContract(
     ValueRules,
     IdRules,
     VerbRules,
+    AdoptingRules,
     SearchRules,
     LeaseRules,
     SharingRules,
