@@ -20,10 +20,10 @@ from .aio_sending import AsyncSending
 from .aio_subscribing import AsyncSubscription
 from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
 from .calls import ToolCall
-from .conversation import SessionOptions
 from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
 from .files.conflicts import OnConflict
 from .history import Branch
+from .options import SessionOptions
 from .points import Target
 from .rewinding import Mode, Scope
 from .session import Session

@@ -1,31 +1,20 @@
-"""The plain half of a session: appending to its log and showing what is there.
-
-A session keeps no copy of the conversation: every read asks the store, so a rewind or an
-append made by another process shows at once.
-"""
+"""The plain half of a session: appending to its log, and telling who listens."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Literal, Self, TypedDict
-
-import msgspec
+from typing import Self
 
 from . import telemetry
-from .calls import ToolCall, pending
-from .calls import repair as repaired
-from .errors import BacktrailError, Closed, InvalidData, NotFound, StoreFailed
+from .errors import BacktrailError, InvalidData, NotFound, StoreFailed
 from .events import (
     KINDS,
     MAIN_LOG,
-    Checkpoint,
     Event,
     Format,
     Json,
@@ -34,66 +23,23 @@ from .events import (
     SessionInfo,
     new_id,
 )
-from .formats.messages import convert
-from .history import Branch, branches
-from .messages import Page, as_message, message_event, page_of
+from .messages import as_message, message_event
+from .options import OnError, SessionOptions
+from .reading import Reading
 from .sidelog import SideLog
-from .stores.base import Store, checkpoint_of
+from .stores.base import Store
 from .stores.buffered import Buffered
 from .subscribing import Delta, Subscription
-from .views import State, beyond, conversation, last_of, spoken, user_message
-
-OnError = Literal["raise", "record"] | Callable[[Exception], None]
-"""What a failing store does to an append: raise, be noted in `problems`, or be told."""
+from .views import beyond, user_message
 
 
-class SessionOptions(TypedDict, total=False):
-    """Keywords shared by `create`, `open`, `resume`, `latest` and `fork`.
-
-    `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn, or
-    "provider:model", or `provider` and `model` apart; `tools`, `can_use_tool`, `phase`,
-    `hooks` and `agent_options` go to the agent that is made of it, and are never stored.
-    `system_prompt`: pinned, never dropped by a rewind. `messages`: a history to begin with.
-    `key`: a foreign name. `files`: watch over `cwd`, with "force" also where that is a home
-    or a whole file system, with "background" without waiting for the first scan; `progress`
-    is told how many files that one has seen.
-    `lease`: hold the right to drive for each "turn", the whole "session", or never;
-    `wait`: seconds to wait for it.
-    `persist=False`: leave nothing behind.
-    """
-
-    cwd: str | os.PathLike[str] | None
-    agent: Callable[..., Json] | str | None
-    provider: str | None
-    tools: Json
-    can_use_tool: Callable[..., Json] | None
-    phase: str
-    hooks: Mapping[str, Callable[..., Json]]
-    agent_options: Mapping[str, Json]
-    system_prompt: str | None
-    messages: Sequence[object]
-    title: str | None
-    key: str | None
-    model: str | None
-    agent_name: str | None
-    metadata: Mapping[str, Json] | None
-    tags: Sequence[str]
-    files: bool | Literal["background", "force"]
-    progress: Callable[[int], None] | None
-    lease: Literal["turn", "session"] | None
-    wait: float
-    on_error: OnError
-    persist: bool
-
-
-class Conversation:
+class Conversation(Reading):
     """A session's log and its views. `Session` adds beginning, going back and forking."""
 
     def __init__(
         self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
     ) -> None:
-        self.store = store
-        self.id = session_id
+        super().__init__(store, session_id, at)
         provider = options.get("provider")
         named = f"{provider}:{options.get('model') or ''}" if provider else None
         self.agent: Callable[..., Json] | str | None = options.get("agent") or named
@@ -103,10 +49,7 @@ class Conversation:
         }
         self.problems: list[Problem] = []
         self._owns = owns
-        self._at = at
         self._resumed = False
-        self._prompt: NewEvent | None = None
-        self._unsaved: list[NewEvent] = []
         self._lease_mode = options.get("lease", "turn")
         self._wait = options.get("wait", 0.0)
         self._on_error: OnError = options.get("on_error", "raise")
@@ -116,9 +59,6 @@ class Conversation:
         self._subscriptions: list[Subscription] = []
         self._side: Store | None = None
         self._side_mutex = threading.Lock()
-        self._held = ExitStack()
-        self._copied: Path | None = None
-        self._closed = False
         if self._lease_mode not in ("turn", "session", None):
             raise InvalidData(f"lease is 'turn', 'session' or None, not {self._lease_mode!r}")
 
@@ -167,8 +107,7 @@ class Conversation:
         if not events:
             return []
         with self._mutex:
-            if self._closed:
-                raise Closed(f"session `{self.id}` is closed")
+            self._check_open()
             owed = [] if self._all_known(events) else self._owed()
             batch = [*owed, *self._unsaved, *events]
             try:
@@ -280,117 +219,6 @@ class Conversation:
         """Note that the session is over, and why. It can be resumed all the same."""
         return self._append([NewEvent("session_end", {"reason": reason})])[0]
 
-    # --- reading -------------------------------------------------------------------------
-
-    def info(self) -> SessionInfo:
-        """The session's record."""
-        self._check_open()
-        return self.store.info(self.id)
-
-    def messages(
-        self, format: Format | None = None, *, repair: bool = True
-    ) -> list[dict[str, Json]]:
-        """The conversation as it stands, as stored or in a provider's format.
-
-        A tool call that never got a result is answered "interrupted", unless `repair` is
-        off: providers refuse an open one.
-        """
-        self._check_open()
-        if format is None:
-            return spoken(self._pages(), repair=repair)
-        shown = convert(conversation(self._pages()), format)
-        return repaired(shown) if repair else shown
-
-    def _pages(self) -> Iterator[Page]:
-        """The history in pages, newest first, with what is not stored yet in front."""
-        waiting = [*([self._prompt] if self._prompt else ()), *self._unsaved]
-        if waiting:
-            yield page_of([Event(0, "", "", new.kind, dict(new.data)) for new in waiting])
-        if self._at != 0:
-            yield from self.store.pages(self.id, until=self._at)
-
-    def history(self) -> list[Event]:
-        """The live path through the main log, oldest first."""
-        self._check_open()
-        return [] if self._at == 0 else self.store.history(self.id, until=self._at)
-
-    def events(
-        self,
-        *,
-        after: int = 0,
-        until: int | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        kinds: Collection[str] | None = None,
-    ) -> Iterator[Event]:
-        """Everything in the main log, the abandoned too."""
-        self._check_open()
-        return self.store.read(
-            self.id, after=after, until=until, limit=limit, reverse=reverse, kinds=kinds
-        )
-
-    def pending(self) -> list[ToolCall]:
-        """Tool calls that have no result yet."""
-        return pending(self.messages(repair=False))
-
-    def state(self) -> State:
-        """Messages, usage, turns and open calls, for a loop of your own."""
-        info = self.info()
-        open_calls = self.pending()
-        return State(self.id, self.messages(), info.usage, info.turn_count, open_calls)
-
-    def as_map(self) -> dict[str, Json]:
-        """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
-        messages = self.messages()
-        return {
-            "session_id": self.id,
-            "messages": messages,
-            "last_user": last_of(messages, "user"),
-            "last_assistant": last_of(messages, "assistant"),
-        }
-
-    def branches(self) -> list[Branch]:
-        """Ways the conversation went and was taken back from."""
-        return branches(self.events())
-
-    def checkpoints(self) -> list[Checkpoint]:
-        """The session's checkpoints, oldest first.
-
-        A fork lists its own, and its parent's if it was made with `copy_checkpoints`.
-        """
-        found = self.events(after=self._listed_after(), kinds=("checkpoint",))
-        return [checkpoint_of(event, self.id) for event in found]
-
-    def _transcript_path(self) -> str:
-        """A file with the main log, one event a line; written where the store has none."""
-        found = self.store.log_file(self.id)
-        if found is not None:
-            return str(found)
-        if self._copied is None:
-            folder = self._held.enter_context(TemporaryDirectory(prefix="backtrail-"))
-            self._copied = Path(folder, f"{self.id}.jsonl")
-        lines = (msgspec.json.encode(event.to_dict()) for event in self.events())
-        self._copied.write_bytes(b"".join(line + b"\n" for line in lines))
-        return str(self._copied)
-
-    def _listed_after(self) -> int:
-        info = self.info()
-        return 0 if info.metadata.get("copy_checkpoints") else info.fork_seq or 0
-
-    def follow(self, after: int | None = None) -> Iterator[Event]:
-        """Events as they come, from any process, until the session is closed."""
-        self._check_open()
-        return self._until_closed(
-            self.store.follow(self.id, after=after, stop=lambda: self._closed)
-        )
-
-    def _until_closed(self, events: Iterator[Event]) -> Iterator[Event]:
-        try:
-            yield from events
-        except Closed:
-            if not self._closed:
-                raise
-
     # --- listening -----------------------------------------------------------------------
 
     def subscribe(self, size: int = 256) -> Subscription:
@@ -446,10 +274,6 @@ class Conversation:
             self._held.close()
             if self._owns:
                 self.store.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"session `{self.id}` is closed")
 
     def __enter__(self) -> Self:
         return self

@@ -15,11 +15,11 @@ from typing import Unpack
 from .agent.models.base import Delta, Model, ModelFailed, Reply, Request, StopReason, open_model
 from .agent.models.prices import cost
 from .calls import repair
-from .conversation import SessionOptions
 from .errors import InvalidData
 from .events import Json
 from .formats.messages import convert
 from .messages import as_message, format_of, text_of
+from .options import SessionOptions
 from .sending import Content
 from .session import Session
 from .stores.base import Store

@@ -20,9 +20,9 @@ from .agents import (
     SyncFlow,
     since,
 )
-from .conversation import SessionOptions
 from .errors import BacktrailError, Conflict
 from .events import Event, Json
+from .options import SessionOptions
 from .stores.base import Store
 from .subscribing import Delta
 from .turnlog import Opened, TurnLog

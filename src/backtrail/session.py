@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Self, Unpack
 
 from . import telemetry
-from .conversation import SessionOptions
 from .errors import AlreadyExists, Conflict, NotFound
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from .messages import as_message, message_event, prompt_event
+from .options import SessionOptions
 from .points import (
     Target,
     anchor_of,

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from .agents import LiveTurn, add_cost, add_usage, resolve_agent, since
 from .calls import INTERRUPTED, answer_to, calls_in, pending
-from .conversation import SessionOptions
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent
 from .filepoints import paths_changed
 from .history import spent
 from .messages import message_event, text_of
+from .options import SessionOptions
 from .rewinding import Rewinding
 from .stores.base import Store
 from .turns import End, Result

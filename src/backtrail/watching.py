@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .calls import answer_to, answers_in, calls_in, pending, told_of
-from .conversation import SessionOptions, Turn
+from .conversation import Turn
 from .errors import BacktrailError, InvalidData
 from .events import Event, Json, NewEvent, timestamp
 from .files.attribution import joined
@@ -25,6 +25,7 @@ from .files.baseline import WAIT as BASELINE_WAIT
 from .files.brackets import Bracket
 from .files.names import inside
 from .messages import message_event
+from .options import SessionOptions
 from .stores.base import Store
 from .views import user_message
 from .workplace import Workplace

@@ -7,11 +7,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .conversation import Conversation, SessionOptions
+from .conversation import Conversation
 from .errors import BacktrailError, DiskLow, Unsupported
 from .events import Problem
 from .filepoints import last_tree
 from .files.roots import refuse_broad
+from .options import SessionOptions
 from .stores.base import Store
 from .stores.null import NullStore
 

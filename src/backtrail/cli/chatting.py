@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ..conversation import SessionOptions
     from ..events import Json, SessionInfo
+    from ..options import SessionOptions
     from ..session import Session
     from .call import Call
 
