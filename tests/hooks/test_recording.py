@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.hooks.recording import fingerprint
+from backtrail.hooks.recording import fingerprint, record
 
 from .calling import PROGRAM, World
 
@@ -137,6 +137,41 @@ def test_signals_go_to_the_command(world: World, number: signal.Signals) -> None
     with recorded(world) as session:
         session.undo()
     assert list(world.project.iterdir()) == []
+
+
+def test_a_signal_before_the_command_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while the command is started, and is the command's all the same."""
+
+    class Struck(subprocess.Popen[bytes]):
+        def __init__(self, *given: object, **named: object) -> None:
+            super().__init__(*given, **named)  # type: ignore[call-overload]
+            wait_for(tmp_path / "up")
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("backtrail.hooks.recording.subprocess.Popen", Struck)
+    script = "trap 'exit 7' TERM; touch up; sleep 30 & wait"
+    with Session.create("memory:", cwd=tmp_path) as session:
+        assert record(session, ["sh", "-c", script], str(tmp_path)).exit_code == 7
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored(world: World) -> None:
+    """As under `nohup`: the command ignores it as well."""
+    script = "touch up; while test ! -e go; do sleep 0.05; done; kill -HUP $$; exit 6"
+    child = subprocess.Popen(
+        ["nohup", PROGRAM, "record", "--", "sh", "-c", script],
+        env=world.env,
+        cwd=world.project,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(world.project / "up")
+    child.send_signal(signal.SIGHUP)
+    (world.project / "go").touch()
+    assert child.wait(60) == 6
 
 
 def test_a_command_that_a_signal_ends(world: World) -> None:

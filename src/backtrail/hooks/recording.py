@@ -50,20 +50,19 @@ def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
     span = _Span(session, command)
     # Before the command begins: what it does at once is a change, too.
     look = _Look(os.fsencode(cwd))
+    code: int | None = None
     try:
-        child = subprocess.Popen(command, cwd=cwd)
-    except (FileNotFoundError, PermissionError) as error:
-        span.close("not started")
-        raise NotFound(f"cannot run `{command[0]}`: {error.strerror}") from error
-    except BaseException:
-        span.close("not started")
-        raise
-    code = 1
-    try:
-        with _passing_signals(child):
+        with _passing_signals() as attach:
+            child = subprocess.Popen(command, cwd=cwd)
+            code = 1
+            attach(child)
             code = _watched(child, look, span.tell)
+    except (FileNotFoundError, PermissionError) as error:
+        if code is not None:
+            raise
+        raise NotFound(f"cannot run `{command[0]}`: {error.strerror}") from error
     finally:
-        span.close({"exit": code})
+        span.close("not started" if code is None else {"exit": code})
     session.checkpoint("after")
     session.end(f"exit {code}")
     return Recorded(code, span.points + 2)
@@ -134,17 +133,38 @@ def _watched(child: subprocess.Popen[bytes], look: _Look, tell: Callable[[], Non
 
 
 @contextmanager
-def _passing_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Signals are the command's: what ends it ends us, after what it did is recorded."""
+def _passing_signals() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Signals are the command's: what ends it ends us, after what it did is recorded.
+
+    They are caught before there is a command; what comes too early is passed on when it is
+    attached. None is set to be ignored, because a command would inherit that.
+    """
+    attached: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def forward(number: int, frame: object) -> None:
-        child.send_signal(number)
+        for child in attached:
+            child.send_signal(number)
+        if not attached:
+            early.append(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    # The terminal sends these to both of us; the command decides.
-    before |= {number: signal.signal(number, signal.SIG_IGN) for number in _LEFT_TO_THE_COMMAND}
+    def leave(number: int, frame: object) -> None:
+        """The terminal sends it to both of us; the command decides."""
+
+    def attach(child: subprocess.Popen[bytes]) -> None:
+        attached.append(child)
+        for number in early:
+            child.send_signal(number)
+
+    handlers = dict.fromkeys(_FORWARDED, forward) | dict.fromkeys(_LEFT_TO_THE_COMMAND, leave)
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        # What is ignored, as with `nohup`, is ignored by the command, too.
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
-        yield
+        yield attach
     finally:
         for number, action in before.items():
             signal.signal(number, action)
