@@ -135,6 +135,46 @@ def test_fork_of_a_busy_process_is_safe(tmp_path: Path) -> None:
         assert store.verify() == []
 
 
+@pytest.mark.parametrize("step", ["prepare", "close"])
+def test_fork_waits_for_who_opens_or_closes(tmp_path: Path, step: str) -> None:
+    """SQLite's own locks are free in the child: nobody was within it at that moment."""
+    parent = Script(
+        f"""
+        from backtrail.stores import sqlite_connections
+        inside = threading.Event()
+        seen = []
+        def slow(real):
+            def call(*given):
+                inside.set()
+                time.sleep(0.3)
+                try:
+                    return real(*given)
+                finally:
+                    inside.clear()
+                    seen.append(1)
+            return call
+        if {step!r} == "prepare":
+            sqlite_connections.prepare = slow(sqlite_connections.prepare)
+        else:
+            database = sqlite_connections.Database
+            database._let_go = slow(database._let_go)
+        def work():
+            open_store("sqlite:///" + sys.argv[1] + ".other").close()
+        thread = threading.Thread(target=work)
+        thread.start()
+        inside.wait()
+        child = os.fork()
+        if child == 0:
+            os._exit(1 if inside.is_set() else 0)
+        assert os.waitpid(child, 0)[1] == 0 and seen
+        thread.join()
+        print("well")
+        """,
+        tmp_path,
+    )
+    assert parent.end() == ["well"]
+
+
 def test_fork_gives_the_child_locks_of_its_own(tmp_path: Path) -> None:
     """When the parent is gone, others still see that the child uses the database.
 

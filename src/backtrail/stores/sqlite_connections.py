@@ -20,13 +20,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
-from weakref import WeakSet
 
 import apsw
 
 from ..errors import BacktrailError, SessionBusy
 from . import files
 from .locks import WAIT
+from .sqlite_forking import PATIENCE, doorway, leak, register
 from .sqlite_schema import (
     BUSY_TIMEOUT,
     EVENTS,
@@ -72,7 +72,8 @@ class Database:
         self._used = 0
         self._moved = self._cut = 0
         self._holds = self._pausing = False
-        self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
+        with doorway:
+            self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
         # The one that writes, once it is open; only for who holds the lock.
         self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
@@ -80,7 +81,7 @@ class Database:
         # else's commit gives the file another version and makes them worthless.
         self.heads: dict[int, int] = {}
         self.version = 0
-        _all.add(self)
+        register(self)
 
     # --- reading ---------------------------------------------------------------------
 
@@ -107,12 +108,16 @@ class Database:
     def give(self, connection: apsw.Connection | None) -> None:
         """Return what `take` gave."""
         with self._guard:
-            self._used -= 1
-            if connection is not None and self._open and len(self._readers) < _KEPT:
-                self._readers.append(connection)
+            if connection is None or (self._open and len(self._readers) < _KEPT):
+                self._used -= 1
+                if connection is not None:
+                    self._readers.append(connection)
                 return
-        if connection is not None:
+        try:
             connection.close()
+        finally:
+            with self._guard:
+                self._used -= 1
 
     def _wait(self) -> None:
         """Let the process be forked first."""
@@ -224,7 +229,8 @@ class Database:
             self._open = False
             readers, self._readers = self._readers, []
         try:
-            self._let_go(readers)
+            with doorway:
+                self._let_go(readers)
         except apsw.Error as error:
             raise failure(error, self.path) from error
         except OSError as error:
@@ -258,12 +264,12 @@ class Database:
         self._pausing = True
         if not locked:
             try:
-                self.lock.acquire(5)
+                self.lock.acquire(PATIENCE)
             except (OSError, SessionBusy):
                 self._pausing = False
                 return False
         self._holds = not locked
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         self._guard.acquire()
         while self._used:
             self._guard.release()
@@ -297,8 +303,7 @@ class Database:
         if sync is not None:
             os.close(sync.fd)
         if not rested:
-            # One of them was at work in a thread that is not here: closing could hang.
-            _leaked.extend(old)
+            leak(old)
             return
         for connection in old:
             connection.close()
@@ -453,39 +458,3 @@ class _Writing:
             except apsw.Error:
                 # SQLite ends the transaction by itself when it cannot go on with it.
                 pass
-
-
-# --- forks of the process ----------------------------------------------------------------
-
-_all: WeakSet[Database] = WeakSet()
-_leaked: list[apsw.Connection] = []
-_resting: list[Database] = []
-_forking = threading.Lock()
-
-
-def _before_fork() -> None:
-    # One fork at a time, so that two do not wait for each other's stores.
-    _forking.acquire(timeout=20)
-    for database in list(_all):
-        if database.rest(any(other.path == database.path for other in _resting)):
-            _resting.append(database)
-
-
-def _after_in_parent() -> None:
-    while _resting:
-        _resting.pop().go_on()
-    if _forking.locked():
-        _forking.release()
-
-
-def _after_in_child() -> None:
-    global _forking
-    _forking = threading.Lock()
-    rested, _resting[:] = list(_resting), []
-    for database in list(_all):
-        database.begin_anew(database in rested)
-
-
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-)
