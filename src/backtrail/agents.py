@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from .errors import Unsupported
-from .events import Event, Format, Json, NewEvent
+from .events import MAIN_LOG, Event, Format, Json, NewEvent
 from .messages import text_of
 from .recalling import Recall
 from .subscribing import Delta
@@ -43,10 +43,15 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The turn is over, for this reason; what an agent yields last, if not `end_turn`."""
+    """The turn is over, for this reason; what an agent yields last, if not `end_turn`.
+
+    `refused`: the prompt itself is not wanted. It stays in the log and leaves the conversation,
+    so that no later turn sends it to a model.
+    """
 
     reason: ExitReason
     error: str | None = None
+    refused: bool = False
 
 
 Flow = Iterator[Json] | AsyncIterator[Json]
@@ -179,6 +184,11 @@ class LiveTurn:
         """Add what a reply used up."""
         add_usage(self.usage, usage)
         self.cost_usd = add_cost(self.cost_usd, cost_usd)
+        limit = self.limits.max_cost_usd
+        if usage and cost_usd is None and limit is not None:
+            self.session._complain(
+                "budget", f"the model's price is not known: ${limit:g} limits nothing", MAIN_LOG
+            )
 
     def count_extra(self, usage: Mapping[str, int] | None, cost_usd: float | None) -> None:
         """Add what no message of this turn states, as that of a subagent."""
@@ -245,9 +255,10 @@ def since(session: Watching, turn: Event, until: int | None = None) -> list[Even
     at = until or session._at
     for event in session.store.walk(session.id, until=at) if at != 0 else ():
         if event.id == turn.id:
-            break
+            return [*reversed(found), *waiting]
         found.append(event)
-    return [*reversed(found), *waiting]
+    # It is not in the history: taken back, or refused.
+    return waiting
 
 
 def _unstored(new: NewEvent) -> Event:

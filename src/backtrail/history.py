@@ -249,10 +249,9 @@ def fold(
         if event.kind in MESSAGE_KINDS:
             messages += 1
             turns += event.kind == "user_message"
-            if event.seq > own_after:
-                for name, count in spent(event.data).items():
-                    usage[name] = usage.get(name, 0) + count
         if event.seq > own_after:
+            for name, count in spent(event.data).items():
+                usage[name] = usage.get(name, 0) + count
             price = event.data.get("cost_usd")
             if isinstance(price, (int, float)) and not isinstance(price, bool):
                 cost = (cost or 0.0) + price
@@ -265,7 +264,7 @@ def fold(
 
 
 def spent(data: Mapping[str, Json]) -> dict[str, int]:
-    """The tokens a message event states, beside the message or in it."""
+    """The tokens an event states, beside its message or in it."""
     usage = data.get("usage")
     if usage is None:
         message = data.get("message")

@@ -128,6 +128,7 @@ class Reading:
         if self._copied is None:
             folder = self._held.enter_context(TemporaryDirectory(prefix="backtrail-"))
             self._copied = Path(folder, f"{self.id}.jsonl")
+            self._copied.touch(0o600)
         lines = (msgspec.json.encode(event.to_dict()) for event in self.events())
         self._copied.write_bytes(b"".join(line + b"\n" for line in lines))
         return str(self._copied)

@@ -142,7 +142,15 @@ class TurnLog(Rewinding):
         }
         more = {"error": end.error, "usage": turn.extra_usage, "cost_usd": turn.extra_cost}
         data |= {name: value for name, value in more.items() if value}
-        return self._append([NewEvent("turn_end", data)])[0]
+        follows = self._before(turn.event) if end.refused else None
+        return self._append([NewEvent("turn_end", data, follows=follows)])[0]
+
+    def _before(self, turn: Event) -> int | None:
+        """What a turn continued from; None while its message could not be stored."""
+        try:
+            return (turn if turn.seq else self.store.find(self.id, turn.id)).previous
+        except NotFound:
+            return None
 
     def _result_of(self, turn: Event, ended: Event) -> Result:
         """The result of a turn, as the log has it."""

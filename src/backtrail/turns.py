@@ -333,6 +333,8 @@ Content = str | list[Json] | Mapping[str, Json]
 
 def said_by_user(content: Content) -> dict[str, Json]:
     """What is sent, as a message of the user."""
+    if not isinstance(content, (str, list, Mapping)) or not content:
+        raise InvalidData(f"what is sent is a text, blocks or a message, not {content!r}")
     message = user_message(content)
     if kind_of(message) != "user_message":
         raise InvalidData(f"only a user's message is sent, not one of {message.get('role')!r}")
@@ -341,8 +343,12 @@ def said_by_user(content: Content) -> dict[str, Json]:
 
 def limits_of(max_turns: int | None, budget: float | Limits | None) -> Limits:
     """The limits that a caller gave."""
+    if not (max_turns is None or (type(max_turns) is int and max_turns >= 0)):
+        raise InvalidData(f"max_turns is a whole number, not {max_turns!r}")
     if isinstance(budget, Limits):
         return Limits(max_turns=max_turns).over(budget)
+    if not (budget is None or (type(budget) in (int, float) and budget >= 0)):
+        raise InvalidData(f"a budget is dollars or `Limits`, not {budget!r}")
     return Limits(max_turns=max_turns, max_cost_usd=budget)
 
 

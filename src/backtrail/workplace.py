@@ -112,9 +112,9 @@ class Workplace(Conversation):
             self._tree = last_tree(self.store, self.id)
         return self._tree
 
-    def _complain(self, what: str, detail: str) -> None:
+    def _complain(self, what: str, detail: str, log: str = "files") -> None:
         """Note something that went wrong and stopped nothing."""
-        problem = Problem(self.id, "files", what, detail)
+        problem = Problem(self.id, log, what, detail)
         if problem not in self.problems:
             self.problems.append(problem)
 

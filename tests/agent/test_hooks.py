@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Session
+from backtrail import Session, open_store
 from backtrail.agent.compaction import Compaction
 from backtrail.agent.hooks import NAMES, Hooks, Veto
 from backtrail.agent.loop import Loop
@@ -19,6 +19,7 @@ from backtrail.agent.subagents import spawn
 from backtrail.agent.tools import tools_named
 from backtrail.errors import InvalidData
 from backtrail.events import Json
+from backtrail.stores.buffered import Buffered
 
 from .servers import OpenAIServer
 from .test_loop import results
@@ -148,7 +149,33 @@ def test_a_turn_may_be_forbidden(name: str, how: object) -> None:
         assert done.error is not None and done.error.startswith("refused: ")
         assert isinstance(loop.model, ScriptedModel)
         assert loop.model.requests == []
-        assert roles(s) == ["user"]
+        assert roles(s) == []
+        assert [e.data["message"]["content"] for e in s.events(kinds=("user_message",))] == ["go"]
+        assert s.info().turn_count == 0
+
+
+@pytest.mark.parametrize("url", ["memory:", "buffered", "sqlite"])
+def test_a_forbidden_prompt_never_reaches_a_model(tmp_path: Path, url: str) -> None:
+    """Nor with the next one; asked again by its id it is what it was."""
+
+    def decent(about: About) -> None:
+        if "hunter2" in about["prompt"]:
+            raise Veto("no secrets")
+
+    inner = open_store("memory:" if url != "sqlite" else f"sqlite:///{tmp_path}/x.db")
+    store = Buffered(inner) if url == "buffered" else inner
+    model = ScriptedModel([saying("one"), saying("two")])
+    loop = Loop(model, hooks=Hooks({"on_prompt": decent}))
+    with store, Session.open(store, agent=loop, system_prompt="Be brief.") as s:
+        s.send("hello")
+        first = s.send("the secret is hunter2", id="a")
+        assert first.exit_reason == "error"
+        assert s.send("bye").text == "two"
+        assert "hunter2" not in repr(model.requests)
+        assert [m["content"] for m in s.messages()] == ["Be brief.", "hello", "one", "bye", "two"]
+        again = s.send("the secret is hunter2", id="a")
+        assert (again.error, again.messages, again.usage) == (first.error, [], {})
+        assert (s.info().turn_count, s.info().message_count) == (2, 5)
 
 
 @SAYING_NO

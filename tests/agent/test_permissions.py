@@ -193,6 +193,28 @@ def test_patterns_of_paths(ctx: Context) -> None:
     assert not allowed(permissions, ctx, "read", path="src/way/key")
 
 
+@pytest.mark.parametrize("tool", ["write", "edit", "apply_patch"])
+def test_a_denied_kind_is_every_tool_of_it(ctx: Context, tool: str) -> None:
+    """`edit(…)` keeps `write` and patches out as well; it does not keep anybody from reading."""
+    permissions = Permissions("trusted", deny=["edit(secrets/**)"])
+    for path, may in (("secrets/key", False), ("src/a", True)):
+        patch = f"*** Begin Patch\n*** Add File: {path}\n+a\n*** End Patch"
+        given = {"patch": patch} if tool == "apply_patch" else {"path": path, "content": "a"}
+        assert allowed(permissions, ctx, tool, **given) is may
+    assert allowed(permissions, ctx, "read", path="secrets/key")
+
+
+@pytest.mark.parametrize("phase", ["accept_edits", "trusted", "bypass_permissions"])
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "src/.GIT/config", ".hg/hgrc", ".git"])
+def test_version_control_is_nobodys_to_edit(ctx: Context, phase: Phase, path: str) -> None:
+    """What is not captured could not be taken back; it can be read, and names may be alike."""
+    permissions = Permissions(phase, allow=["write"])
+    decision = permissions.check(BUILT_IN["write"], {"path": path, "content": ""}, ctx)
+    assert (decision.allowed, decision.code) == (False, "sandbox_violation")
+    assert allowed(permissions, ctx, "read", path=path)
+    assert allowed(permissions, ctx, "write", path=".github/x", content="")
+
+
 def test_a_patch_is_as_good_as_its_worst_path(ctx: Context) -> None:
     """All paths must be allowed; one denied is enough."""
     both = "*** Begin Patch\n*** Add File: src/a\n+x\n*** Add File: {}\n+x\n*** End Patch"

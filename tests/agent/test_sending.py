@@ -19,7 +19,7 @@ from backtrail.agent.models.base import ModelFailed, Reply
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tools_named
-from backtrail.errors import Unsupported
+from backtrail.errors import InvalidData, Unsupported
 from backtrail.events import Json
 from backtrail.turns import LiveTurn, Result
 from tests.talking import kinds
@@ -127,6 +127,36 @@ def test_limits_end_a_turn(opened: Callable[..., Session]) -> None:
     assert session.send("go", max_turns=2).exit_reason == "max_turns"
     cut = Reply(saying("half a"), stop_reason="max_tokens")
     assert opened(loop(cut), "t").send("go").exit_reason == "max_tokens"
+
+
+@pytest.mark.parametrize("content", [None, 5, "", [], {}])
+def test_nothing_that_is_no_message_is_sent(opened: Callable[..., Session], content: Json) -> None:
+    """A provider would refuse it from then on; so it is not in the log."""
+    s = opened(loop(saying("x")))
+    with pytest.raises(InvalidData):
+        s.send(content)
+    assert s.info().turn_count == 0
+
+
+@pytest.mark.parametrize("limit", [{"max_turns": "x"}, {"max_turns": 1.5}, {"budget": "x"}])
+def test_limits_that_are_none(opened: Callable[..., Session], limit: dict[str, Json]) -> None:
+    """They are refused before anything is said."""
+    s = opened(loop(saying("x")))
+    with pytest.raises(InvalidData):
+        s.send("go", **limit)
+    assert s.info().turn_count == 0
+
+
+def test_a_budget_without_a_price_is_told(opened: Callable[..., Session]) -> None:
+    """Dollars limit nothing where nobody knows what the model costs."""
+    used = {"input_tokens": 1, "output_tokens": 1}
+    s = opened(loop(Reply(saying("x"), used), Reply(saying("y"), used)))
+    s.send("go")
+    assert s.problems == []
+    s.send("go", budget=0.01)
+    assert [(problem.what, "price" in problem.detail) for problem in s.problems] == [
+        ("budget", True)
+    ]
 
 
 def test_what_may_not_run_is_told_to_the_model(opened: Callable[..., Session]) -> None:

@@ -94,7 +94,7 @@ class Loop:
                 self.hooks.start(turn)
                 self.hooks.call("on_prompt", turn, prompt=turn.prompt)
             except Veto as veto:
-                yield End("error", f"refused: {veto}")
+                yield End("error", f"refused: {veto}", refused=True)
                 return
         # A turn that was cut short: its open calls are run, its last word may be said.
         waiting = pending(said)

@@ -7,8 +7,10 @@
     bypass_permissions    the same, for hosts that have their own sandbox
 
 The deny list wins always; `plan` changes nothing, whatever the allow list says. List entries
-are names of tools, `bash`, or names with a pattern, `bash(git *)`, `edit(src/**)`. Patterns
-keep a willing agent on its path; they are no sandbox for a hostile command line.
+are names of tools, `bash`, or names with a pattern, `bash(git *)`, `edit(src/**)`. In the deny
+list `edit` and `read` mean every tool of that kind, `write` and `grep` too. Patterns keep a
+willing agent on its path; they are no sandbox for a hostile command line. What belongs to
+version control, `.git` above all, no edit may touch: nothing there is captured.
 None of it is stored, and none survives a resume.
 """
 
@@ -26,6 +28,7 @@ import msgspec
 
 from ..errors import InvalidData, Unsupported
 from ..events import Json
+from ..files.ignore import CONTROL
 from .tools.base import Context, Tool, ToolFailed
 from .tools.commands import anywhere_in, fits, plain_commands
 from .tools.globs import matches
@@ -123,6 +126,9 @@ class Permissions:
                 return Decision(False, "sandbox_violation" if outside else "unknown", str(error))
             # The tool says itself what is wrong with its input.
             subject = _Subject(tool, input, None)
+        if subject.is_of_version_control:
+            reason = f"`{tool.name}` does not change what belongs to version control."
+            return Decision(False, "sandbox_violation", reason)
         for entry in self.deny:
             if subject.is_denied_by(entry):
                 return Decision(False, "user_denied", f"`{tool.name}` is denied by `{entry}`.")
@@ -143,7 +149,7 @@ class Permissions:
     def _lists_name(self, tool: Tool) -> bool:
         """Whether a pattern is there for a tool whose paths are not known."""
         parsed = [_parsed(entry) for entry in self.deny]
-        return any(pattern and fnmatchcase(tool.name.lower(), name) for name, pattern in parsed)
+        return any(pattern and _means(name, tool) for name, pattern in parsed)
 
 
 class _Subject:
@@ -160,10 +166,18 @@ class _Subject:
         text = input.get(tool.subject) if tool.subject else None
         self._text = text if isinstance(text, str) else msgspec.json.encode(input).decode()
 
+    @property
+    def is_of_version_control(self) -> bool:
+        """Whether it is an edit of what no scan captures, because it belongs to git and its kin."""
+        if self._tool.kind != "edit":
+            return False
+        parts = {part for names in self._paths for part in PurePosixPath(names[0]).parts}
+        return any(part.lower().encode("utf-8", "replace") in CONTROL for part in parts)
+
     def is_denied_by(self, entry: str) -> bool:
         """Whether an entry means this call, or a part of it."""
         name, pattern = _parsed(entry)
-        if not fnmatchcase(self._tool.name.lower(), name):
+        if not _means(name, self._tool):
             return False
         if pattern is None:
             return True
@@ -188,6 +202,11 @@ class _Subject:
         return bool(commands) and all(
             any(fits(p, command) for p in patterns) for command in commands or ()
         )
+
+
+def _means(name: str, tool: Tool) -> bool:
+    """Whether an entry of the deny list names a tool, or its kind."""
+    return fnmatchcase(tool.name.lower(), name) or name == tool.kind
 
 
 def _covers(pattern: str, path: str) -> bool:

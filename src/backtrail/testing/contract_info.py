@@ -51,7 +51,9 @@ class InfoRules(ContractBase):
         details = {"prompt_tokens_details": {"cached_tokens": 4}, "output_tokens": 2}
         self.put(store, "s", [said("assistant", "a", usage=details), said("user", "u")])
         self.put(store, "s", [said("assistant", "a", usage=usage)], log="side")
-        expected = {"input_tokens": 15, "output_tokens": 5, "odd": 1, "cache_read_tokens": 4}
+        # What no message carries: a subagent's, or that of a summary.
+        self.put(store, "s", [NewEvent("turn_end", {"usage": {"input_tokens": 100}})])
+        expected = {"input_tokens": 115, "output_tokens": 5, "odd": 1, "cache_read_tokens": 4}
         assert store.info("s").usage == expected
 
     def test_info_keeps_what_was_spent_on_abandoned_branches(self, tmp_path: Path) -> None:
