@@ -19,7 +19,7 @@ to which id, and what to do next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .frozen import dataclass
 
 
 class BacktrailError(Exception):

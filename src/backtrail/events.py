@@ -12,13 +12,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 import msgspec
 
 from .errors import InvalidData, InvalidId
+from .frozen import dataclass, field
 
 Json = Any
 """A value JSON can hold: None, bool, int, float, str, list or dict of these."""

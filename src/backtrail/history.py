@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from .events import MESSAGE_KINDS, Event, Json
+from .frozen import dataclass
 from .messages import Page, normal_usage
 
 OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")

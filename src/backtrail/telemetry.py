@@ -28,12 +28,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
 from .errors import Unsupported
 from .events import Json
+from .frozen import dataclass, field
 
 if TYPE_CHECKING:
     from logging import Logger

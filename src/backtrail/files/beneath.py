@@ -11,12 +11,11 @@ import ctypes
 import errno
 import fcntl
 import os
-import signal
 import stat
 from collections.abc import Callable
-from hashlib import sha256
 
 from ..errors import Unsafe
+from ..hashing import sha256
 from .trees import Entry
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -172,6 +171,8 @@ def is_being_written(fd: int, name: bytes) -> bool:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             return False
+        import signal
+
         # Who breaks a lease makes the system send a signal; this one is ignored by default.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)

@@ -19,12 +19,12 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from hashlib import sha256
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ..errors import Closed, Conflict, Damaged, NotFound
 from ..events import new_id
+from ..hashing import sha256
 from .trees import EMPTY, EMPTY_DIGEST, Get
 
 

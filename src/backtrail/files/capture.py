@@ -12,10 +12,10 @@ import stat
 import threading
 import time
 from collections.abc import Collection, Iterable
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, StoreFailed
+from ..hashing import sha256
 from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT
 from .index import Index

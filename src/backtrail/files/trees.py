@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from ..errors import Damaged
+from ..hashing import sha256
 
 MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
@@ -146,7 +146,7 @@ def check_name(name: bytes) -> bytes:
 
 
 EMPTY = encode_tree({})
-EMPTY_DIGEST = digest_of(EMPTY)
+EMPTY_DIGEST = bytes.fromhex("2cc4f01bd8aa8b44d4c40da011d29f4b1a7e69b33f134209db542a76ae986bff")
 """The digest of a directory with nothing in it."""
 
 

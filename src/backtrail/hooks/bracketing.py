@@ -10,7 +10,6 @@ a hook that is killed in between leaves it to the next one, and nothing is told 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +22,7 @@ from ..files.baseline import PARTIAL
 from ..files.brackets import Bracket, Runner, is_dead
 from ..files.names import inside
 from ..files.roots import refuse_broad
+from ..hashing import sha256
 from .baseline import is_there
 from .places import folder_of
 
@@ -261,7 +261,7 @@ class Files:
         return {"before": grab.before, "after": after.hex(), "partial": True}
 
     def _path(self, name: str) -> Path:
-        name = hashlib.sha256(f"{self._id} {name}".encode("utf-8", "replace")).hexdigest()[:32]
+        name = sha256(f"{self._id} {name}".encode("utf-8", "replace")).hexdigest()[:32]
         return folder_of(self._store) / "grabs" / name
 
     def _keep(self, name: str, grab: Grab) -> None:

@@ -11,6 +11,7 @@ import _thread
 import os
 import sys
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .dialects import CHECK, DIALECTS, Dialect, Verb, verb_of
@@ -108,6 +109,7 @@ def serve(agent: str) -> str:
 
 
 def _act(hook: Hook, verb: Verb) -> str:
+    _load_msgspec()
     from pathlib import Path
 
     from ..settings import load
@@ -130,6 +132,21 @@ def _act(hook: Hook, verb: Verb) -> str:
             hook.miss("the event names no session")
             return ""
         return _follow(hook, verb, store, fields)
+
+
+def _load_msgspec() -> None:
+    """Have msgspec take its types from `typing`, as it does without `typing_extensions`.
+
+    That module brings in the inspector and the parser, a tenth of all that a hook does.
+    """
+    name = "typing_extensions"
+    if name in sys.modules:
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        import_module("msgspec")
+    finally:
+        del sys.modules[name]
 
 
 def _check(store: Store, folder: Path) -> None:

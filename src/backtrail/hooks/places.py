@@ -23,9 +23,9 @@ def folder_of(store: Store) -> Path:
     if store.contents is not None:
         folder = Path(store.contents) / _FOLDER
     else:
-        import hashlib
+        from ..hashing import sha256
 
-        name = hashlib.sha256(f"{store.url}#{store.scope}".encode()).hexdigest()[:16]
+        name = sha256(f"{store.url}#{store.scope}".encode()).hexdigest()[:16]
         folder = state_folder() / name
     make_directory(folder)
     return folder

@@ -16,13 +16,11 @@ What holds for every method:
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +38,8 @@ from ..events import (
     Problem,
     SessionInfo,
 )
+from ..frozen import dataclass
+from ..hashing import sha256
 from ..history import walk
 from ..messages import Page, paged, text_of
 from .adopting import Logs, adopt
@@ -405,7 +405,7 @@ class SessionMemory(Memory):
 
 def note_name(cwd: str) -> str:
     """A short name for a directory that two directories never share."""
-    return hashlib.sha256(os.fsencode(cwd)).hexdigest()[:32]
+    return sha256(os.fsencode(cwd)).hexdigest()[:32]
 
 
 # --- shared by implementations -----------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TypedDict, Unpack
 
@@ -22,6 +21,7 @@ from ..events import (
     now,
     timestamp,
 )
+from ..frozen import replace
 from ..history import Fold
 from .base import resolved
 

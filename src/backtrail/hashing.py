@@ -1,0 +1,19 @@
+"""SHA-256, loaded when there is something to hash.
+
+`hashlib` brings in OpenSSL, which takes some milliseconds. A hook has no use for it where no
+file has changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hashlib import sha256 as sha256
+else:
+
+    def sha256(data: bytes = b"") -> object:
+        """`hashlib.sha256`."""
+        from hashlib import sha256
+
+        return sha256(data)
