@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
@@ -19,3 +22,32 @@ def test_purge_finds_copies_beyond_a_session_that_is_gone(tmp_path: Path) -> Non
     store.purge("a", [event.seq])
     assert [e.data for e in store.read("c")] == [{"purged": True}]
     store.close()
+
+
+def test_a_session_is_on_the_disk_before_it_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork's record, its events and their names are synced before its log gets its name."""
+    told: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noting_sync(fd: int) -> None:
+        told.append(("sync", os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{tmp_path}/")))
+        fsync(fd)
+
+    def noting_rename(source: Path, target: Path) -> None:
+        told.append(("rename", target.name))
+        rename(source, target)
+
+    with JSONLStore(tmp_path) as store:
+        store.create(SessionInfo("a"))
+        store.append("a", [NewEvent("test", {"text": "x" * 3_000_000}) for _ in range(2)])
+        monkeypatch.setattr(os, "fsync", noting_sync)
+        monkeypatch.setattr(os, "rename", noting_rename)
+        store.create(SessionInfo("b", parent_id="a", relation="fork"), base=("a", 2))
+        assert [len(event.data["text"]) for event in store.read("b")] == [3_000_000] * 2
+    at = told.index(("rename", "messages.jsonl"))
+    before = [name.partition(".jsonl.")[0] for _, name in told[:at]]
+    assert sorted(before[:-1]) == ["sessions/b/.messages", "sessions/b/metadata.json"]
+    assert before[-1] == "sessions/b"
+    assert told[at + 1 :] == [("sync", "sessions/b"), ("sync", "sessions")]

@@ -250,22 +250,33 @@ def make_folder(path: Path) -> None:
 
 
 def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int) -> None:
-    """Make a session's folder, with a copy of `source` up to `seq` for a fork."""
+    """Make a session's folder, with a copy of `source` up to `seq` for a fork.
+
+    All is written before anything is synced: one commit of the file system takes it in, and
+    the disk works while the rest is copied.
+    """
     make_folder(path)
     ancestors = [] if source is None else [source.parent.name, *ancestors_of(source.parent)]
-    replace_file(path / "metadata.json", encode_record(record, ancestors))
     temporary = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
-    target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    with ExitStack() as opened:
+
+        def made(name: Path) -> int:
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            opened.callback(os.close, fd)
+            return fd
+
+        # Not replaced as a whole: while there is no main log, nobody reads it.
+        about, target = made(path / "metadata.json"), made(temporary)
+        write_all(about, encode_record(record, ancestors))
+        written = [about]
         if source is not None and seq:
             origin = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                copy_prefix(origin, target, seq)
-            finally:
-                os.close(origin)
-            os.fsync(target)
-    finally:
-        os.close(target)
+            opened.callback(os.close, origin)
+            copy_prefix(origin, target, seq)
+            written.append(target)
+        for fd in written:
+            os.fsync(fd)
+    sync_directory(path)
     os.rename(temporary, path / MAIN_FILE)
     sync_directory(path)
 

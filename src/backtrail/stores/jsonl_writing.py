@@ -11,7 +11,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from zlib import crc32
@@ -249,7 +249,9 @@ def copy_prefix(source: int, target: int, seq: int) -> None:
     keep = cut[0].offset if cut else end
     at = 0
     while at < keep:
-        at += _copy(source, target, keep - at, at)
+        count = _copy(source, target, min(keep - at, MOST), at)
+        _begin_writing(target, at, count)
+        at += count
     events = [line.event for line in cut if line.event is not None]
     write_all(target, b"".join(encode_line(e, encode_data(e.data)) for e in events))
 
@@ -274,9 +276,19 @@ def _copy(source: int, target: int, count: int, at: int) -> int:
             # Not on this file system, or not between these two.
             if error.errno not in (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP):
                 raise
-    data = os.pread(source, min(count, MOST), at)
+    data = os.pread(source, count, at)
     write_all(target, data)
     return len(data)
+
+
+def _begin_writing(fd: int, at: int, count: int) -> None:
+    """Let the disk begin with these bytes, so that the sync has less to wait for.
+
+    What is being written is not dropped, whatever the name of the advice.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            os.posix_fadvise(fd, at, count, os.POSIX_FADV_DONTNEED)
 
 
 @contextmanager
