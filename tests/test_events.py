@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
+import sys
 import time
 from collections import OrderedDict, defaultdict
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -128,6 +130,16 @@ def test_data_has_a_limit_of_depth() -> None:
     for deep in (nested(MAX_DEPTH + 1), nested(10_000), {"a": circle}):
         with pytest.raises(InvalidData):
             encode_data(deep)
+
+
+def test_data_is_refused_where_the_stack_has_no_room() -> None:
+    """A caller deep in its own recursion gets `InvalidData` like everybody else."""
+
+    def further_down(left: int) -> bytes:
+        return further_down(left - 1) if left else encode_data(nested(MAX_DEPTH))
+
+    with pytest.raises(InvalidData):
+        further_down(sys.getrecursionlimit() - len(inspect.stack(0)) - MAX_DEPTH // 2)
 
 
 def test_data_has_a_limit_of_size() -> None:

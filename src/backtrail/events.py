@@ -430,9 +430,11 @@ def encode_data(data: Mapping[str, Json]) -> bytes:
         if not isinstance(data, Mapping):
             raise InvalidData(f"event data is a JSON object, not {type(data).__name__}")
         data = dict(data)
-    _check(data)
     try:
+        _check_object(data, 1)
         encoded = _encode(data)
+    except InvalidData:
+        raise
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidData(f"event data cannot be written as JSON: {error}") from error
     if len(encoded) > MAX_DATA:
@@ -451,63 +453,55 @@ def decode_data(encoded: bytes | str) -> dict[str, Json]:
     return value
 
 
-def _check(data: dict[str, Json]) -> None:
-    """Refuse what JSON would silently change.
-
-    Every append pays for this, so it is one flat loop over all containers; depth is looked
-    at only where there are enough of them to be deep.
-    """
-    todo: list[Json] = [data]
-    add = todo.append
-    shallow = True
-    for value in todo:
-        if type(value) is dict or isinstance(value, dict):
-            for key, item in value.items():
-                if type(key) is not str:
-                    raise InvalidData(f"a key of event data is {key!r}: JSON keys are strings")
-                kind = type(item)
-                if kind is str:
-                    continue
-                if kind is dict or kind is list:
-                    add(item)
-                elif kind not in _PLAIN:
-                    _check_odd(item, todo)
-        else:
-            for item in value:
-                kind = type(item)
-                if kind is str:
-                    continue
-                if kind is dict or kind is list:
-                    add(item)
-                elif kind not in _PLAIN:
-                    _check_odd(item, todo)
-        if shallow and len(todo) > MAX_DEPTH:
-            # Here, since a value that holds itself would keep the loop busy for ever.
-            _check_depth(data)
-            shallow = False
+# Refused is what JSON would silently change. Every append pays for this: a loop for each of
+# the two containers, and the usual kinds told by their type alone.
 
 
-def _check_odd(item: Json, todo: list[Json]) -> None:
+def _check_object(value: dict[str, Json], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _too_deep()
+    for key, item in value.items():
+        if type(key) is not str:
+            raise InvalidData(f"a key of event data is {key!r}: JSON keys are strings")
+        kind = type(item)
+        if kind is str:
+            continue
+        if kind is dict:
+            _check_object(item, depth + 1)
+        elif kind is list:
+            _check_array(item, depth + 1)
+        elif kind not in _PLAIN:
+            _check_odd(item, depth + 1)
+
+
+def _check_array(value: list[Json], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _too_deep()
+    for item in value:
+        kind = type(item)
+        if kind is str:
+            continue
+        if kind is dict:
+            _check_object(item, depth + 1)
+        elif kind is list:
+            _check_array(item, depth + 1)
+        elif kind not in _PLAIN:
+            _check_odd(item, depth + 1)
+
+
+def _check_odd(item: Json, depth: int) -> None:
     """Floats, subclasses, and what does not belong here."""
     if isinstance(item, float):
         if not math.isfinite(item):
             raise InvalidData(f"event data holds {item!r}, which JSON cannot say")
-    elif isinstance(item, (dict, list)):
-        todo.append(item)
+    elif isinstance(item, dict):
+        _check_object(item, depth)
+    elif isinstance(item, list):
+        _check_array(item, depth)
     elif not isinstance(item, (str, int)):
         kind = type(item).__name__
         raise InvalidData(f"event data holds a {kind}, which JSON gives back as something else")
 
 
-def _check_depth(data: Json) -> None:
-    level: list[Json] = [data]
-    for _ in range(MAX_DEPTH):
-        level = [
-            item
-            for value in level
-            for item in (value.values() if isinstance(value, dict) else value)
-            if isinstance(item, (dict, list))
-        ]
-        if not level:
-            return
-    raise InvalidData(f"event data is nested deeper than {MAX_DEPTH} levels")
+def _too_deep() -> InvalidData:
+    return InvalidData(f"event data is nested deeper than {MAX_DEPTH} levels")

@@ -130,7 +130,8 @@ class Buffered(Wrapper):
             new = events[0]
             data = new.data
             body = encode_data(data)
-            event = make_event(0, *mint(), new.kind, data, None)
+            id, ts = mint()
+            event = make_event(0, id, ts, new.kind, data, None)
             what, result = (event, body), [event]
         else:
             what = batch = drafts(events)
