@@ -20,6 +20,7 @@ from ..stores.files import make_directory, mark
 from ..stores.wrapper import Wrapper
 from .blobs import Blobs
 from .catalogue import Catalogue
+from .roots import refuse_store
 from .sqlite_blobs import SQLiteBlobs
 from .workspace import Workspace
 
@@ -58,8 +59,8 @@ class Depot:
         progress: Callable[[int], None] | None = None,
     ) -> Workspace:  # fmt: skip
         """The workspace at `root`, in which nothing of `store` is captured."""
+        refuse_store(root)
         places = [str(self.folder), *map(str, store.places)]
-
         own = partial(_identities, places)
         return Workspace(root, self.blobs, self.catalogue, self.folder, own=own, progress=progress)
 

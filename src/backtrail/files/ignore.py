@@ -198,18 +198,21 @@ def is_heavy(fd: int) -> bool:
     return False
 
 
-def stores_among(fd: int, names: Collection[bytes]) -> set[bytes]:
-    """Names in an open directory that are databases of ours, and what lies beside them.
+def stores_among(fd: int, names: Collection[bytes], *, marked: bool) -> set[bytes]:
+    """Names in an open directory that belong to stores of ours.
 
-    A database with a lock file of its name beside it is one of ours.
+    A database with a lock file of its name beside it is one of ours, with all that lies
+    beside it; and so are the folders and files of a store where the directory is `marked`.
     """
     found: set[bytes] = set()
+    if marked:
+        found.update(map(os.fsencode, files.parts_among({*map(os.fsdecode, names)})))
     for lock in names:
         base = lock.removesuffix(b"-lock")
         if base != lock and base in names and _is_database(fd, base):
             ends = (b"", b"-lock", b"-wal", b"-shm", b"-leases", b"-files", b"-retention")
             found.update(base + end for end in ends)
-    return found
+    return found.intersection(names)
 
 
 def _is_database(fd: int, name: bytes) -> bool:

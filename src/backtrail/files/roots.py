@@ -14,6 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ..errors import Unsafe
+from ..stores.files import FOLDERS, MARKER
 
 _EMPTY_PATH = 0x1000
 _BIRTH = 0x800
@@ -72,6 +73,17 @@ def refuse_broad(root: str) -> None:
             f"{path} is too much to watch over: choose a project folder (a program may insist: "
             "files='force')"
         )
+
+
+def refuse_store(root: str | os.PathLike[str]) -> None:
+    """Refuse to watch over a part of a store: a restore would rewrite its sessions."""
+    at, below = os.path.split(os.path.realpath(os.fspath(root)))
+    while below:
+        if below in FOLDERS and os.path.lexists(os.path.join(at, MARKER)):
+            raise Unsafe(
+                f"{os.path.join(at, below)} belongs to a store: its files are not captured"
+            )
+        at, below = os.path.split(at)
 
 
 def _is_file_system(path: str) -> bool:

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable
 
 import msgspec
 
@@ -276,9 +276,10 @@ class Scanner:
             if root:
                 raise StoreFailed(f"cannot list the workspace: {error.strerror}") from error
             raise _Hidden(reason) from error
-        if not root and (MARKER in found or _identity(frame.status) in self.limits.own()):
+        marked = MARKER in found or _identity(frame.status) in self.limits.own()
+        if marked and not root:
             raise _Hidden(OUR_STORE)
-        ours = stores_among(frame.fd, found.keys())
+        frame.ours = ours = stores_among(frame.fd, found.keys(), marked=marked)
         return {n: found[n] for n in found if n not in ours and not n.startswith(RESERVED)}
 
     def _changed(self, frame: Frame, names: Iterable[bytes]) -> tuple[Found, bool]:
@@ -303,7 +304,7 @@ class Scanner:
         Captured once, captured always.
         """
         known = frame.known
-        directories, opaque = {}, {}
+        directories, opaque = {}, dict.fromkeys(frame.ours, OUR_STORE)
         for name in names:
             child = known.directories.get(name)
             reason = known.opaque.get(name, b"")
@@ -366,7 +367,11 @@ class Scanner:
             if _identity(frame.status) in self.limits.own() or is_there(frame.fd, MARKER):
                 raise _Hidden(OUR_STORE)
             known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
-        names = [name for name in only.names if not name.startswith(RESERVED)]
+        ours: Collection[bytes] = ()
+        if OUR_STORE in known.opaque.values():
+            there = set(map(os.fsencode, os.listdir(frame.fd)))
+            ours = stores_among(frame.fd, there, marked=MARKER in known.opaque)
+        names = [n for n in only.names if n not in ours and not n.startswith(RESERVED)]
         changed, _ = self._changed(frame, names)
         if any(name in IGNORE_FILES for name, _ in changed):
             frame.only, frame.relist = None, True
@@ -410,19 +415,3 @@ def _snapshot(known: KnownDirectory) -> tuple[object, ...]:
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes, int]]:
-    """What a tree does not hold: path, reason, size."""
-    todo = [(prefix, known)]
-    while todo:
-        above, directory = todo.pop()
-        for name, reason in directory.opaque.items():
-            yield above + name, reason, 0
-        if directory.skips():
-            for name, file in directory.files.items():
-                if file.kind == "skipped":
-                    yield above + name, file.value, file.size
-        for name, child in directory.directories.items():
-            if name not in directory.opaque:
-                todo.append((above + name + b"/", child))

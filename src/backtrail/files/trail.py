@@ -66,6 +66,7 @@ class Frame(msgspec.Struct):
     `only` are the names to look at, None for all. `relist`: list it whatever its numbers,
     and all below. `dirty`: its digest may have changed. `names` are those in it, where they
     are known better than from the index, `before` what was known of it before it was listed.
+    `ours` are those of a store.
     """
 
     fd: int
@@ -78,6 +79,7 @@ class Frame(msgspec.Struct):
     names: Collection[bytes] | None = None
     before: tuple[object, ...] | None = None
     rules: Rules | None = None
+    ours: Collection[bytes] = ()
     todo: Iterator[tuple[bytes, Paths | None]] = _NOTHING
 
     def has(self, name: bytes) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFound
 from ..files.ignore import MARKER, opaque_name
+from ..stores.files import parts_among
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -181,9 +182,14 @@ def fingerprint(root: bytes) -> int:
         except OSError:
             continue
         names = {entry.name for entry in entries}
+        ours: set[bytes] = set()
         if MARKER in names:
-            continue
+            if folder != root:
+                continue
+            ours = {os.fsencode(name) for name in parts_among({*map(os.fsdecode, names)})}
         for entry in entries:
+            if entry.name in ours:
+                continue
             try:
                 status = entry.stat(follow_symlinks=False)
                 inner = entry.is_dir(follow_symlinks=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from ..errors import StoreFailed, Unsupported
@@ -157,6 +159,25 @@ def read_file(path: Path) -> bytes:
 
 MARKER = ".backtrail-store"
 """A directory with this name in it is a store's: no scan of a workspace captures it."""
+
+FOLDERS = frozenset({"sessions", "memory", "scopes", "blobs"})
+"""The folders of a store of JSONL files."""
+
+_TEMPORARY = r"\.[0-9]+\.[0-9a-f]{8}"
+_STORE = re.compile(
+    rf"{'|'.join(sorted(FOLDERS))}|lock|retention\.json|\.retention\.json{_TEMPORARY}"
+)
+_DEPOT = re.compile(
+    r"(blobs|catalogue)\.db(-.+)?|hooks|purged|(index|lock)-[0-9]+" rf"|\.index-[0-9]+{_TEMPORARY}"
+)
+
+
+def parts_among(names: Collection[str]) -> set[str]:
+    """Which names in a marked directory are the store's; a user may keep files beside them."""
+    layouts = [_STORE] if "sessions" in names else []
+    layouts += [_DEPOT] if "blobs.db" in names else []
+    found = {name for name in names for layout in layouts if layout.fullmatch(name)}
+    return found | {MARKER}.intersection(names)
 
 
 def mark(folder: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...files.beneath import DIRECTORY, FILE
-from ...files.ignore import MARKER, RESERVED, opaque_name
+from ...files.ignore import MARKER, RESERVED, opaque_name, stores_among
 from ...files.names import shown
 from .base import Context, ToolFailed, tool_from
 from .files import TEXT_LIMIT, looks_binary, path_of
@@ -57,10 +57,14 @@ def _below(ctx: Context, fd: int, path: bytes, deadline: float, depth: int) -> I
             name = os.fsencode(entry.name)
             (directories if entry.is_dir(follow_symlinks=False) else files).append(name)
     names = {*directories, *files}
+    ours: set[bytes] = set()
     if MARKER in names:
-        return
+        if depth:
+            return
+        ours = stores_among(fd, names, marked=True)
     inner = {name for name in directories if _enters(fd, name, names) and depth < _DEPTH}
-    for name in sorted(inner.union(n for n in files if not n.startswith(RESERVED))):
+    shown = inner.union(name for name in files if not name.startswith(RESERVED))
+    for name in sorted(shown - ours):
         if name not in inner:
             yield Found(fd, name, path + name)
             continue
