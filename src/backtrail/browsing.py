@@ -11,6 +11,7 @@ from .files.differences import Diff, diff
 from .files.names import inside
 from .points import Target
 from .stores.base import resolved
+from .stores.wrapper import unwrapped
 from .watching import Watching
 
 
@@ -78,7 +79,7 @@ class Browsing(Watching):
 
     def _share_contents(self, session_id: str) -> None:
         """A fork relies on every content that this session relies on."""
-        contents = self.store.contents
+        contents = unwrapped(self.store).contents
         if self._depot is None and (contents is None or not contents.exists()):
             return
         from .files.depot import Depot

@@ -15,6 +15,7 @@ from .files.roots import refuse_broad
 from .options import SessionOptions
 from .stores.base import Store
 from .stores.null import NullStore
+from .stores.wrapper import unwrapped
 
 if TYPE_CHECKING:
     from .files.baseline import Baseline
@@ -63,7 +64,7 @@ class Workplace(Conversation):
 
     def _open_workspace(self) -> None:
         self._check_open()
-        if not self._files or isinstance(self.store, NullStore):
+        if not self._files or isinstance(unwrapped(self.store), NullStore):
             self._unwatched = "files are not captured in this session"
             return
         cwd = self._cwd if self._cwd is not None else self.info().cwd

@@ -16,10 +16,10 @@ import msgspec
 
 from .. import telemetry
 from ..errors import InvalidData, NotFound, SessionBusy
-from ..events import MAIN_LOG, Event, Json, Problem
+from ..events import MAIN_LOG, Event, Json, NewEvent, Problem
 from ..stores.base import Store
 from ..stores.memory import MemoryStore
-from ..stores.wrapper import Wrapper
+from ..stores.wrapper import unwrapped
 from . import garbage, tombstones
 from .blobs import Reference
 from .depot import Depot
@@ -101,13 +101,6 @@ def has_contents(store: Store) -> bool:
     if store.contents is None:
         return isinstance(store, MemoryStore)
     return (store.contents / "blobs.db").exists()
-
-
-def unwrapped(store: Store) -> Store:
-    """The store itself."""
-    while isinstance(store, Wrapper):
-        store = store.inner
-    return store
 
 
 def planned(depot: Depot) -> set[bytes]:
@@ -305,7 +298,7 @@ class _Collection:
             # Only a fork of it is left, and reads the same events.
             return named
         for event in events:
-            at = datetime.fromisoformat(event.ts).timestamp()
+            at = _time_of(event)
             label = event.data.get("label") if event.kind == "checkpoint" else None
             for root in trees_of(event):
                 first, last, known = named.get(root, (at, at, None))
@@ -314,17 +307,29 @@ class _Collection:
         return named
 
 
-def trees_of(event: Event) -> set[bytes]:
-    """Every tree that an event names."""
+def _time_of(event: Event) -> float:
+    """When an event happened; now, where its label is no time: what is in doubt is kept."""
+    try:
+        return datetime.fromisoformat(event.ts).timestamp()
+    except (ValueError, OverflowError):
+        return time.time()
+
+
+def trees_of(event: Event | NewEvent) -> set[bytes]:
+    """Every tree that an event names; anybody may record events, so nothing is believed."""
     files = event.data.get("files")
     texts: list[Json] = [event.data.get("tree")]
     if isinstance(files, dict):
-        for part in [files, *files.get("parts", ())]:
-            texts += [part.get("before"), part.get("after")]
+        parts = files.get("parts")
+        for part in [files, *(parts if isinstance(parts, list) else ())]:
+            if isinstance(part, dict):
+                texts += [part.get("before"), part.get("after")]
     found: set[bytes] = set()
     for text in texts:
         try:
-            found.add(bytes.fromhex(text))
+            digest = bytes.fromhex(text)
         except (TypeError, ValueError):
             continue
+        if len(digest) == 32:
+            found.add(digest)
     return found

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from ..errors import Unsupported
 from ..stores.base import Store
 from ..stores.files import make_directory, mark
-from ..stores.wrapper import Wrapper
+from ..stores.wrapper import unwrapped
 from .blobs import Blobs
 from .catalogue import Catalogue
 from .roots import refuse_store
@@ -51,7 +51,7 @@ class Depot:
                 depot = _open[str(folder)] = cls(folder, temporary=temporary)
             depot._users += 1
         # Not a method of the depot: that would keep it, and not know that it is closed.
-        _inner(store).relies_on = partial(_flush, str(folder))
+        unwrapped(store).relies_on = partial(_flush, str(folder))
         return depot
 
     def workspace(
@@ -87,14 +87,8 @@ def _flush(folder: str) -> None:
             depot.blobs.flush()
 
 
-def _inner(store: Store) -> Store:
-    while isinstance(store, Wrapper):
-        store = store.inner
-    return store
-
-
 def _folder_of(store: Store) -> tuple[Path, bool]:
-    store = _inner(store)
+    store = unwrapped(store)
     if store.contents is not None:
         return Path(store.contents), False
     # A hook pays for every import, and its store is in files.

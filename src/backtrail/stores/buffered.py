@@ -74,8 +74,7 @@ class Buffered(Wrapper):
         owns: bool = True,
     ) -> None:
         self._inner = store
-        self.url = store.url
-        self.scope = store.scope
+        self._describe(store)
         self._interval = interval
         self._most = pending
         self._on_error = on_error
@@ -108,6 +107,10 @@ class Buffered(Wrapper):
         if self._closed:
             raise Closed("this buffered store is closed")
         self.drain()
+        return self._inner
+
+    @property
+    def wrapped(self) -> Store:
         return self._inner
 
     def append(

@@ -22,11 +22,20 @@ class Wrapper(Store):
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
+        self._describe(inner)
+
+    def _describe(self, inner: Store) -> None:
+        """Say of itself what holds for the store behind."""
         self.url = inner.url
         self.scope = inner.scope
         self.contents = inner.contents
         self.durability = inner.durability
         self.places = inner.places
+
+    @property
+    def wrapped(self) -> Store:
+        """The store behind, as it is: asking waits for nothing and writes nothing."""
+        return self.inner
 
     def log_file(self, session_id: str) -> Path | None:
         return self.inner.log_file(session_id)
@@ -114,3 +123,10 @@ class Wrapper(Store):
 
     def verify(self) -> list[Problem]:
         return self.inner.verify()
+
+
+def unwrapped(store: Store) -> Store:
+    """The store itself, behind all that is around it."""
+    while isinstance(store, Wrapper):
+        store = store.wrapped
+    return store
