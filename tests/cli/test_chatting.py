@@ -109,6 +109,19 @@ def test_json_tells_how_the_turn_went(project: Project, server: OpenAIServer) ->
     assert "no such model" in failed.json["error"]
 
 
+def test_a_session_of_another_folder_says_where_the_agent_works(
+    project: Project, server: OpenAIServer
+) -> None:
+    """It is named, so it is meant; but it does not work here."""
+    server.script("One.", "Two.")
+    first = once(project, server, "--json", "one").json["session"]
+    other = project.home / "other"
+    other.mkdir()
+    done = once(project, server, "--resume", first, "two", cwd=other)
+    assert (done.code, done.out) == (0, "Two.\n")
+    assert f"the agent works in {project.root}" in done.err
+
+
 def test_without_a_terminal_tools_that_would_ask_are_refused(
     project: Project, server: OpenAIServer
 ) -> None:

@@ -59,14 +59,43 @@ def test_an_ambiguous_title_lists_the_sessions(call: Call) -> None:
         call.info("Title a")
 
 
-def test_latest_is_the_newest_of_all(call: Call) -> None:
-    """Whatever its folder."""
+def test_latest_is_the_latest_here(
+    call: Call, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as no name: never one of another folder, or an archived one."""
     with call:
-        call.store.append(IDS[1], [])
-        assert call.info("latest").id == IDS[2]
-        with Session.open(call.store, IDS[0]) as s:
-            s.append({"role": "user", "content": "hi"})
+        with pytest.raises(NotFound, match="no session in"):
+            call.info("latest")
+        monkeypatch.chdir(stage.folder / IDS[0])
         assert call.info("latest").id == IDS[0]
+        call.store.update(IDS[0], tags={"archived": True})
+        with pytest.raises(NotFound, match="no session in"):
+            call.info("latest")
+
+
+@pytest.mark.parametrize("verb", ["delete", "undo", "chat"])
+def test_what_acts_unasked_takes_no_session_by_chance(
+    call: Call, stage: Stage, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """In a folder of the project it does; not one of the home, nor from another repository."""
+    acting = Call(verb, Namespace(store=None, yes=verb != "chat", dry_run=False), Output())
+    with acting:
+        Session.create(acting.store, "home", cwd=stage.folder, files=False).close()
+        with pytest.raises(NotFound, match=r"only if it is named: home"):
+            acting.info("latest")
+        assert acting.info("home").id == "home"
+        Session.create(acting.store, "here", cwd=stage.project, files=False).close()
+        deep = stage.project / "vendored" / "src"
+        deep.mkdir(parents=True)
+        monkeypatch.chdir(deep)
+        assert acting.info().id == "here"
+        (deep.parent / ".git").mkdir()
+        with pytest.raises(NotFound, match=r"only if it is named: here"):
+            acting.info()
+        # To look is no harm.
+        looking = Call(verb, Namespace(store=None, yes=True, dry_run=True), Output())
+        with looking:
+            assert verb == "chat" or looking.info().id == "here"
 
 
 def test_without_a_name_it_is_the_latest_here_or_above(

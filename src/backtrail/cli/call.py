@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
 from .output import Output
-from .places import around, here
+from .places import around, here, is_project_of
 from .verbs import Usage
+from .wording import short
 
 if TYPE_CHECKING:
     from ..events import Event, SessionInfo
@@ -72,14 +73,9 @@ class Call:
     # --- sessions ------------------------------------------------------------------------
 
     def info(self, name: str | None = None) -> SessionInfo:
-        """A session by id, unique prefix, key, title or `latest`; None: the latest here."""
-        if name is None:
+        """A session by id, unique prefix, key or title; None or `latest`: the latest here."""
+        if name is None or name == "latest":
             return self._here()
-        if name == "latest":
-            found = next((i for i in self.store.sessions() if i.relation != "subagent"), None)
-            if found is None:
-                raise NotFound("there is no session yet")
-            return found
         try:
             return self.store.info(name)
         except (NotFound, InvalidId):
@@ -90,12 +86,27 @@ class Call:
         folder, found = around(self.store)
         if found is not None:
             if folder != here():
+                self._check_meant(folder, found)
                 self.out.note(f"session of {folder}")
             return found
         raise NotFound(
             f"no session in {folder} or above: `backtrail ls --all` lists those of other folders, "
             "`backtrail --help` tells how to begin one"
         )
+
+    def _check_meant(self, folder: Path, found: SessionInfo) -> None:
+        """An error where a verb would act unasked, and not on the project that this folder is in.
+
+        Whoever goes into a folder of a project still means the project. Nobody who stands in
+        their home or in another repository means what was once recorded above it.
+        """
+        given = self.arguments
+        unasked = getattr(given, "yes", False) and not getattr(given, "dry_run", False)
+        if (unasked or self.verb == "chat") and not is_project_of(folder, here()):
+            raise NotFound(
+                f"no session in {here()}, and the nearest above it, of {folder}, is taken only if "
+                f"it is named: {short(found.id)}"
+            )
 
     def _named(self, name: str) -> SessionInfo:
         """A session by key, prefix of its id, or title."""

@@ -208,7 +208,10 @@ class _Opening:
     def resumed(self, info: SessionInfo) -> Session:
         """The earlier session that the arguments name, at the point they name."""
         given = self._call.arguments
-        return self._reopened(info, at=given.at, fork=given.fork)
+        session = self._reopened(info, at=given.at, fork=given.fork)
+        if info.cwd is not None and info.cwd != str(here()):
+            self._call.out.note(f"the agent works in {info.cwd}, not here")
+        return session
 
     def _reopened(self, info: SessionInfo, *, at: str | None, fork: bool) -> Session:
         from ..session import Session

@@ -62,6 +62,19 @@ def around(store: Store) -> tuple[Path, SessionInfo | None]:
     return start, None
 
 
+def is_project_of(folder: Path, below: Path) -> bool:
+    """Whether a folder is the project that another one lies in, with none of its own between."""
+    from ..errors import Unsafe
+    from ..files.roots import refuse_broad
+
+    try:
+        refuse_broad(str(folder))
+    except Unsafe:
+        return False
+    between = [below, *below.parents]
+    return not any((one / ".git").exists() for one in between[: between.index(folder)])
+
+
 def came_from(store: Store, folder: Path) -> Path | None:
     """Where this very folder was when a session was recorded in it; None if it was not moved."""
     from ..files.cleaning import has_contents, opened

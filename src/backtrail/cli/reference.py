@@ -23,7 +23,10 @@ This page is made from the parsers: `python -m backtrail.cli.reference docs/refe
 ## For all verbs
 
 - SESSION is an id, the unique beginning of one, a key, a title, or `latest`. Without one it is
-  the latest session of this folder, or of the nearest folder above that has one.
+  `latest`: the latest session of this folder, or of the nearest folder above that has one.
+  Archived ones do not count. With `--yes`, and in `chat`, one of a folder above is taken only if
+  that is the project which this folder is in: not the home, a file system, or what another
+  repository lies in.
 - POINT is the number of an event, its id or the unique beginning of that, the label of a
   checkpoint, or `@-1`, `@-2` …: your last prompt, the one before it.
 - Data goes to stdout, all else to stderr. With `--json` it is one JSON document, also for
