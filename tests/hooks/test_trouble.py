@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,24 @@ def test_the_limit_holds_while_a_lock_is_held(world: World, agent: Agent) -> Non
     agent.prompt("kept")
     said = world.events("claude-code:s1", "user_message")
     assert [event.data["message"]["content"] for event in said] == ["kept"]
+
+
+def test_another_limit_holds_at_once(world: World) -> None:
+    """The settings are read when the hook is under way already."""
+    code = (
+        "import _thread, time\n"
+        "from backtrail.hooks.dialects import DIALECTS\n"
+        "from backtrail.hooks.endpoint import CHECK, Hook\n"
+        "hook = Hook(DIALECTS['codex'])\n"
+        "hook.event = {'hook_event_name': CHECK}\n"
+        "_thread.start_new_thread(hook.watch, ())\n"
+        "time.sleep(0.1)\n"
+        "hook.relimit(0.2)\n"
+        "time.sleep(50)\n"
+        "print('nobody left')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=world.env, capture_output=True)
+    assert done.stdout == b"took longer than 0.2 s"
 
 
 def test_the_limit_holds_while_nothing_comes(world: World, agent: Agent) -> None:

@@ -36,7 +36,9 @@ class Hook:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.began = time.monotonic()
-        self.limit = LIMIT
+        self.limit = _limit_given()
+        self._relimited = _thread.allocate_lock()
+        self._relimited.acquire()
         self.folder: Path | None = None
         self.event: Mapping[str, Json] = {}
 
@@ -67,11 +69,17 @@ class Hook:
         """Seconds until the limit."""
         return self.limit - (time.monotonic() - self.began)
 
+    def relimit(self, seconds: float) -> None:
+        """Keep the limit that the settings have; called once."""
+        if seconds != self.limit:
+            self.limit = seconds
+            self._relimited.release()
+
     def watch(self) -> None:
         """Leave when the time is over, whatever the main thread does."""
         while (left := self.left()) > 0:
-            # In small steps, since the settings may shorten the limit.
-            time.sleep(min(left, 0.05))
+            # Asleep until then: whenever this thread wakes up, the main thread waits for it.
+            self._relimited.acquire(timeout=left)
         # Even the note of the miss may have to wait for a disk.
         _thread.start_new_thread(_leave, (_PATIENCE,))
         try:
@@ -88,7 +96,6 @@ def _leave(seconds: float) -> None:
 def serve(agent: str) -> str:
     """Serve one event of an agent from stdin; what to print, nearly always nothing."""
     hook = Hook(DIALECTS[agent])
-    hook.limit = _limit_given()
     _thread.start_new_thread(hook.watch, ())
     if os.environ.get("BACKTRAIL_HOOKS", "").lower() in _OFF:
         _drain()
@@ -119,7 +126,7 @@ def _act(hook: Hook, verb: Verb) -> str:
 
     fields = Fields.of(hook.event, hook.dialect)
     settings = load(cwd=fields.cwd if Path(fields.cwd).is_dir() else None)
-    hook.limit = settings.hook_timeout
+    hook.relimit(settings.hook_timeout)
     if not settings.hooks:
         return ""
     settings.apply()
