@@ -341,8 +341,11 @@ class Watching(Workplace):
             except BacktrailError as failure:
                 self._missed(failure)
                 return bracket, {"missed": str(failure)}
+            if done is None:
+                # What changed all the same is somebody else's, and told with the next look.
+                return bracket, None
             self._tree = tree
-            return bracket, done.to_dict() if done is not None else None
+            return bracket, done.to_dict()
 
     def _told(
         self, call: Call, files: dict[str, Json] | None, error: BaseException | None

@@ -467,3 +467,27 @@ def test_a_record_that_looks_like_a_change_and_is_none(
     with pytest.raises(Damaged, match="event"):
         session.rewind(point)
     assert (project / "new").exists()
+
+
+@pytest.mark.parametrize("how", ["rewind", "exact", "undo", "turn"])
+def test_what_a_restore_does_is_no_call_of_another_session(
+    how: str, session: Session, project: Path
+) -> None:
+    """It is told by its own event; for the other session, somebody else did it."""
+    start = newest(session)
+    shell(session, "echo mine > README", project)
+    if how == "undo":
+        session.rewind(start)
+    with Session.create(session.store, "t", cwd=project) as other:
+        begun = other.append(user("hello"))
+        around = other.turn("go") if how == "turn" else other.tool("make")
+        with around:
+            if how == "undo":
+                session.undo()
+            else:
+                session.rewind(start, mode="exact" if how == "exact" else "mine")
+        left = (project / "README").read_text()
+        other.append(user("next"))
+        assert other.rewind(begun).files == []
+        assert (project / "README").read_text() == left
+        assert [call.by for turn in other.changes() for call in turn.calls] == ["others"]

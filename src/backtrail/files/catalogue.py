@@ -142,11 +142,14 @@ class Catalogue:
 
     # --- the line of time ----------------------------------------------------------------
 
-    def record(self, workspace: int, tree: bytes) -> None:
-        """A scan found `tree`: a transition, unless that is what was known."""
+    def record(self, workspace: int, tree: bytes, *, restored: bool = False) -> None:
+        """A scan found `tree`: a transition, unless that is what was known.
+
+        What a restore did is told by its own event, and is no call's, whichever are open.
+        """
         if self.tree(workspace) != tree:
             with self._writing() as execute:
-                _record(execute, workspace, tree)
+                _record(execute, workspace, tree, [] if restored else None)
 
     # --- brackets ------------------------------------------------------------------------
 

@@ -211,7 +211,9 @@ class Rooted:
 
     def _verified(self, root: int, log: Log, plan: Plan) -> bytes:
         """The tree after a restore, looking only at what it touched."""
-        return self._scan(root, log, [step.path for step in plan.steps])
+        tree = self._looking.captured(root, log, [step.path for step in plan.steps])
+        self.catalogue.record(self.place.n, tree, restored=True)
+        return tree
 
     def _scan(
         self, root: int, log: Log, paths: Collection[bytes] | None = None,
