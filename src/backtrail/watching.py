@@ -23,7 +23,7 @@ from .files.attribution import joined
 from .files.baseline import PARTIAL
 from .files.baseline import WAIT as BASELINE_WAIT
 from .files.brackets import Bracket
-from .files.names import inside
+from .files.names import declared
 from .messages import message_event
 from .options import SessionOptions
 from .stores.base import Store
@@ -261,9 +261,7 @@ class Watching(Workplace):
         workspace = self._watched()
         if workspace is None:
             return None
-        named = None if paths is None else [inside(workspace.root, path) for path in paths]
-        if named is not None and b"" in named:
-            named = None
+        named = None if paths is None else declared(workspace.root, paths)
         if self._partial(0 if named is not None else BASELINE_WAIT):
             call.before = workspace.grab(self._log_name, named) if named is not None else None
             call.paths = named

@@ -491,3 +491,38 @@ def test_what_a_restore_does_is_no_call_of_another_session(
         assert other.rewind(begun).files == []
         assert (project / "README").read_text() == left
         assert [call.by for turn in other.changes() for call in turn.calls] == ["others"]
+
+
+@pytest.mark.parametrize("path", ["link/main.py", "file", str(Path("link", "..", "file"))])
+def test_behind_a_link_it_is_the_target_that_changes(
+    path: str, session: Session, project: Path
+) -> None:
+    """So a call that declares the link owns that, too."""
+    (project / "link").symlink_to("src")
+    (project / "file").symlink_to("src/main.py")
+    start = session.append(user("links"))
+    before = (project / "src/main.py").read_text()
+    with session.tool("edit", paths=[path]) as call:
+        (project / path).write_text("edited\n")
+    assert call.event is not None
+    assert changed(session, call.event) == ["src/main.py"]
+    session.rewind(start)
+    assert (project / "src/main.py").read_text() == before
+
+
+def test_a_link_that_leads_out_or_to_the_root(
+    session: Session, project: Path, tmp_path: Path
+) -> None:
+    """What is outside is not looked at; behind the root may be anything."""
+    (tmp_path / "outside").write_text("x")
+    (project / "out").symlink_to(tmp_path / "outside")
+    (project / "all").symlink_to(".")
+    session.append(user("links"))
+    with session.tool("edit", paths=["out"]) as call:
+        (project / "out").write_text("y")
+    assert call.event is not None
+    assert "files" not in call.event.data
+    with session.tool("edit", paths=["all"]) as call:
+        (project / "README").write_text("edited\n")
+    assert call.event is not None
+    assert changed(session, call.event) == ["README"]

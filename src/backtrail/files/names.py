@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from ..errors import Unsafe
 
@@ -60,3 +61,21 @@ def inside(root: bytes, path: str | bytes | os.PathLike[str]) -> bytes:
         if not full.startswith(root.rstrip(b"/") + b"/"):
             raise Unsafe(f"{os.fsdecode(raw)} is outside the workspace {os.fsdecode(root)}")
     return full[len(root.rstrip(b"/")) + 1 :]
+
+
+def declared(root: bytes, paths: Iterable[str | os.PathLike[str]]) -> list[bytes] | None:
+    """The paths that a call says it will touch, relative to the root; None for anything.
+
+    Behind a link it is the target that changes, so that counts too where it is inside.
+    """
+    found: dict[bytes, None] = {}
+    for path in paths:
+        named = inside(root, path)
+        found[named] = None
+        full = os.path.join(root, named)
+        real = os.path.realpath(full)
+        if real == root:
+            return None
+        if real != full and real.startswith(root.rstrip(b"/") + b"/"):
+            found[real[len(root.rstrip(b"/")) + 1 :]] = None
+    return list(found)
