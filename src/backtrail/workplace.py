@@ -131,6 +131,7 @@ class Workplace(Conversation):
             self._on_error(error)
 
     def _needed(self) -> Workspace:
+        self._check_open()
         workspace = self._watched()
         self._partial(None)
         if workspace is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Damaged, Session, StoreFailed
+from backtrail import Closed, Damaged, Session, StoreFailed
 from backtrail.events import Event, Json
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.workspace import Workspace
@@ -526,3 +526,14 @@ def test_a_link_that_leads_out_or_to_the_root(
         (project / "README").write_text("edited\n")
     assert call.event is not None
     assert changed(session, call.event) == ["README"]
+
+
+def test_a_closed_session_says_so(session: Session) -> None:
+    """Also where no files were captured."""
+    with Session.create("memory:") as without:
+        pass
+    session.close()
+    for closed in (session, without):
+        for look in (closed.diff, closed.changes, closed.not_captured):
+            with pytest.raises(Closed):
+                look()
