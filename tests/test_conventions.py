@@ -42,7 +42,7 @@ LAYERS = [
     ["formats"],
     ["stores"],
     ["files"],
-    ["purging"],
+    ["copying", "purging"],
     ["views", "options", "points", "sidelog", "subscribing"],
     ["filepoints"],
     ["reading"],

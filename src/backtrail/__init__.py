@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .aio import AsyncSession as AsyncSession
     from .calls import ToolCall as ToolCall
+    from .copying import copy_sessions as copy_sessions
     from .errors import AlreadyExists as AlreadyExists
     from .errors import BacktrailError as BacktrailError
     from .errors import Closed as Closed
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from .stores.base import Lease as Lease
     from .stores.base import Store as Store
     from .stores.buffered import Buffered as Buffered
-    from .stores.copying import copy_sessions as copy_sessions
     from .stores.opening import open_store as open_store
     from .stores.redacting import Redacting as Redacting
     from .subscribing import Delta as Delta
@@ -75,7 +75,7 @@ _HOME = {
     **dict.fromkeys(("Purged", "purge"), "purging"),
     **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "oneshot"),
     "Result": "turns",
-    "copy_sessions": "stores.copying",
+    "copy_sessions": "copying",
     "open_store": "stores.opening",
     **dict.fromkeys(
         ("Checkpoint", "Event", "Hit", "Message", "NewEvent", "Problem", "SessionInfo"), "events"

@@ -335,8 +335,8 @@ class Rewinding(Browsing):
         except NotFound as error:
             raise NotFound(
                 f"what this session changed after event {way.point.cut} cannot be told any more: "
-                f"{error}, perhaps to keep the budget; nothing was changed. A labelled "
-                'checkpoint is kept: go there with mode="exact"'
+                f"{error}, given up for the budget or never copied here; nothing was changed. "
+                'A labelled checkpoint is kept: go there with mode="exact"'
             ) from error
 
     def _warnings(self, workspace: Workspace, way: _Way, plan: Plan) -> list[str]:

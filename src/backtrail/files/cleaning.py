@@ -315,8 +315,8 @@ def _time_of(event: Event) -> float:
         return time.time()
 
 
-def trees_of(event: Event | NewEvent) -> set[bytes]:
-    """Every tree that an event names; anybody may record events, so nothing is believed."""
+def trees_of(event: Event | NewEvent) -> list[bytes]:
+    """Every tree that an event names, once; nothing is believed, as anybody may record events."""
     files = event.data.get("files")
     texts: list[Json] = [event.data.get("tree")]
     if isinstance(files, dict):
@@ -324,12 +324,12 @@ def trees_of(event: Event | NewEvent) -> set[bytes]:
         for part in [files, *(parts if isinstance(parts, list) else ())]:
             if isinstance(part, dict):
                 texts += [part.get("before"), part.get("after")]
-    found: set[bytes] = set()
+    found: dict[bytes, None] = {}
     for text in texts:
         try:
             digest = bytes.fromhex(text)
         except (TypeError, ValueError):
             continue
         if len(digest) == 32:
-            found.add(digest)
-    return found
+            found[digest] = None
+    return list(found)

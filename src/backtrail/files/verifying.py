@@ -15,7 +15,7 @@ from ..events import Problem
 from ..stores.base import Store
 from . import tombstones
 from .blobs import Blobs
-from .cleaning import has_contents, opened, store_name
+from .cleaning import has_contents, opened, store_name, trees_of
 from .depot import Depot
 from .names import shown
 from .trees import EMPTY_DIGEST, Tree, decode_tree
@@ -28,6 +28,7 @@ def verify(store: Store) -> list[Problem]:
     """Read everything in a store, contents of files too, and tell what is wrong."""
     problems = store.verify()
     if not has_contents(store):
+        problems.extend(_without_contents(store))
         return problems
     try:
         with opened(store) as depot:
@@ -35,6 +36,21 @@ def verify(store: Store) -> list[Problem]:
     except BacktrailError as error:
         problems.append(Problem("", LOG, "unreadable", str(error)))
     return problems
+
+
+def _without_contents(store: Store) -> Iterator[Problem]:
+    """Sessions whose events name states of files, in a store that has no contents at all."""
+    for info in store.sessions():
+        try:
+            trees = {tree for event in store.read(info.id) for tree in trees_of(event)}
+        except BacktrailError:
+            # The store's own problems tell of it.
+            continue
+        trees.discard(EMPTY_DIGEST)
+        if trees:
+            place = store.contents or "this store"
+            why = f"its events name states of the files, and no contents are in {place}"
+            yield Problem(info.id, LOG, "missing contents", why, count=len(trees))
 
 
 def _contents(depot: Depot, name: str) -> Iterator[Problem]:

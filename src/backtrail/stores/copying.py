@@ -1,8 +1,8 @@
-"""Copying sessions from one store to another, which is also how one is rebuilt."""
+"""Copying logs from one store to another. Contents of files are for whoever calls this."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,8 +13,12 @@ from .base import Store
 _BATCH = 500
 
 
+Before = Callable[[str, Iterable[Event | NewEvent]], None]
+"""Told the events that a session of the other store is about to get, some more than once."""
+
+
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedLogs:
     """What a copy did: sessions looked at, events written, numbers filled with `lost`."""
 
     sessions: int
@@ -22,14 +26,10 @@ class Copied:
     lost: int
 
 
-def copy_sessions(src: Store, dst: Store, *, ids: Collection[str] | None = None) -> Copied:
-    """Copy sessions with their logs and project notes; all, or those in `ids`.
-
-    `seq`, `id`, `ts` and `follows` stay. A number that damage took in `src` becomes a
-    `lost` event. Repeating the copy adds only what is new; a session of the same id that
-    holds something else is a `Conflict` and is left alone. A fork whose parent is in `dst`
-    shares its events where the store can.
-    """
+def copy_logs(
+    src: Store, dst: Store, before: Before, *, ids: Collection[str] | None = None
+) -> CopiedLogs:
+    """Copy sessions with their logs and project notes; all, or those in `ids`."""
     infos = src.sessions()
     if ids is not None:
         known = {info.id for info in infos}
@@ -39,16 +39,16 @@ def copy_sessions(src: Store, dst: Store, *, ids: Collection[str] | None = None)
         infos = [info for info in infos if info.id in set(ids)]
     events = lost = 0
     for info in _parents_first(infos):
-        _make(src, dst, info)
+        _make(src, dst, info, before)
         for log in src.logs(info.id):
-            written, filled = _copy_log(src, dst, info.id, log)
+            written, filled = _copy_log(src, dst, info.id, log, before)
             events += written
             lost += filled
     for cwd in {info.cwd for info in infos if info.cwd}:
         note = src.memory(cwd).read()
         if note and dst.memory(cwd).read() != note:
             dst.memory(cwd).write(note)
-    return Copied(len(infos), events, lost)
+    return CopiedLogs(len(infos), events, lost)
 
 
 def _parents_first(infos: list[SessionInfo]) -> Iterator[SessionInfo]:
@@ -61,10 +61,29 @@ def _parents_first(infos: list[SessionInfo]) -> Iterator[SessionInfo]:
             yield info
 
 
-def _make(src: Store, dst: Store, info: SessionInfo) -> None:
+def _make(src: Store, dst: Store, info: SessionInfo, before: Before) -> None:
     base = None
     if info.relation == "fork" and info.parent_id and info.fork_seq and _shares(src, dst, info):
         base = (info.parent_id, info.fork_seq)
+    if base is not None and _head(dst, info.id) <= base[1]:
+        # Made with its events in one step. Told again after that: until there is such a
+        # session, whoever cleans up may find that nobody needs what they rely on.
+        before(info.id, src.read(info.id, until=base[1]))
+        _create(dst, info, base)
+        before(info.id, src.read(info.id, until=base[1]))
+    else:
+        _create(dst, info, base)
+
+
+def _head(store: Store, session_id: str) -> int:
+    """The number of a session's last event; 0 if there is no such session."""
+    try:
+        return next((e.seq for e in store.read(session_id, reverse=True, limit=1)), 0)
+    except NotFound:
+        return 0
+
+
+def _create(dst: Store, info: SessionInfo, base: tuple[str, int] | None) -> None:
     try:
         dst.create(info, base=base)
     except AlreadyExists:
@@ -84,7 +103,7 @@ def _shares(src: Store, dst: Store, info: SessionInfo) -> bool:
     return [e.id for e in there] == [e.id for e in here] and bool(here)
 
 
-def _copy_log(src: Store, dst: Store, session_id: str, log: str) -> tuple[int, int]:
+def _copy_log(src: Store, dst: Store, session_id: str, log: str, before: Before) -> tuple[int, int]:
     newest = list(dst.read(session_id, log=log, reverse=True, limit=1))
     head = newest[0].seq if newest else 0
     if newest and log == MAIN_LOG:
@@ -94,6 +113,8 @@ def _copy_log(src: Store, dst: Store, session_id: str, log: str) -> tuple[int, i
     written = lost = 0
     pending = _filled(src.read(session_id, log=log, after=head), head)
     while batch := list(islice(pending, _BATCH)):
+        if log == MAIN_LOG:
+            before(session_id, batch)
         stored = dst.append(session_id, batch, log=log, expected=head)
         head += len(batch)
         if stored[-1].seq != head:
