@@ -183,6 +183,10 @@ class Store(ABC):
         Raises at the call, not at the first event. The cost is that of what is returned
         (with `kinds`, of what is looked at). The iterator holds no lock between pages and
         sees events appended meanwhile. Damaged places are reported and passed over.
+
+        If the session or the log is deleted meanwhile, the iterator ends with `NotFound`,
+        at the latest where its present page does: it never ends early as if that were all,
+        and never goes on in a session made anew under the same id.
         """
 
     @abstractmethod

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..events import Event
+from .jsonl_file import LogFile
 from .lines import (
     Backward,
     Forward,
@@ -92,16 +93,13 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
     left = span.limit
     sorter = Forward(damage, span.after)
     everything = span.until is None and span.kinds is None
-    at, inode = -1, 0
+    file, at = LogFile(path), -1
     while left is None or left > 0:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd, length = file.open()
         try:
-            status = os.fstat(fd)
-            if status.st_ino != inode:
-                # First page, or the log was replaced by a purge meanwhile.
-                inode = status.st_ino
+            if file.replaced:
                 sorter = Forward(damage, sorter.held[0].seq - 1 if sorter.held else sorter.high)
-                at = locate(fd, status.st_size, sorter.high)
+                at = locate(fd, length, sorter.high)
             data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
         finally:
             os.close(fd)
@@ -129,16 +127,14 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
     sorter = Backward(damage)
     everything = span.until is None and span.kinds is None
     passed = Passed()
-    end, inode, size = -1, 0, FIRST
+    file, end, size = LogFile(path), -1, FIRST
     bound = top = span.until
     plain = True
     while left is None or left > 0:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd, length = file.open()
         try:
-            status = os.fstat(fd)
-            if status.st_ino != inode:
-                inode = status.st_ino
-                end = status.st_size
+            if file.replaced:
+                end = length
                 top = bound
                 if top is not None:
                     end = batch_end(fd, locate(fd, end, top), top)
@@ -203,14 +199,12 @@ class Back:
         self._front = front
 
     def __iter__(self) -> Iterator[tuple[int, bytes, int, int]]:
-        end, inode, size = -1, 0, FIRST
+        file, end, size = LogFile(self._path), -1, FIRST
         while True:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd, length = file.open()
             try:
-                status = os.fstat(fd)
-                if status.st_ino != inode:
-                    inode = status.st_ino
-                    end = status.st_size
+                if file.replaced:
+                    end = length
                     self.top = self.bound
                     if self.top is not None:
                         end = batch_end(fd, locate(fd, end, self.top), self.top)

@@ -232,20 +232,25 @@ class MemoryStore(Store):
         kept = session.logs.get(check_log(log))
         if kept is None:
             return iter(())
-        return self._pages(kept.rows, after, until, limit, reverse, kinds)
+        return self._pages(session, log, after, until, limit, reverse, kinds)
 
     def _pages(
         self,
-        rows: list[_Row],
+        session: _Session,
+        log: str,
         after: int,
         until: int | None,
         limit: int | None,
         reverse: bool,
         kinds: Collection[str] | None,
     ) -> Iterator[Event]:
-        left = limit
+        left, id, kept = limit, session.record.id, session.logs[log]
+        rows = kept.rows
         while left is None or left > 0:
             with self._state.lock:
+                here = self._state.sessions.get((self.scope, id)) is session
+                if not here or session.logs.get(log) is not kept:
+                    raise NotFound(f"session `{id}`, or its log, was deleted during the read")
                 first = bisect_right(rows, after, key=lambda row: row.seq)
                 last = len(rows)
                 if until is not None:

@@ -250,7 +250,8 @@ class SQLiteStore(Store):
             return iter(())
         return read_log(
             self._database,
-            found.spans,
+            found,
+            session_id,
             lambda seq, why: self._report(problem(session_id, log, seq, why)),
             after=after,
             until=until,
@@ -270,7 +271,7 @@ class SQLiteStore(Store):
             self._report(problem(session_id, log, seq, why))
 
         def read_back(bound: int | None) -> Iterator[Page]:
-            return read_pages(self._database, found.spans, damage, bound)
+            return read_pages(self._database, found, session_id, damage, bound)
 
         return walk_pages(read_back, until)
 

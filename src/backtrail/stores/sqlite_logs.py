@@ -6,7 +6,7 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -160,7 +160,8 @@ def event_of(row: Any) -> Event:
 
 def read_log(
     database: Database,
-    spans: Iterable[Span],
+    log: Log,
+    session_id: str,
     damage: Damage,
     *,
     after: int = 0,
@@ -169,25 +170,26 @@ def read_log(
     reverse: bool = False,
     kinds: Collection[str] | None = None,
 ) -> Iterator[Event]:
-    """The events of `spans`, in pages; between them nothing is held."""
+    """The events of a log, in pages; between them nothing is held. `NotFound` once it is gone."""
     bounds = (after, MAX_SEQ if until is None else until)
     wanted = None if kinds is None else tuple(kinds)
-    pages = _pages(database, spans, damage, _events, bounds, limit, reverse, wanted)
+    pages = _pages(database, log, session_id, damage, _events, bounds, limit, reverse, wanted)
     return chain.from_iterable(pages)
 
 
 def read_pages(
-    database: Database, spans: Iterable[Span], damage: Damage, until: int | None
+    database: Database, log: Log, session_id: str, damage: Damage, until: int | None
 ) -> Iterator[Page]:
     """The events up to `until` as views see them: newest page first, each in order."""
     bounds = (0, MAX_SEQ if until is None else until)
-    pages = _pages(database, spans, damage, _in_columns, bounds, None, True, None)
+    pages = _pages(database, log, session_id, damage, _in_columns, bounds, None, True, None)
     return chain.from_iterable(pages)
 
 
 def _pages(
     database: Database,
-    spans: Iterable[Span],
+    log: Log,
+    session_id: str,
     damage: Damage,
     decode: Callable[[list[Any], Damage], list[T]],
     bounds: tuple[int, int],
@@ -197,12 +199,14 @@ def _pages(
 ) -> Iterator[list[T]]:
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
-    for log, low, high in reversed(tuple(spans)) if reverse else spans:
+    for source, low, high in reversed(log.spans) if reverse else log.spans:
         low, high = max(low, bounds[0]), min(high, bounds[1])
         more = True
         while more and low < high and left > 0:
-            part = _Part(log, low, high, min(rows, left), reverse, kinds)
+            part = _Part(log.n, source, low, high, min(rows, left), reverse, kinds)
             found = decode(part.read(database), part.note)
+            if part.gone:
+                raise NotFound(f"session `{session_id}`, or its log, was deleted during the read")
             for seq, why in part.damaged:
                 damage(seq, why)
             yield found
@@ -262,35 +266,50 @@ def _said(kind: str, body: bytes) -> Said:
     return said_in(_decode(body))
 
 
-class _Part:
-    """Some rows of one span, read at once."""
+_EXISTS = "EXISTS(SELECT 1 FROM logs WHERE n = ? AND session IS NOT NULL)"
 
-    __slots__ = ("_bounds", "_kinds", "_reverse", "_rows", "damaged", "last", "more")
+
+class _Part:
+    """Some rows of one span of log `reader`, read at once; none once that log was deleted.
+
+    Deleted rows go a slice at a time, so without this a reader would pass over some.
+    """
+
+    __slots__ = (
+        *("_bounds", "_kinds", "_reader", "_reverse", "_rows"),
+        *("damaged", "gone", "last", "more"),
+    )
 
     def __init__(
         self,
-        log: int,
+        reader: int,
+        source: int,
         low: int,
         high: int,
         rows: int,
         reverse: bool,
         kinds: tuple[str, ...] | None,
     ) -> None:
-        self._bounds = (log << 32 | low, log << 32 | high)
+        self._reader = reader
+        self._bounds = (source << 32 | low, source << 32 | high)
         self._rows = rows
         self._reverse = reverse
         self._kinds = kinds
         self.damaged: list[tuple[int, str]] = []
         self.last = 0
-        self.more = False
+        self.more = self.gone = False
 
     def read(self, database: Database) -> list[Any]:
         """The rows; `more` and `last` say where to go on, `damaged` what was passed over."""
         with database.reading() as connection:
             try:
-                return self._at_once(connection)
+                rows = self._at_once(connection)
             except (apsw.CorruptError, UnicodeDecodeError):
-                return self._one_by_one(connection)
+                rows = self._one_by_one(connection)
+            # Otherwise it was there as these were read.
+            if not rows or self.damaged:
+                self.gone = not connection.execute(f"SELECT {_EXISTS}", (self._reader,)).get
+            return rows
 
     def note(self, seq: int, why: str) -> None:
         """Note a row that was read and is not what was written."""
@@ -306,7 +325,7 @@ class _Part:
         order = " DESC" if self._reverse else ""
         return (
             f"SELECT {COLUMNS} FROM events{index} WHERE key > ? AND key <= ?{kinds} "
-            f"ORDER BY key{order} LIMIT ?"
+            f"AND {_EXISTS} ORDER BY key{order} LIMIT ?"
         )
 
     def _at_once(self, connection: apsw.Connection) -> list[Any]:
@@ -315,7 +334,8 @@ class _Part:
         size = 0
         cursor = connection.cursor()
         try:
-            cursor.execute(self._query(), (*self._bounds, *(self._kinds or ()), self._rows))
+            values = (*self._bounds, *(self._kinds or ()), self._reader, self._rows)
+            cursor.execute(self._query(), values)
             for row in cast("Iterator[Any]", cursor):
                 add(row)
                 size += len(row[5])

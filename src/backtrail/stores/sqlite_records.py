@@ -221,7 +221,7 @@ def fold_row(database: Database, row: tuple[Any, ...]) -> Folded:
         return Folded(info, n, number, since)
 
     def read_back(bound: int | None) -> Iterator[Event]:
-        return read_log(database, log.spans, _ignore, until=bound, reverse=True)
+        return read_log(database, log, info.id, _ignore, until=bound, reverse=True)
 
     state = Fold(
         info.head,
@@ -232,7 +232,7 @@ def fold_row(database: Database, row: tuple[Any, ...]) -> Folded:
         info.exit_reason,
         info.updated_at,
     )
-    events = read_log(database, log.spans, _ignore, after=since, until=top)
+    events = read_log(database, log, info.id, _ignore, after=since, until=top)
     new = fold(state, events, lambda seq: walk(read_back, seq), own_after=info.fork_seq or 0)
     # A damaged last event is passed over by the fold, and still the head.
     return Folded(folded(info, replace(new, head=top)), n, number, since)
@@ -279,6 +279,9 @@ def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     for row in rows:
         try:
             late.append(fold_row(database, row))
+        except NotFound:
+            # Deleted meanwhile.
+            continue
         except Damaged:
             lost.add(row[0])
     return ([] if _stored(database, late) else late), lost

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import apsw
 
-from ..errors import Damaged, InvalidId
+from ..errors import Damaged, InvalidId, NotFound
 from ..events import Problem, check_log
 from .base import check_order
 from .sqlite_connections import Database
@@ -69,11 +69,15 @@ def _check_log(
         problems.append(Problem(session_id, name, "record", str(error)))
     try:
         with database.reading() as connection:
-            spans = log_at(connection.execute, number, base).spans
-        for found in check_order(session_id, name, read_log(database, spans, damage)):
+            log = log_at(connection.execute, number, base)
+        events = read_log(database, log, session_id, damage)
+        for found in check_order(session_id, name, events):
             # A row that cannot be read is told already, and leaves a gap.
             if found.what != "gap" or not lost.issuperset(found.seqs):
                 problems.append(found)
+    except NotFound:
+        # Deleted meanwhile: what was found wrong is gone too.
+        return []
     except Damaged as error:
         problems.append(Problem(session_id, name, "unreadable", str(error)))
     return problems

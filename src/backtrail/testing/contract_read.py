@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ..errors import InvalidData, NotFound
-from ..events import Event, Json, NewEvent
+from ..events import Event, Json, NewEvent, SessionInfo
 from ..stores.base import Store
 from .contract_base import ContractBase, everything, note, notes, seqs
 
@@ -32,6 +34,22 @@ def check_ranges(store: Store, session_id: str, log: Sequence[Event], bounds: li
                 )
             )
             assert found == naive, (after, until, limit, reverse, wanted)
+
+
+def _long(kind: str) -> list[NewEvent]:
+    """More than any store reads at once."""
+    return [NewEvent(kind, {"n": n, "pad": "x" * 2000}) for n in range(1500)]
+
+
+def _long_reads() -> list[Callable[[Store, str, str], Iterator[Any]]]:
+    return [
+        lambda store, name, log: store.read(name, log=log),
+        lambda store, name, log: store.read(name, log=log, reverse=True),
+        lambda store, name, log: store.read(name, log=log, kinds=("old",)),
+        lambda store, name, log: store.read(name, log=log, limit=1400, reverse=True),
+        lambda store, name, log: store.walk(name, log=log),
+        lambda store, name, log: store.pages(name, log=log),
+    ]
 
 
 class ReadRules(ContractBase):
@@ -75,6 +93,58 @@ class ReadRules(ContractBase):
         assert next(reader).seq == 1
         self.put(store, "s", notes(2, first=4))
         assert seqs(list(reader)) == [2, 3, 4, 5]
+
+    def test_read_of_a_log_that_is_deleted_ends_with_not_found(self, tmp_path: Path) -> None:
+        """A long read never ends early as if that were all, however and of whatever it reads."""
+        store = self.open(tmp_path)
+        for n, read in enumerate(_long_reads()):
+            for log in ("messages", "side"):
+                store.create(SessionInfo(id=f"s{n}-{log}"))
+                self.put(store, f"s{n}-{log}", _long("old"), log=log)
+                reader = read(store, f"s{n}-{log}", log)
+                next(reader)
+                store.delete(f"s{n}-{log}", log=None if log == "messages" else log)
+                with pytest.raises(NotFound):
+                    list(reader)
+
+    def test_read_of_a_short_log_that_is_deleted_gives_all_or_not_found(
+        self, tmp_path: Path
+    ) -> None:
+        """What is on the page at hand may still come; after that it is the end or `NotFound`."""
+        store = self.started(tmp_path, events=5)
+        reader = store.read("s")
+        got = [next(reader).seq]
+        store.delete("s")
+        with suppress(NotFound):
+            got.extend(event.seq for event in reader)
+            assert got == [1, 2, 3, 4, 5]
+
+    def test_read_stays_in_the_session_it_began_in(self, tmp_path: Path) -> None:
+        """A session made anew under the same id is another one: no read goes on in it."""
+        store = self.open(tmp_path)
+        for read in _long_reads()[:2]:
+            store.create(SessionInfo(id="s"))
+            self.put(store, "s", _long("old"))
+            reader = read(store, "s", "messages")
+            kinds = {next(reader).kind}
+            store.delete("s")
+            store.create(SessionInfo(id="s"))
+            self.put(store, "s", _long("new"))
+            with pytest.raises(NotFound):
+                kinds.update(event.kind for event in reader)
+            assert kinds == {"old"}
+            store.delete("s")
+
+    def test_read_goes_on_while_its_events_are_purged(self, tmp_path: Path) -> None:
+        """A purge takes bodies; the events still come, each once."""
+        store = self.started(tmp_path)
+        self.put(store, "s", _long("old"))
+        for reverse in (False, True):
+            reader = store.read("s", reverse=reverse)
+            got = [next(reader).seq]
+            store.purge("s", [1, 700, 1400])
+            got.extend(event.seq for event in reader)
+            assert sorted(got) == list(range(1, 1501))
 
     def test_read_of_an_empty_log_is_empty(self, tmp_path: Path) -> None:
         """A log that nothing was written to reads as empty, whatever its name."""
