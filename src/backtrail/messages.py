@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from .errors import InvalidData
-from .events import Event, Format, Json, Message, NewEvent
+from .events import KINDS, MESSAGE_KINDS, Event, Format, Json, Message, NewEvent
 
 _KIND_OF_ROLE = {
     "system": "system_message",
@@ -143,6 +143,9 @@ def normal_usage(usage: Mapping[str, Json]) -> dict[str, int]:
 
 # --- messages into events ----------------------------------------------------------------
 
+_FORMATS: tuple[str, ...] = get_args(Format)
+_OTHER_KINDS = frozenset(KINDS).difference(MESSAGE_KINDS)
+
 
 def message_event(
     message: object,
@@ -155,10 +158,18 @@ def message_event(
 ) -> NewEvent:
     """The event that holds a message."""
     given = as_message(message)
+    if format is not None and format not in _FORMATS:
+        raise InvalidData(f"a format is one of {', '.join(_FORMATS)}, not {format!r}")
+    if kind in _OTHER_KINDS:
+        raise InvalidData(f"`{kind}` is a kind the library writes, and not for a message")
     data: dict[str, Json] = {"message": given, "format": format or format_of(given)}
     if usage is not None:
+        if not isinstance(usage, Mapping):
+            raise InvalidData(f"usage is a mapping from names to numbers, not {usage!r}")
         data["usage"] = dict(usage)
     if cost_usd is not None:
+        if isinstance(cost_usd, bool) or not isinstance(cost_usd, int | float):
+            raise InvalidData(f"cost_usd is a number, not {cost_usd!r}")
         data["cost_usd"] = cost_usd
     return NewEvent(kind or kind_of(given), data, id=id, ts=ts)
 

@@ -44,6 +44,9 @@ def find_event(store: Store, session_id: str, target: Target) -> Event:
     if isinstance(target, int):
         return _at(store, session_id, target)
     if isinstance(target, Event):
+        if target.seq == 0:
+            # It was not stored yet when it was returned: only its id tells which it is.
+            return store.find(session_id, target.id)
         event = _at(store, session_id, target.seq)
         if event.id != target.id:
             raise NotFound(f"event `{target.id}` is not of session `{session_id}`")

@@ -86,6 +86,10 @@ class Rewinding(Browsing):
 
         The same point, label, metadata and files give the same checkpoint.
         """
+        if label is not None and not isinstance(label, str):
+            raise InvalidData(f"a label is text, not {label!r}")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise InvalidData(f"metadata is a mapping, not {metadata!r}")
         with telemetry.span(
             "session.checkpoint", session_id=self.id, store=type(self.store).__name__
         ) as span:
@@ -158,6 +162,7 @@ class Rewinding(Browsing):
         with telemetry.span(
             "session.rewind", session_id=self.id, target=kind, store=type(self.store).__name__
         ) as s:
+            self._save()
             anchor = anchor_of(self.store, self.id, target, before=before is not None)
             if telemetry.listeners and anchor:
                 named = find_event(self.store, self.id, target).kind
