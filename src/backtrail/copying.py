@@ -21,6 +21,7 @@ from .files.garbage import check_floor, reach
 from .files.trees import EMPTY, EMPTY_DIGEST
 from .stores.base import Store
 from .stores.copying import copy_logs
+from .stores.opening import store_at
 from .stores.wrapper import unwrapped
 
 _TRIES = 5
@@ -41,7 +42,9 @@ class Copied:
     missing: int = 0
 
 
-def copy_sessions(src: Store, dst: Store, *, ids: Collection[str] | None = None) -> Copied:
+def copy_sessions(
+    src: Store | str, dst: Store | str, *, ids: Collection[str] | None = None
+) -> Copied:
     """Copy sessions with their logs, contents of files and project notes; all, or `ids`.
 
     `seq`, `id`, `ts` and `follows` stay. A number that damage took in `src` becomes a
@@ -51,8 +54,10 @@ def copy_sessions(src: Store, dst: Store, *, ids: Collection[str] | None = None)
     sharing it.
     """
     with ExitStack() as stack:
-        contents = _Contents(src, dst, stack)
-        done = copy_logs(src, dst, contents.rely, ids=ids)
+        here = stack.enter_context(store_at(src, create=False))
+        there = stack.enter_context(store_at(dst))
+        contents = _Contents(here, there, stack)
+        done = copy_logs(here, there, contents.rely, ids=ids)
         contents.bury()
     missing = len(contents.missing)
     return Copied(done.sessions, done.events, done.lost, len(contents.written), missing)

@@ -28,6 +28,7 @@ from .files.garbage import drop, mark_and_sweep, reach
 from .files.names import inside, shown
 from .files.trees import Entry, Get, decode_tree, look_up
 from .stores.base import Store
+from .stores.opening import store_at
 
 _REPLACED = "[purged]"
 
@@ -53,7 +54,7 @@ class Purged:
 
 
 def purge(
-    store: Store,
+    store: Store | str,
     session_id: str | None = None,
     *,
     path: str | os.PathLike[str] | None = None,
@@ -70,6 +71,9 @@ def purge(
     A rewind that needs such a content afterwards says that it is gone. What still waits in
     the buffer of an open session is not seen: flush or close it first.
     """
+    if not isinstance(store, Store):
+        with store_at(store, create=False) as place:
+            return purge(place, session_id, path=path, text=text)
     if (path is not None and text is not None) or (session_id is path is text is None):
         raise InvalidData("purge takes a session, a `path` or a `text`")
     if text is not None and not (isinstance(text, str) and text):

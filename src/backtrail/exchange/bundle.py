@@ -29,6 +29,7 @@ from ..files.garbage import check_floor, reach
 from ..files.trees import EMPTY, EMPTY_DIGEST, Get
 from ..secrets import Masking
 from ..stores.base import Store
+from ..stores.opening import store_at
 from .bundle_checking import Bundle, Reading, check_bundle, check_file, opened_bundle
 from .bundle_container import Limits, Packer
 from .bundle_manifest import (
@@ -82,7 +83,7 @@ class Bundled:
 
 
 def write_bundle(
-    store: Store,
+    store: Store | str,
     session_id: str,
     path: str | os.PathLike[str],
     *,
@@ -93,6 +94,9 @@ def write_bundle(
 
     Nothing is masked unless `masking` is given, and contents of files never are.
     """
+    if not isinstance(store, Store):
+        with store_at(store, create=False) as place:
+            return write_bundle(place, session_id, path, masking=masking, force=force)
     store.info(session_id)
     with placed(path, force=force) as file:
         return pack(store, session_id, file, masking=masking)
@@ -200,7 +204,7 @@ def _chunks(spool: BinaryIO) -> Iterator[bytes]:
 
 
 def read_bundle(
-    store: Store,
+    store: Store | str,
     path: str | os.PathLike[str],
     *,
     as_id: str | None = None,
@@ -214,6 +218,9 @@ def read_bundle(
     one with others is `AlreadyExists`, and `as_id` gives the new one another id. `cwd` binds
     it to another directory than the one it was made in.
     """
+    if not isinstance(store, Store):
+        with store_at(store) as place:
+            return read_bundle(place, path, as_id=as_id, cwd=cwd, limits=limits)
     limits = limits or Limits()
     with opened_bundle(path) as file:
         bundle, info, is_there = _compared(store, file, as_id, limits)

@@ -16,6 +16,7 @@ from ..errors import Conflict, InvalidData
 from ..events import Format, Json, NewEvent, SessionInfo, encode_data, new_id
 from ..messages import format_of, message_event, prompt_event
 from ..stores.base import Store
+from ..stores.opening import store_at
 from ..views import beyond, spoken
 from .records import Imported
 
@@ -83,7 +84,7 @@ def _format(messages: list[Json]) -> Format:
 
 
 def import_messages(
-    store: Store,
+    store: Store | str,
     content: bytes,
     *,
     name: str = "",
@@ -99,6 +100,12 @@ def import_messages(
     The same list, or with a `key` the same list grown longer, is the same session: only what
     is new is appended. Another list under that key is a `Conflict`.
     """
+    if not isinstance(store, Store):
+        with store_at(store, create=not dry_run) as place:
+            return import_messages(
+                place, content, name=name, wanted=wanted, key=key, title=title, cwd=cwd, ts=ts,
+                dry_run=dry_run,
+            )  # fmt: skip
     body = parse(content)
     events = events_of(body["messages"], wanted)
     if not events:

@@ -19,6 +19,7 @@ from ..errors import InvalidData, NotFound, SessionBusy
 from ..events import MAIN_LOG, Event, Json, NewEvent, Problem
 from ..stores.base import Store
 from ..stores.memory import MemoryStore
+from ..stores.opening import store_at
 from ..stores.wrapper import unwrapped
 from . import garbage, tombstones
 from .blobs import Reference
@@ -59,7 +60,11 @@ class Collected:
 
 
 def collect(
-    store: Store, *, grace: float = GRACE, dry_run: bool = False, budget: int | None = None
+    store: Store | str,
+    *,
+    grace: float = GRACE,
+    dry_run: bool = False,
+    budget: int | None = None,
 ) -> Collected:
     """Remove the contents of files that no session and no workspace relies on.
 
@@ -68,6 +73,9 @@ def collect(
     the disk if that is less), the oldest automatic points are given up; never labelled
     checkpoints, never the last seven days. Sessions may go on meanwhile.
     """
+    if not isinstance(store, Store):
+        with store_at(store, create=False) as place:
+            return collect(place, grace=grace, dry_run=dry_run, budget=budget)
     if grace < 0 or (budget is not None and budget < 0):
         raise InvalidData("`grace` and `budget` are not negative")
     with (

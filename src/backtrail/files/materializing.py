@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..errors import AlreadyExists, Damaged, InvalidData, NotFound, StoreFailed
 from ..events import Checkpoint, new_id
-from ..stores.base import Store
+from ..stores.base import Store, resolved
 from ..stores.files import failed, sync_directory
+from ..stores.opening import store_at
 from .beneath import DIRECTORY
 from .depot import Depot
 from .ignore import RESERVED
@@ -20,12 +21,15 @@ from .trees import EMPTY, EMPTY_DIGEST, Get
 
 
 def materialize(
-    store: Store, tree: str | bytes | Checkpoint, into: str | os.PathLike[str]
+    store: Store | str, tree: str | bytes | Checkpoint, into: str | os.PathLike[str]
 ) -> list[Step]:
     """Write the files of a checkpoint, or a tree by its digest, to a new or empty directory.
 
     It appears whole or not at all. What was not captured is returned, with the reasons.
     """
+    if not isinstance(store, Store):
+        with store_at(store, create=False) as place:
+            return materialize(place, tree, into)
     root = _digest(tree)
     depot = Depot.of(store)
     try:
@@ -52,7 +56,7 @@ def write_tree(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step
 
     It appears whole or not at all: it is built beside its place, and renamed.
     """
-    target = Path(os.path.abspath(into))
+    target = Path(resolved(into))
     plan = settled(_with_empty(get), plan_exact(_with_empty(get), EMPTY_DIGEST, tree))
     _check(get, plan)
     try:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..errors import BacktrailError, Damaged, NotFound
 from ..events import Problem
 from ..stores.base import Store
+from ..stores.opening import store_at
 from . import tombstones
 from .blobs import Blobs
 from .cleaning import has_contents, opened, store_name, trees_of
@@ -24,8 +25,11 @@ LOG = "files"
 """What problems with contents give as their log."""
 
 
-def verify(store: Store) -> list[Problem]:
+def verify(store: Store | str) -> list[Problem]:
     """Read everything in a store, contents of files too, and tell what is wrong."""
+    if not isinstance(store, Store):
+        with store_at(store, create=False) as place:
+            return verify(place)
     problems = store.verify()
     if not has_contents(store):
         problems.extend(_without_contents(store))

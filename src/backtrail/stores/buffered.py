@@ -32,6 +32,7 @@ from ..messages import Page
 from . import forking
 from .base import Store
 from .batches import Draft, Prepared, drafts, is_usual
+from .opening import open_store
 from .wrapper import Wrapper
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
@@ -66,19 +67,19 @@ class Buffered(Wrapper):
 
     def __init__(
         self,
-        store: Store,
+        store: Store | str,
         interval: float = 0.25,
         pending: int = 256,
         *,
         on_error: OnError = "raise",
         owns: bool = True,
     ) -> None:
-        self._inner = store
-        self._describe(store)
+        self._inner = inner = store if isinstance(store, Store) else open_store(store)
+        self._describe(inner)
         self._interval = interval
         self._most = pending
         self._on_error = on_error
-        self._owns = owns
+        self._owns = owns or inner is not store
         self._closed = False
         self.counters = {"queued": 0, "written": 0, "failed": 0, "dropped": 0}
         self._reset()

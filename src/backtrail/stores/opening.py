@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InvalidData, Unsupported
@@ -54,6 +55,10 @@ def open_store(
         check_text(scope, "a scope", 128)
     if url is None:
         url = os.environ.get("BACKTRAIL_STORE") or default_url()
+    if not isinstance(url, str):
+        raise InvalidData(
+            f"a store is named by a URL, not {url!r}: use 'file:DIR', 'sqlite:///PATH' or 'memory:'"
+        )
     scheme, colon, address = url.partition(":")
     if not colon or not scheme.isidentifier():
         raise Unsupported(
@@ -69,6 +74,18 @@ def open_store(
             store.close()
             raise
     return store
+
+
+@contextmanager
+def store_at(store: Store | str, *, create: bool = True) -> Iterator[Store]:
+    """A store as it is, or the one at a URL, which is closed again at the end."""
+    if isinstance(store, Store):
+        yield store
+        return
+    if store is None:
+        raise InvalidData("name a store: a Store, or a URL such as 'sqlite:///PATH'")
+    with open_store(store, create=create) as opened:
+        yield opened
 
 
 def default_url() -> str:

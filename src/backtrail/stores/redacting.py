@@ -17,6 +17,7 @@ from ..messages import Page
 from ..secrets import Redact, mask_json
 from .adopting import Logs
 from .base import Memory, Store
+from .opening import open_store
 from .wrapper import Wrapper
 
 _RECORD = ("title", "metadata")
@@ -30,8 +31,8 @@ class Redacting(Wrapper):
     as they are, because others look things up by them.
     """
 
-    def __init__(self, store: Store, redact: Redact = mask_json) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store | str, redact: Redact = mask_json) -> None:
+        super().__init__(store if isinstance(store, Store) else open_store(store))
         self._redact = redact
         self._counting = threading.Lock()
         self.masked = 0
