@@ -72,16 +72,21 @@ def _is_tool_result(content: Json) -> bool:
     )
 
 
+_ANTHROPIC = frozenset(
+    {"thinking", "redacted_thinking", "image", "document", "search_result", "container_upload"}
+)
+
+
 def format_of(message: Mapping[str, Json]) -> Format:
     """Which provider's spelling a message is in; plain text messages count as OpenAI's."""
     if "role" not in message and isinstance(message.get("type"), str):
         return "responses"
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
-    kinds = {block.get("type") for block in blocks if isinstance(block, Mapping)}
+    kinds = {str(block.get("type")) for block in blocks if isinstance(block, Mapping)}
     if kinds & {"input_text", "output_text", "refusal", "input_image", "input_file"}:
         return "responses"
-    if kinds & {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"}:
+    if kinds & _ANTHROPIC or any(kind.endswith(("tool_use", "tool_result")) for kind in kinds):
         return "anthropic"
     return "anthropic" if message.get("type") == "message" else "openai"
 

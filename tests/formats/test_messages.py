@@ -12,6 +12,7 @@ from backtrail.calls import INTERRUPTED
 from backtrail.errors import InvalidData
 from backtrail.events import Format, Json
 from backtrail.formats.messages import convert
+from backtrail.messages import format_of
 from tests.formats.rules import check
 from tests.formats.scripts import FORMATS, facts
 
@@ -404,3 +405,38 @@ def test_ids_of_native_messages_stay() -> None:
     out = convert([(call, "anthropic"), (result, "openai")], "openai")
     assert out[0]["tool_calls"][0]["id"] == "x" * 90
     assert out[1] is result
+
+
+def test_blocks_of_text_are_at_home_in_both() -> None:
+    """Nobody can tell whose they are, so neither provider loses a field of them."""
+    cached = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+    cited = {"type": "text", "text": "so", "citations": [{"type": "char_location"}]}
+    given: Messages = [
+        {"role": "system", "content": [{"type": "text", "text": "S", **cached}]},
+        {"role": "user", "content": [cached]},
+        {"role": "assistant", "content": [{"type": "text", "text": "hello"}, cited]},
+        {"role": "user", "content": "thanks"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]},
+    ]
+    stored = [(message, format_of(message)) for message in given]
+    assert convert(stored, "anthropic") == given
+    assert convert(stored[:4], "openai") == given[:4]
+    odd: Messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a", "index": 0}]},
+        {"role": "assistant", "content": [{"type": "text", "text": " "}]},
+        {"role": "user", "content": [{"type": "text", "text": "b"}], "name": "ann"},
+    ]
+    assert turned(odd, "openai", "anthropic") == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+    ]
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "web_search_tool_result", "search_result"])
+def test_blocks_that_only_anthropic_has_tell_the_format(kind: str) -> None:
+    """Tools that the provider runs, and what they found."""
+    message = {"role": "assistant", "content": [{"type": kind}, {"type": "text", "text": "x"}]}
+    assert format_of(message) == "anthropic"

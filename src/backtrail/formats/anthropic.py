@@ -30,7 +30,31 @@ from .parts import (
 CONTINUED = "(continued)"
 """What the user says first where a conversation begins with the assistant."""
 
+_TEXT_FIELDS = frozenset({"type", "text", "cache_control", "citations"})
+
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
+def is_own(message: Mapping[str, Json]) -> bool:
+    """Whether a message of nothing but blocks of text can stay as it is.
+
+    OpenAI spells such blocks in the same way, so nobody can tell whose they are.
+    """
+    blocks = message.get("content")
+    return (
+        message.keys() == {"role", "content"}
+        and message["role"] in ("system", "user", "assistant")
+        and isinstance(blocks, list)
+        and bool(blocks)
+        and all(
+            isinstance(block, Mapping)
+            and block.get("type") == "text"
+            and block.keys() <= _TEXT_FIELDS
+            and isinstance(block.get("text"), str)
+            and bool(block["text"].strip())
+            for block in blocks
+        )
+    )
 
 
 def to_turns(message: Mapping[str, Json]) -> list[Turn]:

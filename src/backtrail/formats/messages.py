@@ -50,7 +50,7 @@ def convert(
     for message in repair([message for message, _ in messages]):
         # What repair added is not among the given ones; its spelling shows its format.
         format = formats.get(id(message)) or format_of(message)
-        if format == to:
+        if format == to or (to == "anthropic" and format == "openai" and anthropic.is_own(message)):
             turns.append(Turn(_native_role(message), native=message))
         else:
             turns += _READ[format](message)
