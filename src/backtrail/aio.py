@@ -23,7 +23,7 @@ from .calls import ToolCall
 from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
 from .files.conflicts import OnConflict
 from .history import Branch
-from .options import SessionOptions
+from .options import SessionOptions, checked, folder
 from .points import Target
 from .rewinding import Mode, Scope
 from .session import Session
@@ -59,7 +59,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
         **options: Unpack[SessionOptions],
     ) -> Self:
         """A new session; an id that exists is `AlreadyExists`."""
-        return await cls._begun(lambda given: Session.create(store, session_id, **given), options)
+        given = checked("create", options)
+        return await cls._begun(lambda more: Session.create(store, session_id, **more), given)
 
     @classmethod
     async def open(
@@ -69,7 +70,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
         **options: Unpack[SessionOptions],
     ) -> Self:
         """The session with this id or `key`, resumed if it exists, else created."""
-        return await cls._begun(lambda given: Session.open(store, session_id, **given), options)
+        given = checked("open", options)
+        return await cls._begun(lambda more: Session.open(store, session_id, **more), given)
 
     @classmethod
     async def resume(
@@ -81,9 +83,9 @@ class AsyncSession(AsyncFiles, AsyncSending):
         **options: Unpack[SessionOptions],
     ) -> Self:
         """A session that exists, to go on with; see `Session.resume`."""
+        given = checked("resume", options)
         return await cls._begun(
-            lambda given: Session.resume(store, session_id, at, replay_last_user_turn, **given),
-            options,
+            lambda more: Session.resume(store, session_id, at, replay_last_user_turn, **more), given
         )
 
     @classmethod
@@ -91,7 +93,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
         cls, store: Store | str | None = None, **options: Unpack[SessionOptions]
     ) -> Self:
         """The newest session of `cwd`, by default the current directory."""
-        return await cls._begun(lambda given: Session.latest(store, **given), options)
+        given = checked("latest", options)
+        return await cls._begun(lambda more: Session.latest(store, **more), given)
 
     @classmethod
     async def _begun(
@@ -119,12 +122,13 @@ class AsyncSession(AsyncFiles, AsyncSending):
     ) -> Self:
         """A new session that begins with this one's history, up to `at` or to now."""
 
-        def begin(given: SessionOptions) -> Session:
-            return self._session.fork(
-                at, session_id=session_id, into=into, copy_checkpoints=copy_checkpoints, **given
-            )
+        fork = partial(self._session.fork, at, session_id=session_id)
+        place = None if into is None else folder(into)
 
-        return await self._begun(begin, {"wait": self._wait, **options})
+        def begin(more: SessionOptions) -> Session:
+            return fork(into=place, copy_checkpoints=copy_checkpoints, **more)
+
+        return await self._begun(begin, checked("fork", {"wait": self._wait, **options}))
 
     # --- what it is ----------------------------------------------------------------------
 

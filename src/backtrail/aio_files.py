@@ -11,6 +11,7 @@ from .aio_threads import finish, run
 from .events import Json
 from .filepoints import TurnChanges
 from .files.differences import Diff
+from .options import folder
 from .points import Target
 from .session import Session
 from .watching import Call
@@ -68,4 +69,4 @@ class AsyncFiles:
 
     async def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
         """Take another directory as the session's workspace; see `Session.relocate`."""
-        return await run(self._session.relocate, cwd)
+        return await run(self._session.relocate, None if cwd is None else folder(cwd))

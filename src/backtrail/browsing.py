@@ -6,11 +6,12 @@ import os
 from collections.abc import Collection
 
 from .errors import NotFound
+from .events import NewEvent
 from .filepoints import TurnChanges, changes_by_turn, point_at
 from .files.differences import Diff, diff
 from .files.names import inside
+from .options import folder
 from .points import Target
-from .stores.base import resolved
 from .stores.wrapper import unwrapped
 from .watching import Watching
 
@@ -54,15 +55,30 @@ class Browsing(Watching):
         with self._watch:
             known = self._tree_known()
             if cwd is not None:
-                self.update(cwd=resolved(cwd))
-                self._cwd = cwd
+                place = folder(cwd)
+                if place != self.info().cwd:
+                    self._rebind(place)
+                    self.update(cwd=place)
+                self._cwd = place
             self._let_go()
             self._fresh = True
+            self._rebound = False
             self._unwatched = None
             workspace = self._needed()
             owed, _ = self._look()
             self._append(owed)
             return diff(workspace.get, known if known is not None else self._tree, self._tree)
+
+    def _by_others(self, tree: bytes) -> list[NewEvent]:
+        """As always; how a directory differs that came in the place of another is told."""
+        known, owed = self._tree_known(), super()._by_others(tree)
+        if self._rebound and owed and known is not None and self._workspace is not None:
+            here = self._workspace
+            self._complain(
+                "moved", f"{here.path} is another directory: {here.differing(known, tree)}"
+            )
+        self._rebound = False
+        return owed
 
     def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
         """The files of a point, or of now, in a new directory."""

@@ -44,7 +44,7 @@ class Conversation(Reading):
         named = f"{provider}:{options.get('model') or ''}" if provider else None
         self.agent: Callable[..., Json] | str | None = options.get("agent") or named
         self._agent_options: dict[str, Json] = {
-            **options.get("agent_options", {}),
+            **(options.get("agent_options") or {}),
             **{n: options[n] for n in ("tools", "can_use_tool", "phase", "hooks") if n in options},
         }
         self.problems: list[Problem] = []
@@ -59,8 +59,6 @@ class Conversation(Reading):
         self._subscriptions: list[Subscription] = []
         self._side: Store | None = None
         self._side_mutex = threading.Lock()
-        if self._lease_mode not in ("turn", "session", None):
-            raise InvalidData(f"lease is 'turn', 'session' or None, not {self._lease_mode!r}")
 
     # --- writing -------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from .errors import InvalidData
 from .events import Json
 from .formats.messages import convert
 from .messages import as_message, format_of, text_of
-from .options import SessionOptions
+from .options import SessionOptions, checked
 from .sending import Content
 from .session import Session
 from .stores.base import Store
@@ -60,6 +60,7 @@ def run(
     `phase`, `cwd` and the rest. Without a `store` nothing is recorded, so there is nothing
     to go back to, and `Result.files` is empty. The other keywords are those of `send`.
     """
+    options = checked("run", options)
     with Session.open("null:" if store is None else store, session_id, **options) as session:
         return session.send(prompt, id=id, max_turns=max_turns, budget=budget)
 
@@ -77,6 +78,7 @@ async def arun(
     """`run`, on the caller's loop."""
     from .aio import AsyncSession
 
+    options = checked("arun", options)
     place = "null:" if store is None else store
     async with await AsyncSession.open(place, session_id, **options) as session:
         return await session.send(prompt, id=id, max_turns=max_turns, budget=budget)

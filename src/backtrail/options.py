@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypedDict
 
+from .errors import InvalidData
 from .events import Json
+from .stores.base import resolved
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
 """What a failing store does to an append: raise, be noted in `problems`, or be told."""
@@ -49,3 +51,70 @@ class SessionOptions(TypedDict, total=False):
     wait: float
     on_error: OnError
     persist: bool
+
+
+def checked(verb: str, options: SessionOptions) -> SessionOptions:
+    """The keywords of `verb`, if each is known and has a value it can have.
+
+    A directory gets its one name here, so that it stays the one that was meant wherever the
+    process goes.
+    """
+    for name, value in options.items():
+        if name not in SessionOptions.__optional_keys__:
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
+        allowed = _ALLOWED.get(name)
+        if allowed is not None and not allowed[0](value):
+            raise InvalidData(f"{name} is {allowed[1]}, not {value!r}")
+    cwd = options.get("cwd")
+    if cwd is None:
+        return options
+    return {**options, "cwd": folder(cwd)}
+
+
+def folder(path: str | os.PathLike[str]) -> str:
+    """The one name of a directory that a caller gives."""
+    name = resolved(path)
+    if not isinstance(name, str):
+        raise InvalidData(f"{path!r} is not the path of a directory: give it as text")
+    return name
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_mapping(value: object) -> bool:
+    return value is None or isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes)
+
+
+def _is_callable(value: object) -> bool:
+    return value is None or callable(value)
+
+
+_TEXT = (_is_text, "text or None")
+_MAPPING = (_is_mapping, "a mapping")
+_CALLABLE = (_is_callable, "a callable or None")
+
+_ALLOWED: dict[str, tuple[Callable[[object], bool], str]] = {
+    **dict.fromkeys(("provider", "system_prompt", "title", "key", "model", "agent_name"), _TEXT),
+    **dict.fromkeys(("metadata", "hooks", "agent_options"), _MAPPING),
+    **dict.fromkeys(("can_use_tool", "progress"), _CALLABLE),
+    **dict.fromkeys(("messages", "tags"), (_is_list, "a list")),
+    "agent": (lambda v: _is_text(v) or callable(v), "a callable, 'provider:model' or None"),
+    "phase": (lambda v: isinstance(v, str), "the name of a phase"),
+    "files": (
+        lambda v: isinstance(v, bool) or v in ("background", "force"),
+        "True, False, 'background' or 'force'",
+    ),
+    "lease": (lambda v: v in ("turn", "session", None), "'turn', 'session' or None"),
+    "wait": (lambda v: isinstance(v, int | float) and v >= 0, "a number of seconds"),
+    "on_error": (
+        lambda v: v in ("raise", "record") or callable(v),
+        "'raise', 'record' or a callable",
+    ),
+    "persist": (lambda v: isinstance(v, bool), "True or False"),
+}

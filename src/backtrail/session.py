@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Self, Unpack
 
 from . import telemetry
-from .errors import AlreadyExists, Conflict, NotFound
+from .errors import AlreadyExists, Conflict, InvalidData, NotFound
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from .messages import as_message, message_event, prompt_event
-from .options import SessionOptions
+from .options import SessionOptions, checked, folder
 from .points import (
     Target,
     anchor_of,
@@ -21,9 +24,13 @@ from .points import (
     plan_move,
 )
 from .sending import Sending
-from .stores.base import Store, checkpoint_of, resolved
+from .stores.base import Store, checkpoint_of
+from .stores.batches import drafts
 from .stores.opening import open_store
+from .stores.records import new_record
 from .views import beyond, last_of
+
+_NOTHING = nullcontext()
 
 
 class Session(Sending):
@@ -42,6 +49,7 @@ class Session(Sending):
         **options: Unpack[SessionOptions],
     ) -> Self:
         """A new session; an id that exists is `AlreadyExists`."""
+        options = checked("create", options)
         place, owns = _store(store, options)
         try:
             return cls._made(place, session_id, options, owns, base=None)
@@ -58,6 +66,7 @@ class Session(Sending):
         **options: Unpack[SessionOptions],
     ) -> Self:
         """The session with this id or `key`, resumed if it exists, else created."""
+        options = checked("open", options)
         place, owns = _store(store, options)
         try:
             while True:
@@ -90,6 +99,7 @@ class Session(Sending):
         `replay_last_user_turn` does so from the last user message, so that it can be
         answered again; where there is none, the history is empty.
         """
+        options = checked("resume", options)
         place, owns = _store(store, options)
         try:
             place.logs(session_id)
@@ -114,9 +124,10 @@ class Session(Sending):
 
         Forks count, subagents do not. `NotFound` if there is none.
         """
+        options = checked("latest", options)
         place, owns = _store(store, options)
         try:
-            newest = place.latest(options.get("cwd") or resolved("."))
+            newest = place.latest(options.get("cwd") or folder("."))
             return cls._reopened(place, newest.id, options, owns, at=None)
         except BaseException:
             if owns:
@@ -131,34 +142,37 @@ class Session(Sending):
         options: SessionOptions,
         owns: bool,
         base: tuple[SessionInfo, int] | None,
+        around: AbstractContextManager[None] = _NOTHING,
     ) -> Self:
+        """A new session, made within `around` once nothing of it can be refused any more."""
         if session_id is None:
             session_id = new_id()
-        cwd = options.get("cwd")
         info = SessionInfo(
             id=check_session_id(session_id),
             key=options.get("key"),
             title=options.get("title"),
-            cwd=None if cwd is None else os.fspath(cwd),
+            cwd=_text(options.get("cwd")),
             model=options.get("model"),
             agent_name=options.get("agent_name"),
             tags=list(options.get("tags", ())),
             metadata=dict(options.get("metadata") or {}),
         )
-        seeds = [message_event(message) for message in options.get("messages", ())]
         if base is not None:
             parent, seq = base
             info = replace(info, parent_id=parent.id, relation="fork", fork_seq=seq)
+        new_record(info, store.scope)
+        prompt = options.get("system_prompt")
+        seeds = [prompt_event(prompt)] if prompt is not None else []
+        seeds += [message_event(message) for message in options.get("messages", ())]
+        drafts(seeds)
         session = cls(store, session_id, options, owns=owns, at=None)
         session._fresh = True
-        store.create(info, base=(base[0].id, base[1]) if base else None)
+        with around:
+            store.create(info, base=(base[0].id, base[1]) if base else None)
         session._hold()
         try:
-            begin = [NewEvent("session_start", {"info": store.info(session_id).to_dict()})]
-            prompt = options.get("system_prompt")
-            if prompt is not None:
-                begin.append(prompt_event(prompt))
-            session._append([*begin, *seeds])
+            start = NewEvent("session_start", {"info": store.info(session_id).to_dict()})
+            session._append([start, *seeds])
         except BaseException:
             session._held.close()
             raise
@@ -190,30 +204,13 @@ class Session(Sending):
             return session
 
     def _adopt(self, options: SessionOptions) -> None:
-        """Take over what a resuming caller says about the session."""
-        changes: dict[str, Json] = {}
-        cwd = options.get("cwd")
-        said: dict[str, Json] = {} if cwd is None else {"cwd": resolved(cwd)}
-        for name in ("title", "key", "model", "agent_name"):
-            if options.get(name) is not None:
-                said[name] = options.get(name)
-        if said:
-            info = self.info()
-            changes = {name: value for name, value in said.items() if value != getattr(info, name)}
-        if options.get("metadata"):
-            changes["metadata"] = dict(options["metadata"] or {})
-        if options.get("tags"):
-            changes["tags"] = list(options["tags"])
-        if changes:
-            self.store.update(self.id, **changes)
-        if self._at is not None:
-            self._prompt = plan_move(self.store, self.id, None, self._at).reprompt()
+        """Take over what a resuming caller says about the session, if nothing is refused."""
+        changes = self._said_anew(options)
         prompt = options.get("system_prompt")
-        if prompt is not None:
-            wanted = prompt_event(prompt)
-            if last_of(self.messages(repair=False)[:1], "system") != wanted.data["message"]:
-                self._prompt = wanted
+        wanted = None if prompt is None else prompt_event(prompt)
         given = [as_message(message) for message in options.get("messages", ())]
+        seeds = [message_event(message) for message in given]
+        drafts([wanted, *seeds] if wanted else seeds)
         if given:
             known = self.messages(repair=False)
             new = beyond(known, given)
@@ -222,7 +219,33 @@ class Session(Sending):
                     f"session `{self.id}` has another history than `messages`: leave it out to "
                     "resume, or fork"
                 )
-            self._append([message_event(message) for message in new])
+            seeds = seeds[len(seeds) - len(new) :]
+        if changes:
+            self.store.update(self.id, **changes)
+        if self._at is not None:
+            self._prompt = plan_move(self.store, self.id, None, self._at).reprompt()
+        if (
+            wanted is not None
+            and last_of(self.messages(repair=False)[:1], "system") != wanted.data["message"]
+        ):
+            self._prompt = wanted
+        self._append(seeds)
+
+    def _said_anew(self, options: SessionOptions) -> dict[str, Json]:
+        """What a caller says about the session that its record does not."""
+        changes: dict[str, Json] = {}
+        names = ("title", "key", "model", "agent_name", "cwd")
+        said = {name: options.get(name) for name in names if options.get(name) is not None}
+        if said:
+            info = self.info()
+            changes = {name: value for name, value in said.items() if value != getattr(info, name)}
+        if "cwd" in changes:
+            self._rebind(changes["cwd"])
+        if options.get("metadata"):
+            changes["metadata"] = dict(options["metadata"] or {})
+        if options.get("tags"):
+            changes["tags"] = list(options["tags"])
+        return changes
 
     def _hold(self) -> None:
         if self._lease_mode == "session":
@@ -247,6 +270,10 @@ class Session(Sending):
         with telemetry.span(
             "session.fork", parent_id=self.id, store=type(self.store).__name__
         ) as span:
+            options = checked("fork", options)
+            if not options.get("persist", True):
+                raise InvalidData("a fork is kept where its session is: `persist` is not for it")
+            place = None if into is None else folder(into)
             self._save()
             parent = self.info()
             seq = self._view_head(parent) if at is None else anchor_of(self.store, self.id, at)
@@ -268,12 +295,11 @@ class Session(Sending):
                 "metadata": metadata,
             }
             prompt = self._plan(seq).reprompt()
-            if into is not None:
-                self._write_files(at, into)
-                inherited["cwd"] = into
-            session_id = session_id or new_id()
-            self._share_contents(session_id)
-            fork = self._made(self.store, session_id, inherited, False, base=(parent, seq))
+            if place is not None:
+                inherited["cwd"] = place
+            session_id = check_session_id(new_id() if session_id is None else session_id)
+            around = self._forking(session_id, options.get("key"), at, place)
+            fork = self._made(self.store, session_id, inherited, False, (parent, seq), around)
             owed = [prompt] if prompt and options.get("system_prompt") is None else []
             fork._append([*owed, *(self._noted_later(seq) if copy_checkpoints else ())])
             if telemetry.listeners:
@@ -281,6 +307,30 @@ class Session(Sending):
                 anchor = event_id(self.store, self.id, seq)
                 span.metadata.update(session_id=fork.id, anchor_message_id=anchor)
             return fork
+
+    @contextmanager
+    def _forking(
+        self, session_id: str, key: str | None, at: Target | None, place: str | None
+    ) -> Iterator[None]:
+        """A fork's files and contents; without the fork, its directory goes again."""
+        if place is None:
+            self._share_contents(session_id)
+            yield
+            return
+        if _known(self.store, session_id, None) or _known(self.store, None, key):
+            raise AlreadyExists(f"there is a session `{session_id}` or one with its key already")
+        there = Path(place).is_dir()
+        self._write_files(at, place)
+        try:
+            self._share_contents(session_id)
+            yield
+        except BaseException:
+            import shutil
+
+            shutil.rmtree(place, ignore_errors=True)
+            if there:
+                Path(place).mkdir()
+            raise
 
     def _noted_later(self, seq: int) -> list[NewEvent]:
         """Copies of the checkpoints of events up to `seq` that were noted after it."""
@@ -299,6 +349,10 @@ def _store(store: Store | str | None, options: SessionOptions) -> tuple[Store, b
     if isinstance(store, Store):
         return store, False
     return open_store(store), True
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
 
 
 def _known(store: Store, session_id: str | None, key: str | None) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .conversation import Conversation
-from .errors import BacktrailError, DiskLow, Unsupported
+from .errors import BacktrailError, DiskLow, NotFound, Unsupported
 from .events import Problem
 from .filepoints import last_tree
 from .files.roots import refuse_broad
@@ -28,7 +28,7 @@ class Workplace(Conversation):
     """A conversation with a directory, if it has one and is to capture it.
 
     `_tree` is its state as this session last saw it, `_fresh` says that whatever directory is
-    there now counts.
+    there now counts, `_rebound` that it is another one since the last look.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Workplace(Conversation):
         self._baseline: Baseline | None = None
         self._tree: bytes | None = None
         self._fresh = False
+        self._rebound = False
         self._watch = threading.RLock()
 
     @property
@@ -95,6 +96,13 @@ class Workplace(Conversation):
         """
         workspace = self._workspace
         return os.fsdecode(workspace.root) if workspace is not None else self.info().cwd
+
+    def _rebind(self, cwd: str) -> None:
+        """Take another directory from here on; it must be there, or nothing is watched over."""
+        if self._files and not isinstance(self.store, NullStore) and not Path(cwd).is_dir():
+            raise NotFound(f"{cwd} is not a directory: session `{self.id}` is not moved there")
+        self._cwd = cwd
+        self._rebound = True
 
     def _begin_baseline(self, workspace: Workspace) -> None:
         from .files.baseline import Baseline

@@ -160,13 +160,14 @@ class Rooted:
             if known is not None and tree != known:
                 raise Conflict(
                     f"{self.path} is another directory than the one watched over, and "
-                    f"{self._differing(known, tree)}: `relocate` takes it as it is"
+                    f"{self.differing(known, tree)}: `relocate` takes it as it is"
                 )
         if rebind:
             self.catalogue.drop_journal(self.place.n)
         self._rebind(here)
 
-    def _differing(self, known: bytes, tree: bytes) -> str:
+    def differing(self, known: bytes, tree: bytes) -> str:
+        """In which paths two states differ, for people."""
         try:
             paths = [path for path, _, _ in diff_trees(self.get, known, tree)]
         except (NotFound, Damaged):

@@ -73,6 +73,8 @@ def check_record(record: SessionInfo) -> SessionInfo:
         value = getattr(record, name)
         if value is not None and not isinstance(value, str):
             raise InvalidData(f"{name} is text, not {value!r}")
+    if not isinstance(record.metadata, Mapping):
+        raise InvalidData(f"metadata is a mapping, not {record.metadata!r}")
     return SessionInfo(
         **decode_data(encode_data({name: getattr(record, name) for name in STORED_FIELDS}))
     )
