@@ -9,7 +9,7 @@ from .errors import NotFound
 from .events import NewEvent
 from .filepoints import TurnChanges, changes_by_turn, point_at
 from .files.differences import Diff, diff
-from .files.names import inside
+from .files.names import inside, several
 from .options import folder
 from .points import Target
 from .stores.wrapper import unwrapped
@@ -31,7 +31,7 @@ class Browsing(Watching):
         Without `a`, from the beginning of the session.
         """
         workspace = self._needed()
-        named = None if paths is None else [inside(workspace.root, path) for path in paths]
+        named = None if paths is None else [inside(workspace.root, path) for path in several(paths)]
         before = point_at(self.store, self.id, 0 if a is None else a).tree
         if b is None:
             after: bytes | None = workspace.scan(self._log_name, self.store)

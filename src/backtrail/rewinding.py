@@ -18,7 +18,7 @@ from .events import Checkpoint, Event, Json, NewEvent, new_id
 from .filepoints import Point, changes_in, own_changes, point_at
 from .files.conflicts import OnConflict, resolve
 from .files.journal import Journal
-from .files.names import inside
+from .files.names import inside, several
 from .files.plan import Plan, plan_exact, plan_mine, settled
 from .points import (
     Move,
@@ -316,8 +316,7 @@ class Rewinding(Browsing):
         """What happens to each path, and the warnings that belong to it."""
         paths = None
         if wish.paths is not None:
-            given = [wish.paths] if isinstance(wish.paths, str) else wish.paths
-            paths = [inside(workspace.root, path) for path in given]
+            paths = [inside(workspace.root, path) for path in several(wish.paths)]
             paths = None if b"" in paths else paths
         get = workspace.get
         if wish.mode == "exact":

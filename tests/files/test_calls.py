@@ -114,6 +114,22 @@ def test_a_tool_that_declares_its_paths_owns_only_those(session: Session, projec
     assert [changed(session, e) for e in others] == [["other"]]
 
 
+@pytest.mark.parametrize("given", ["notes", Path("notes")], ids=["text", "path"])
+def test_one_path_is_not_a_list_of_letters(
+    session: Session, project: Path, given: str | Path
+) -> None:
+    """Declared, compared or rewound alone: it is that path."""
+    before = session.append(user("a"))
+    with session.tool("edit", {}, paths=given) as call:  # type: ignore[arg-type]
+        (project / "notes").write_text("changed\n")
+        call.result = "ok"
+    assert changed(session, newest(session)) == ["notes"]
+    shown = session.diff(before, paths=given)  # type: ignore[arg-type]
+    assert [file.path for file in shown.files] == ["notes"]
+    session.rewind(before, paths=given)  # type: ignore[arg-type]
+    assert not (project / "notes").exists()
+
+
 def test_a_declared_path_outside_is_refused(session: Session, tmp_path: Path) -> None:
     """Before the tool runs."""
     with pytest.raises(ValueError, match="outside"), session.tool("edit", paths=["../x"]):

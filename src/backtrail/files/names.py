@@ -13,6 +13,9 @@ from collections.abc import Iterable
 
 from ..errors import Unsafe
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path or several, as a caller may name them."""
+
 _ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
 
@@ -63,13 +66,18 @@ def inside(root: bytes, path: str | bytes | os.PathLike[str]) -> bytes:
     return full[len(root.rstrip(b"/")) + 1 :]
 
 
-def declared(root: bytes, paths: Iterable[str | os.PathLike[str]]) -> list[bytes] | None:
+def several(paths: Paths) -> Iterable[str | os.PathLike[str]]:
+    """Paths that a caller names; one alone is a list of one, not of its letters."""
+    return [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+
+
+def declared(root: bytes, paths: Paths) -> list[bytes] | None:
     """The paths that a call says it will touch, relative to the root; None for anything.
 
     Behind a link it is the target that changes, so that counts too where it is inside.
     """
     found: dict[bytes, None] = {}
-    for path in paths:
+    for path in several(paths):
         named = inside(root, path)
         found[named] = None
         full = os.path.join(root, named)
