@@ -293,9 +293,10 @@ async def test_subscribers_get_events_and_deltas(url: str) -> None:
             got = [await quick.get() for _ in range(40)]
             assert [type(item) for item in got] == [Event, Delta] * 20
             assert await quick.get(timeout=0.01) is None
-            late = []
-            while (item := await slow.get(timeout=0.05)) is not None:
-                late.append(item)
+            late = [await slow.get()]
+            while not (isinstance(late[-1], Event) and late[-1].seq == 21):
+                late.append(await slow.get())
+            assert await slow.get(timeout=0.05) is None
             events = [item for item in late if isinstance(item, Event)]
             assert [event.seq for event in events] == list(range(2, 22))
             assert slow.lost_deltas == 20 - (len(late) - len(events))
