@@ -9,6 +9,7 @@ import pytest
 
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
+from backtrail.stores.jsonl_reading import FIRST
 
 
 def test_purge_finds_copies_beyond_a_session_that_is_gone(tmp_path: Path) -> None:
@@ -51,3 +52,24 @@ def test_a_session_is_on_the_disk_before_it_exists(
     assert sorted(before[:-1]) == ["sessions/b/.messages", "sessions/b/metadata.json"]
     assert before[-1] == "sessions/b"
     assert told[at + 1 :] == [("sync", "sessions/b"), ("sync", "sessions")]
+
+
+def test_a_tail_reads_no_more_than_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a page had nearly all that was asked for, the next one is not longer."""
+    asked: list[int] = []
+    pread = os.pread
+
+    def noting_read(fd: int, count: int, at: int) -> bytes:
+        asked.append(count)
+        return pread(fd, count, at)
+
+    with JSONLStore(tmp_path) as store:
+        store.create(SessionInfo("a"))
+        for _ in range(10):
+            store.append("a", [NewEvent("test", {"text": "x" * 3_000}) for _ in range(20)])
+        monkeypatch.setattr(os, "pread", noting_read)
+        assert [event.seq for event in store.tail("a", 20)] == list(range(181, 201))
+        assert sum(asked) < 3 * FIRST
+        assert [event.seq for event in store.tail("a", 150)] == list(range(51, 201))

@@ -21,6 +21,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -41,14 +42,14 @@ from ..history import Fold, fold, walk_pages
 from ..messages import Page
 from . import forking
 from .adopting import Logs
-from .base import Lease, Memory, Store, note_name, resolved
+from .base import Lease, Memory, Store, resolved
 from .batches import drafts, is_usual
 from .files import failed, make_directory, mark, refuse_network, sync_directory
 from .jsonl_adopting import adopt_session
 from .jsonl_folder import Folder, Marks, make_session
 from .jsonl_notes import FileMemory
 from .jsonl_pages import pages_backward
-from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path
+from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path, scope_folder
 from .jsonl_reading import Span, read_backward, read_forward
 from .jsonl_record import FoldCache, ancestors_of, read_record
 from .jsonl_verify import problem_of
@@ -73,8 +74,8 @@ def open_jsonl(address: str, options: Options) -> JSONLStore:
         address = address[2:]
     if not address:
         raise InvalidId("`file:` needs a folder: file:DIR")
-    options.check(Path(address).expanduser())
-    return JSONLStore(Path(address), options)
+    options.check(os.path.expanduser(address))
+    return JSONLStore(address, options)
 
 
 class JSONLStore(Store):
@@ -85,9 +86,8 @@ class JSONLStore(Store):
         self.scope = options.scope
         self.root = Path(os.path.abspath(os.path.expanduser(root)))
         self.url = f"file:{self.root}"
-        self.contents = self.root / "blobs"
         self.places = (self.root,)
-        self._top = self.root / "scopes" / _folder_name(self.scope) if self.scope else self.root
+        self._top = self.root / "scopes" / scope_folder(self.scope) if self.scope else self.root
         self._sessions = self._top / "sessions"
         self.durability = options.durability
         self._synced = options.durability == "synced"
@@ -101,11 +101,16 @@ class JSONLStore(Store):
             refuse_network(self._sessions)
         forking.register(self)
 
+    @cached_property
+    def contents(self) -> Path | None:  # type: ignore[override]
+        """The folder for contents of files. The path is made when asked for."""
+        return self.root / "blobs"
+
     def _reset(self) -> None:
         self._mutex = threading.Lock()
         self._folders: OrderedDict[str, Folder] = OrderedDict()
         self._folds: dict[str, FoldCache] = {}
-        self._names = FileLock(self._top / "lock", f"the store in {self.root}")
+        self._names = FileLock(f"{self._top}/lock", f"the store in {self.root}")
 
     def after_fork(self) -> None:
         """Forget the parent's open files; they are opened again when needed."""
@@ -516,12 +521,3 @@ class JSONLStore(Store):
             closing.callback(self._names.close)
             for folder in folders.values():
                 closing.callback(folder.close)
-
-
-def _folder_name(scope: str) -> str:
-    """A scope as one path component that no other scope shares."""
-    name = "".join(
-        char if char.isascii() and char.isalnum() else "".join(f"%{b:02X}" for b in char.encode())
-        for char in scope
-    )
-    return name if len(name) <= 200 else f"{name[:100]}-{note_name(scope)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import InvalidId, Unsafe
 from ..events import MAIN_LOG, check_log
+from .base import note_name
 
 MAIN_FILE = f"{MAIN_LOG}.jsonl"
 
@@ -74,3 +75,12 @@ def log_names(folder: Path, prefix: str = "") -> list[str]:
                 except InvalidId:
                     continue
     return sorted(names)
+
+
+def scope_folder(scope: str) -> str:
+    """A scope as one path component that no other scope shares."""
+    name = "".join(
+        char if char.isascii() and char.isalnum() else "".join(f"%{b:02X}" for b in char.encode())
+        for char in scope
+    )
+    return name if len(name) <= 200 else f"{name[:100]}-{note_name(scope)}"

@@ -144,7 +144,7 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
                 start, data, skip, high = page_before(fd, end, size)
         finally:
             os.close(fd)
-        plain = True
+        plain, wanted = True, left
         if texts:
             lines = _newest_first(texts, end, sorter)
         elif data:
@@ -171,7 +171,9 @@ def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterat
                         return
         if plain:
             end = end - len(texts) - sum(map(len, texts)) if texts else start + skip
-            size = min(size * 4, MOST)
+            if left is None or wanted is None or left > wanted - left:
+                # More is wanted than this page had.
+                size = min(size * 4, MOST)
 
 
 def _newest_first(texts: list[bytes], end: int, sorter: Backward) -> Iterator[Line | None]:

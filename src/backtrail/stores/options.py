@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import NamedTuple
 
 from ..errors import NotFound
@@ -17,7 +17,7 @@ class Options(NamedTuple):
     on_damage: OnDamage | None = None
     create: bool = True
 
-    def check(self, path: Path) -> None:
+    def check(self, path: str) -> None:
         """Raise `NotFound` if a store at `path` would be a new one, and may not be."""
-        if not self.create and not path.exists():
+        if not self.create and not os.path.exists(path):
             raise NotFound(f"there is no store at {path}")

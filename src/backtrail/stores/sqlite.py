@@ -85,12 +85,8 @@ def open_sqlite(address: str, options: Options) -> SQLiteStore:
     """`sqlite:///PATH`, as SQLAlchemy has it: a fourth slash makes the path absolute."""
     path = located(address)
     options.check(path)
-    return SQLiteStore(
-        path,
-        scope=options.scope,
-        durability=options.durability,
-        on_damage=options.on_damage,
-    )
+    scope, durability, on_damage, _ = options
+    return SQLiteStore(path, scope=scope, durability=durability, on_damage=on_damage)
 
 
 class SQLiteStore(Store):
@@ -98,16 +94,15 @@ class SQLiteStore(Store):
 
     def __init__(
         self,
-        path: Path,
+        path: str | os.PathLike[str],
         *,
         scope: str = "",
         durability: Durability = "written",
         on_damage: OnDamage | None = None,
     ) -> None:
         self.scope = scope
+        self._path = path = os.fspath(path)
         self.url = f"sqlite:///{path}"
-        self.contents = Path(f"{path}-files")
-        self._path = path
         self._on_damage = on_damage
         self._appends = self._seen = 0
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
@@ -116,6 +111,11 @@ class SQLiteStore(Store):
         self._synced = durability == "synced"
 
     # Made when asked for: whoever opens a store to look at one thing pays for each path.
+    @cached_property
+    def contents(self) -> Path | None:  # type: ignore[override]
+        """The folder for contents of files."""
+        return Path(f"{self._path}-files")
+
     @cached_property
     def places(self) -> tuple[Path, ...]:  # type: ignore[override]
         """Files and folders of its own, which no scan of a workspace captures."""

@@ -59,9 +59,9 @@ class Database:
     """An open database file, shared by the threads of this process."""
 
     def __init__(
-        self, path: Path, *, synced: bool, idle: Callable[[], None], schema: Schema = EVENTS
+        self, path: str | Path, *, synced: bool, idle: Callable[[], None], schema: Schema = EVENTS
     ) -> None:
-        self.path = path
+        self.path = path = os.fspath(path)
         self.lock = lock_for(path)
         self.writing = _Writing(self, WAIT)
         self.briefly = _Writing(self, 0.05)

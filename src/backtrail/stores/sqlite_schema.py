@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -102,7 +102,7 @@ EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 4096")
 """The database of a `SQLiteStore` ("Bktr")."""
 
 
-def lock_for(path: Path) -> FileLock:
+def lock_for(path: str) -> FileLock:
     """The lock that every writer of the database takes."""
     return FileLock(f"{path}-lock", f"the database {path}")
 
@@ -110,7 +110,7 @@ def lock_for(path: Path) -> FileLock:
 # --- opening -----------------------------------------------------------------------------
 
 
-def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
+def prepare(path: str, lock: FileLock, schema: Schema) -> apsw.Connection:
     """Open the database, made or migrated if need be, and return its first connection."""
     try:
         _find_folder(path)
@@ -119,7 +119,7 @@ def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
             with lock:
                 connection = connection or _make(path)
                 _migrate(connection, path, schema)
-            files.sync_directory(path.parent)
+            files.sync_directory(Path(path).parent)
         return connection
     except apsw.Error as error:
         raise failure(error, path) from error
@@ -129,25 +129,25 @@ def prepare(path: Path, lock: FileLock, schema: Schema) -> apsw.Connection:
         raise files.failed(error, f"open the database {path}") from error
 
 
-def _find_folder(path: Path) -> None:
+def _find_folder(path: str) -> None:
     """Make the folder if it is missing, names synced, and refuse a network file system."""
     parent = os.path.dirname(path)
     try:
         files.refuse_network(parent)
         return
     except FileNotFoundError:
-        folder = path.parent
+        folder = missing = Path(parent)
     made: list[Path] = []
     while not folder.exists():
         made.append(folder)
         folder = folder.parent
-    files.make_directory(path.parent)
+    files.make_directory(missing)
     for directory in made:
         files.sync_directory(directory.parent)
     files.refuse_network(parent)
 
 
-def _existing(path: Path) -> apsw.Connection | None:
+def _existing(path: str) -> apsw.Connection | None:
     """A connection to the database; None if there is none."""
     try:
         return connect(path)
@@ -157,9 +157,9 @@ def _existing(path: Path) -> apsw.Connection | None:
         return None
 
 
-def connect(path: Path) -> apsw.Connection:
+def connect(path: str) -> apsw.Connection:
     """A connection to a database that exists."""
-    connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)
+    connection = apsw.Connection(path, apsw.SQLITE_OPEN_READWRITE)
     # Closing must be quick and must leave the -wal file, whose descriptor others sync.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # Without this guarantee SQLite plans a join again for every set of bound values.
@@ -180,17 +180,17 @@ def prepare_writer(connection: apsw.Connection) -> None:
     ).fetchall()
 
 
-def _make(path: Path) -> apsw.Connection:
+def _make(path: str) -> apsw.Connection:
     """Let SQLite make the file, with the mode of the lock file (0600).
 
     A descriptor of our own would do harm: closing it drops the locks that SQLite holds on
     the same file for another thread.
     """
-    if path.exists():
+    if os.path.exists(path):
         return connect(path)
     name, like = (
         text.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-        for text in (str(path), f"{path}-lock")
+        for text in (path, f"{path}-lock")
     )
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
     name = f"file:{name}?modeof={like.replace('&', '%26')}"
@@ -198,10 +198,12 @@ def _make(path: Path) -> apsw.Connection:
     return connect(path)
 
 
-def _version(connection: apsw.Connection, path: Path, schema: Schema) -> int:
-    version: int = connection.execute("PRAGMA user_version").get
+def _version(connection: apsw.Connection, path: str, schema: Schema) -> int:
+    both: Any = connection.execute("PRAGMA user_version; PRAGMA application_id").fetchall()
+    version: int = both[0][0]
+    application: int = both[1][0]
     known = len(schema.migrations)
-    if version and connection.execute("PRAGMA application_id").get != schema.application:
+    if version and application != schema.application:
         raise _foreign(path)
     if version > known:
         raise Unsupported(
@@ -210,11 +212,11 @@ def _version(connection: apsw.Connection, path: Path, schema: Schema) -> int:
     return version
 
 
-def _foreign(path: Path) -> Unsupported:
+def _foreign(path: str) -> Unsupported:
     return Unsupported(f"{path} is a database of another program: choose another file")
 
 
-def _migrate(connection: apsw.Connection, path: Path, schema: Schema) -> None:
+def _migrate(connection: apsw.Connection, path: str, schema: Schema) -> None:
     if _version(connection, path, schema) == 0:
         if connection.execute("SELECT count(*) FROM sqlite_schema").get:
             raise _foreign(path)
@@ -238,7 +240,7 @@ _HINTS: dict[type[apsw.Error], tuple[int | None, str]] = {
 }
 
 
-def failure(error: apsw.Error, path: Path) -> BacktrailError:
+def failure(error: apsw.Error, path: str) -> BacktrailError:
     """The library's error for one of SQLite's."""
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return SessionBusy(f"the database {path} is locked by another program: try again")
@@ -252,12 +254,12 @@ def failure(error: apsw.Error, path: Path) -> BacktrailError:
     )
 
 
-def closed(path: Path) -> Closed:
+def closed(path: str) -> Closed:
     """The error for a store used after `close`."""
     return Closed(f"the store {path} is closed")
 
 
-def located(address: str) -> Path:
+def located(address: str) -> str:
     """The file that the part of a URL behind `sqlite:` names, links followed.
 
     SQLite puts its -wal beside the file itself, so our own files go there as well.
@@ -268,4 +270,4 @@ def located(address: str) -> Path:
             f"`sqlite:{address}` names no file: use sqlite:///PATH, with four slashes for an "
             "absolute path, or memory: for a store without a file"
         )
-    return Path(files.real_path(os.path.expanduser(name)))
+    return files.real_path(os.path.expanduser(name))
