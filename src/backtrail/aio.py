@@ -331,15 +331,19 @@ class AsyncSession(AsyncFiles, AsyncSending):
         return await run(self._session.checkpoints)
 
     def follow(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Events as they come, from any process, until the session is closed."""
+        """Events as they come, from any process, until the session is closed.
+
+        Without `after`, what this session object appends counts from now on, what others
+        append from the first step on.
+        """
         return Follow(self._session, after)
 
     # --- listening -----------------------------------------------------------------------
 
     def subscribe(self, size: int = 256) -> AsyncSubscription:
-        """Every event and delta of this session object, from `async with` on.
+        """Every event and delta of this session object from now on.
 
-        Without `async with`, from the first step of the iteration on.
+        Close it, or use it in an `async with` block.
         """
         return AsyncSubscription(self, size)
 

@@ -20,21 +20,16 @@ class AsyncSubscription:
 
     def __init__(self, session: AsyncSession, size: int) -> None:
         self._session = session
-        self._size = size
-        self._inner: Subscription | None = None
+        self._inner: Subscription = session._session._listen(size)
 
     @property
     def lost_deltas(self) -> int:
         """How many deltas did not fit into the queue."""
-        return self._inner.lost_deltas if self._inner else 0
+        return self._inner.lost_deltas
 
     async def _begun(self) -> Subscription:
-        def begin() -> None:
-            self._inner = self._inner or self._session._session.subscribe(self._size)
-
-        if self._inner is None:
-            await run(begin)
-        assert self._inner is not None
+        if self._inner.after is None and not self._inner.closed:
+            await run(self._session._session._begin_listening)
         return self._inner
 
     async def get(self, timeout: float | None = None) -> Event | Delta | None:
@@ -63,9 +58,8 @@ class AsyncSubscription:
 
     async def close(self) -> None:
         """End the subscription; what is queued can still be taken."""
-        if self._inner is not None:
-            await finish(self._inner.close)
-            self._session._tell()
+        await finish(self._inner.close)
+        self._session._tell()
 
     async def __aenter__(self) -> Self:
         await self._begun()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Generic, ParamSpec, TypeVar
@@ -155,6 +155,8 @@ class Follow(AsyncIterator[Event]):
     def __init__(self, session: Session, after: int | None) -> None:
         self._session = session
         self._after = after
+        # It is not for the loop to ask the store where the log ends now.
+        self._begin = session._listen(1) if after is None else None
         self._page: deque[Event] = deque()
 
     async def __anext__(self) -> Event:
@@ -170,10 +172,12 @@ class Follow(AsyncIterator[Event]):
     def _look(self) -> bool:
         """Fill the page; False once the session is closed."""
         try:
-            if self._after is None:
-                newest: Iterable[Event] = self._session.events(reverse=True, limit=1)
-                self._after = max((event.seq for event in newest), default=0)
-            self._page.extend(islice(self._session.events(after=self._after), _PAGE))
+            if self._begin is not None:
+                self._session._begin_listening()
+                self._after = self._begin.after or 0
+                self._begin.close()
+                self._begin = None
+            self._page.extend(islice(self._session.events(after=self._after or 0), _PAGE))
         except Closed:
             return False
         return True

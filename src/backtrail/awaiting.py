@@ -6,31 +6,26 @@ The one place outside `aio` that knows an event loop; it is imported when it is 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 
 from .errors import Unsupported
 from .events import Json
 
 
-def awaited(value: Awaitable[Json]) -> Json:
+def awaited(value: Callable[[], Awaitable[Json]]) -> Json:
     """The result of something to be awaited, in this thread."""
+    _refuse_within_a_loop()
 
     async def wait() -> Json:
-        return await value
+        return await value()
 
     return asyncio.run(wait())
 
 
 def stepper(step: Callable[[Json], Awaitable[Json]]) -> Callable[[Json], Json]:
     """A function that takes one step of an asynchronous generator; `StopIteration` ends it."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        raise Unsupported(
-            "this agent is asynchronous and a loop is running: use AsyncSession, or await it"
-        )
+    _refuse_within_a_loop()
     loop = asyncio.new_event_loop()
 
     async def wait(answer: Json) -> Json:
@@ -47,3 +42,30 @@ def stepper(step: Callable[[Json], Awaitable[Json]]) -> Callable[[Json], Json]:
             raise
 
     return advance
+
+
+def _refuse_within_a_loop() -> None:
+    if _is_within_asyncio() or _is_within_trio():
+        raise Unsupported(
+            "this agent or tool is asynchronous, and a loop is running: use AsyncSession"
+        )
+
+
+def _is_within_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_within_trio() -> bool:
+    # Whoever runs trio has imported it.
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return False
+    return True

@@ -57,6 +57,8 @@ class Conversation(Reading):
         self._turns = threading.RLock()
         self._depth = 0
         self._subscriptions: list[Subscription] = []
+        self._unbegun: list[Subscription] = []
+        self._listeners = threading.Lock()
         self._side: Store | None = None
         self._side_mutex = threading.Lock()
 
@@ -109,6 +111,8 @@ class Conversation(Reading):
             owed = [] if self._all_known(events) else self._owed()
             batch = [*owed, *self._unsaved, *events]
             try:
+                if self._unbegun:
+                    self._begin_listening()
                 stored = self.store.append(self.id, batch, expected=expected)
             except StoreFailed as error:
                 # A rewind that is not stored has not happened, so it is never best effort.
@@ -126,6 +130,7 @@ class Conversation(Reading):
         with self._mutex:
             if self._unsaved:
                 batch = [*self._owed(), *self._unsaved]
+                self._begin_listening()
                 self._publish(self.store.append(self.id, batch))
                 self._unsaved = []
                 self._resumed, self._at, self._prompt = False, None, None
@@ -225,18 +230,33 @@ class Conversation(Reading):
         Close it, or use it in a `with` block. A slow listener loses deltas, never events.
         """
         self._check_open()
+        subscription = self._listen(size)
+        self._begin_listening()
+        return subscription
+
+    def _listen(self, size: int) -> Subscription:
+        """A subscription, without asking the store: that is left to who may wait for it."""
 
         def ended(subscription: Subscription) -> None:
-            with self._mutex:
+            with self._listeners:
                 others = [s for s in self._subscriptions if s is not subscription]
                 self._subscriptions = others
 
-        subscription = Subscription(
-            lambda seq: self.store.read(self.id, after=seq), ended, self.info().head, size
-        )
+        new = Subscription(lambda seq: self.store.read(self.id, after=seq), ended, size)
+        with self._listeners:
+            self._subscriptions = [*self._subscriptions, new]
+            self._unbegun = [*self._unbegun, new]
+        return new
+
+    def _begin_listening(self) -> None:
+        """Tell those who are new what is no news, before there is any."""
         with self._mutex:
-            self._subscriptions = [*self._subscriptions, subscription]
-        return subscription
+            new = self._unbegun
+            newest = next(self.events(reverse=True, limit=1), None)
+            for subscription in new:
+                subscription.begin(newest.seq if newest else 0)
+            with self._listeners:
+                self._unbegun = [s for s in self._unbegun if s not in new]
 
     def emit(self, delta: Delta) -> None:
         """Hand a delta to the subscribers; it is not stored."""

@@ -309,7 +309,7 @@ class _Driver:
     def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
         from .awaiting import awaited
 
-        return awaited(make())
+        return awaited(make)
 
 
 def _called(fn: Callable[[], Json]) -> Json:

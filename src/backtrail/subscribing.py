@@ -31,18 +31,26 @@ class Subscription:
         self,
         missed: Callable[[int], Iterator[Event]],
         ended: Callable[[Subscription], None],
-        after: int,
         size: int = 256,
     ) -> None:
         self._missed = missed
         self._ended = ended
-        self._after = after
+        self._after: int | None = None
         self._size = size
         self._queue: deque[Event | Delta] = deque()
         self._behind = False
         self._ready = threading.Condition()
         self._closed = False
         self.lost_deltas = 0
+
+    def begin(self, after: int) -> None:
+        """What came up to this `seq` is not news; said before anything is put that may be."""
+        self._after = after
+
+    @property
+    def after(self) -> int | None:
+        """The last event that was given, or was there before; None while that is not known."""
+        return self._after
 
     def put(self, item: Event | Delta) -> None:
         """Hand over an event or delta; never waits."""
@@ -74,7 +82,7 @@ class Subscription:
             while self._queue:
                 item = self._queue.popleft()
                 if isinstance(item, Event):
-                    if item.seq <= self._after:
+                    if self._after is not None and item.seq <= self._after:
                         continue
                     self._after = item.seq
                 return item
@@ -95,7 +103,7 @@ class Subscription:
         with self._ready:
             if self._queue or not self._behind:
                 return
-            for count, event in enumerate(self._missed(self._after), 1):
+            for count, event in enumerate(self._missed(self._after or 0), 1):
                 self._queue.append(event)
                 if count == self._size:
                     return
