@@ -390,12 +390,13 @@ def now() -> str:
 def timestamp(when: datetime | str | float) -> str:
     """Any moment in the form of `Event.ts`: a datetime, ISO text, or seconds since 1970."""
     if isinstance(when, str):
-        if _TS.fullmatch(when):
-            return when
         try:
-            when = datetime.fromisoformat(when)
+            moment = datetime.fromisoformat(when)
         except ValueError as error:
             raise InvalidData(f"`{_shown(when)}` is not an ISO 8601 time") from error
+        if _TS.fullmatch(when):
+            return when
+        when = moment
     try:
         if isinstance(when, datetime):
             moment = when if when.tzinfo else when.replace(tzinfo=UTC)
@@ -408,7 +409,7 @@ def timestamp(when: datetime | str | float) -> str:
 
 
 def check_ts(value: object) -> str:
-    """Return `value` if it is a time as `now` writes it; `timestamp` makes one."""
+    """Return `value` if it is written like a time by `now`; `timestamp` makes one."""
     if isinstance(value, str) and _TS.fullmatch(value):
         return value
     raise InvalidData(

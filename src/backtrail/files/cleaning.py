@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -300,18 +300,15 @@ class _Collection:
     def _named(self, session_id: str) -> dict[bytes, tuple[float, float, str | None]]:
         """The trees that a session's events name: first and last time, and a label."""
         named: dict[bytes, tuple[float, float, str | None]] = {}
-        try:
-            events = self._store.read(session_id, log=MAIN_LOG)
-        except NotFound:
-            # Only a fork of it is left, and reads the same events.
-            return named
-        for event in events:
-            at = _time_of(event)
-            label = event.data.get("label") if event.kind == "checkpoint" else None
-            for root in trees_of(event):
-                first, last, known = named.get(root, (at, at, None))
-                kept = known or (label if isinstance(label, str) else None)
-                named[root] = (min(first, at), max(last, at), kept)
+        # Gone, or going: only a fork of it is left, and reads the same events.
+        with suppress(NotFound):
+            for event in self._store.read(session_id, log=MAIN_LOG):
+                at = _time_of(event)
+                label = event.data.get("label") if event.kind == "checkpoint" else None
+                for root in trees_of(event):
+                    first, last, known = named.get(root, (at, at, None))
+                    kept = known or (label if isinstance(label, str) else None)
+                    named[root] = (min(first, at), max(last, at), kept)
         return named
 
 

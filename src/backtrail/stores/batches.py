@@ -22,6 +22,7 @@ from ..events import (
     make_event,
     mint,
     now,
+    timestamp,
 )
 
 PURGED: dict[str, Json] = {"purged": True}
@@ -125,10 +126,10 @@ def _draft(event: NewEvent) -> Draft:
     given = id is not None
     if id is None:
         id, moment = mint()
-        ts = moment if ts is None else check_ts(ts)
+        ts = moment if ts is None else timestamp(check_ts(ts))
     else:
         check_text(id, "an event id")
-        ts = now() if ts is None else check_ts(ts)
+        ts = now() if ts is None else timestamp(check_ts(ts))
     if kind not in _KNOWN:
         check_text(kind, "an event kind")
     if follows is not None and (type(follows) is not int or follows < 0):

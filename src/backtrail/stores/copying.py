@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from ..errors import AlreadyExists, Conflict, NotFound
-from ..events import MAIN_LOG, Event, NewEvent, SessionInfo
+from ..errors import AlreadyExists, Conflict, InvalidData, NotFound
+from ..events import MAIN_LOG, Event, NewEvent, SessionInfo, timestamp
 from .base import Store
 
 _BATCH = 500
@@ -131,6 +131,14 @@ def _filled(events: Iterator[Event], head: int) -> Iterator[NewEvent]:
     for event in events:
         while head + 1 < event.seq:
             head += 1
-            yield NewEvent("lost", {"seq": head}, id=f"lost-{head}", ts=event.ts)
+            yield NewEvent("lost", {"seq": head}, id=f"lost-{head}", ts=_possible(event.ts))
         head = event.seq
-        yield NewEvent(event.kind, event.data, event.id, event.follows, event.ts)
+        yield NewEvent(event.kind, event.data, event.id, event.follows, _possible(event.ts))
+
+
+def _possible(ts: str) -> str | None:
+    """A time as it is; none, which makes it now, if there is no such time."""
+    try:
+        return timestamp(ts)
+    except InvalidData:
+        return None

@@ -99,6 +99,19 @@ class ValueRules(ContractBase):
             store.append("s", [NewEvent("note", data)])
         assert everything(store, "s") == []
 
+    @pytest.mark.parametrize(
+        "ts",
+        ["2026-13-45T99:00:00.000Z", "2026-02-30T00:00:00.000Z", "2026-01-01", "", 5],
+        ids=repr,
+    )
+    def test_value_that_is_no_time_is_refused(self, tmp_path: Path, ts: str) -> None:
+        """A given `ts` is a time that there is, in the one form."""
+        store = self.started(tmp_path)
+        for event in (NewEvent("note", {}, ts=ts), NewEvent("note", {}, ts=ts, id="x")):
+            with pytest.raises(InvalidData):
+                store.append("s", [event])
+        assert everything(store, "s") == []
+
     def test_value_over_the_limit_is_refused(self, tmp_path: Path) -> None:
         """A body above 64 MB is `InvalidData`."""
         store = self.started(tmp_path)
