@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.faults.raw import main_log
 
-from backtrail.errors import BacktrailError, NotFound, Unsafe
+from backtrail.errors import BacktrailError, NotFound, Unsafe, Unsupported
 from backtrail.events import NewEvent, Problem, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
@@ -105,17 +105,22 @@ def test_record_and_log_damaged(root: Path) -> None:
         assert {p.session_id for p in store.verify()} == {"a"}
 
 
-def test_newer_format_is_not_written_to(root: Path) -> None:
-    """A session of a newer format is read, and not written to by this version."""
+def test_newer_format_is_refused(root: Path) -> None:
+    """A session of a newer format is neither read nor written by this version."""
     path = root / "sessions" / "a" / "metadata.json"
     path.write_bytes(record(format=99, future="field"))
     with JSONLStore(root) as store:
-        with pytest.raises(BacktrailError, match="newer"):
-            store.update("a", title="old")
-        with pytest.raises(BacktrailError, match="newer"):
-            store.append("a", [NewEvent("old", {})])
+        for refused in (
+            lambda: store.read("a"),
+            lambda: store.pages("a"),
+            lambda: store.info("a"),
+            lambda: store.update("a", title="old"),
+            lambda: store.append("a", [NewEvent("old", {})]),
+        ):
+            with pytest.raises(Unsupported, match="99"):
+                refused()
         assert path.read_bytes() == record(format=99, future="field")
-        assert [event.kind for event in store.read("a")] == ["session_start", "test"]
+        store.create(SessionInfo(id="new", key="k"))
         assert [(p.session_id, p.log) for p in store.verify()] == [("a", "metadata.json")]
         check_others(store, "b", "c")
 

@@ -14,7 +14,7 @@ from backtrail import NewEvent, Session, SessionInfo, Store, open_store, telemet
 from backtrail.errors import InvalidData
 from backtrail.events import timestamp
 from backtrail.stores import retention
-from backtrail.stores.base import SessionMemory
+from backtrail.stores.notes import SessionMemory
 
 
 def ago(days: float) -> str:

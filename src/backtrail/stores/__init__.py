@@ -17,7 +17,8 @@ scheme that another package registers in the entry-point group `backtrail.stores
 
 from __future__ import annotations
 
-from .base import Durability, Lease, Memory, OnDamage, Store
+from .base import Durability, Lease, OnDamage, Store
+from .notes import Memory
 from .opening import open_store
 
 __all__ = ["Durability", "Lease", "Memory", "OnDamage", "Store", "open_store"]

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from ..errors import AlreadyExists, InvalidData, NotFound, Owner
+from ..errors import InvalidData, NotFound, Owner
 from ..events import (
     MAIN_LOG,
     MESSAGE_KINDS,
@@ -39,11 +39,11 @@ from ..events import (
     SessionInfo,
 )
 from ..frozen import dataclass
-from ..hashing import sha256
 from ..history import walk
 from ..messages import Page, paged, text_of
 from .adopting import Logs, adopt
 from .files import real_path
+from .notes import Memory, SessionMemory
 from .searching import Query
 
 Durability = Literal["written", "synced"]
@@ -366,50 +366,6 @@ class Store(ABC):
             if stop is not None and stop():
                 return
             time.sleep(poll)
-
-
-# --- project notes -----------------------------------------------------------------------
-
-
-class Memory(ABC):
-    """One Markdown note of a project."""
-
-    @abstractmethod
-    def read(self) -> str:
-        """The note; empty when there is none."""
-
-    @abstractmethod
-    def write(self, text: str) -> None:
-        """Replace the note, durably and as a whole."""
-
-
-class SessionMemory(Memory):
-    """A note kept as the last event of a session of its own: works on any store."""
-
-    def __init__(self, store: Store, cwd: str) -> None:
-        self._store = store
-        self._cwd = cwd
-        self._id = f"memory-{note_name(cwd)}"
-
-    def read(self) -> str:
-        try:
-            events = self._store.tail(self._id, 1)
-        except NotFound:
-            return ""
-        return str(events[0].data.get("text", "")) if events else ""
-
-    def write(self, text: str) -> None:
-        try:
-            self._store.create(SessionInfo(id=self._id, title=f"Notes for {self._cwd}"))
-        except AlreadyExists:
-            pass
-        self._store.append(self._id, [NewEvent("note", {"text": text})])
-        self._store.flush()
-
-
-def note_name(cwd: str) -> str:
-    """A short name for a directory that two directories never share."""
-    return sha256(os.fsencode(cwd)).hexdigest()[:32]
 
 
 # --- shared by implementations -----------------------------------------------------------

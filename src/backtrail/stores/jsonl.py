@@ -20,12 +20,20 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from ..errors import AlreadyExists, BacktrailError, Closed, InvalidId, NotFound, StoreFailed
+from ..errors import (
+    AlreadyExists,
+    BacktrailError,
+    Closed,
+    InvalidId,
+    NotFound,
+    StoreFailed,
+    Unsupported,
+)
 from ..events import (
     MAIN_LOG,
     Event,
@@ -42,7 +50,7 @@ from ..history import Fold, fold, walk_pages
 from ..messages import Page
 from . import forking
 from .adopting import Logs
-from .base import Lease, Memory, Store, resolved
+from .base import Lease, Store, resolved
 from .batches import drafts, is_usual
 from .files import failed, make_directory, mark, refuse_network, sync_directory
 from .jsonl_adopting import adopt_session
@@ -55,6 +63,7 @@ from .jsonl_record import FoldCache, ancestors_of, read_record
 from .jsonl_verify import problem_of
 from .lines import Damage, OnLineDamage
 from .locks import FileLock, file_lease
+from .notes import Memory
 from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, folded, new_record, select
@@ -93,6 +102,7 @@ class JSONLStore(Store):
         self._synced = options.durability == "synced"
         self._on_damage = options.on_damage
         self._told: set[tuple[str, str, int, str]] = set()
+        self._known: set[str] = set()
         self._closed = False
         self._reset()
         with self._failing(f"open the store in {self.root}"):
@@ -254,8 +264,9 @@ class JSONLStore(Store):
         if record.key is None:
             return
         for id in self._ids():
-            if id != record.id and self._record(id).key == record.key:
-                raise AlreadyExists(f"key `{record.key}` belongs to session `{id}`")
+            with suppress(Unsupported):
+                if id != record.id and self._record(id).key == record.key:
+                    raise AlreadyExists(f"key `{record.key}` belongs to session `{id}`")
 
     def _ids(self) -> list[str]:
         """The sessions there are, oldest folder first."""
@@ -274,9 +285,19 @@ class JSONLStore(Store):
     def _record(self, session_id: str) -> SessionInfo:
         """What is stored of the session; from the log where `metadata.json` is damaged."""
         record, problem = read_record(self._sessions / session_id, self.scope)
+        self._known.add(session_id)
         if problem:
             self._tell(session_id, "metadata.json", Damage(0, 0, problem))
         return record
+
+    def _readable(self, session_id: str) -> Path:
+        """The folder of a session in a format that we know; looked at once."""
+        path = self._path(session_id)
+        if session_id not in self._known:
+            # A record that cannot be read keeps nobody from the events.
+            with suppress(OSError):
+                self._record(session_id)
+        return path
 
     def _head(self, session_id: str) -> int:
         newest = next(self.read(session_id, reverse=True, limit=1), None)
@@ -324,7 +345,7 @@ class JSONLStore(Store):
             for id in self._ids():
                 try:
                     infos.append(self.info(id))
-                except (NotFound, OSError):
+                except (NotFound, OSError, Unsupported):
                     continue
         infos.sort(key=lambda info: info.created_at)
         return select(infos, **filters)
@@ -413,7 +434,7 @@ class JSONLStore(Store):
         reverse: bool = False,
         kinds: Collection[str] | None = None,
     ) -> Iterator[Event]:
-        path = log_path(self._path(session_id), log)
+        path = log_path(self._readable(session_id), log)
         span = Span(after, until, limit, kinds)
         reading = read_backward if reverse else read_forward
         return self._guarded(session_id, reading(path, span, self._teller(session_id, log)))
@@ -421,7 +442,7 @@ class JSONLStore(Store):
     def pages(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
     ) -> Iterator[Page]:
-        path = log_path(self._path(session_id), log)
+        path = log_path(self._readable(session_id), log)
         tell = self._teller(session_id, log)
 
         def read_back(bound: int | None) -> Iterator[Page]:

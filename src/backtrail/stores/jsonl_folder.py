@@ -21,7 +21,7 @@ from .combining import Combiner, Job
 from .files import make_directory, replace_file, sync_directory, write_all
 from .jsonl_paths import MAIN_FILE, clear, is_session, log_names, log_path
 from .jsonl_reading import MOST, whole_lines
-from .jsonl_record import NEWER, ancestors_of, encode_record, read_record
+from .jsonl_record import ancestors_of, encode_record, read_record
 from .jsonl_verify import verify_log
 from .jsonl_writing import LogWriter, Usual, copy_prefix, last_of
 from .lines import Damage, decode_line, likely_seq, purged_line
@@ -69,7 +69,8 @@ class Folder:
         def damage(found: Damage) -> None:
             self._tell(self.id, log, found)
 
-        floor = self._writable().fork_seq or 0 if log == MAIN_LOG else 0
+        record, _ = read_record(self.path)
+        floor = record.fork_seq or 0 if log == MAIN_LOG else 0
         writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
         self._writers[log] = writer
         return writer
@@ -151,18 +152,9 @@ class Folder:
 
     def write_record(self, record: SessionInfo) -> None:
         """Replace `metadata.json`."""
-        self._writable()
+        read_record(self.path)
         content = encode_record(record, ancestors_of(self.path))
         replace_file(self.path / "metadata.json", content)
-
-    def _writable(self) -> SessionInfo:
-        """The record, if this version of the library may write to the session."""
-        record, problem = read_record(self.path)
-        if NEWER in problem:
-            raise Unsupported(
-                f"cannot write to session `{self.id}`: {problem}; use a newer version"
-            )
-        return record
 
     def remove(self) -> None:
         """Remove the session; once the main log is gone it does not exist."""
@@ -227,7 +219,11 @@ class Folder:
 
     def verify(self) -> Iterator[Problem]:
         """Every damaged place of the session. Under the lock, so a torn tail is damage."""
-        _, problem = read_record(self.path)
+        try:
+            _, problem = read_record(self.path)
+        except Unsupported as error:
+            yield Problem(self.id, "metadata.json", "newer format", str(error))
+            return
         if problem:
             yield Problem(self.id, "metadata.json", "damaged record", problem)
         for log in log_names(self.path):

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from .base import Memory, note_name
+from ..errors import Damaged
 from .files import failed, make_directory, read_file, replace_file
+from .notes import Memory, check_note, note_name
 
 
 class FileMemory(Memory):
@@ -25,13 +26,16 @@ class FileMemory(Memory):
             return read_file(self._path).decode()
         except FileNotFoundError:
             return ""
+        except UnicodeDecodeError as error:
+            raise Damaged(f"the note {self._path} is not UTF-8: {error}") from error
         except OSError as error:
             raise failed(error, "read the project's note") from error
 
     def write(self, text: str) -> None:
         self._check_open()
+        content = check_note(text).encode()
         try:
             make_directory(self._path.parent)
-            replace_file(self._path, text.encode())
+            replace_file(self._path, content)
         except OSError as error:
             raise failed(error, "write the project's note") from error

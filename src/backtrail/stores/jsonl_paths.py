@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import InvalidId, Unsafe
 from ..events import MAIN_LOG, check_log
-from .base import note_name
+from .notes import note_name
 
 MAIN_FILE = f"{MAIN_LOG}.jsonl"
 

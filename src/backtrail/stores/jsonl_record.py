@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import BacktrailError, Damaged
+from ..errors import BacktrailError, Damaged, Unsupported
 from ..events import STORED_FIELDS, SessionInfo
 from ..history import Fold
 from .files import read_file, write_all
@@ -18,8 +18,6 @@ from .records import new_record
 
 FORMAT = 1
 """The version of the format on disk, in every `metadata.json`."""
-
-NEWER = "is newer than this version writes"
 
 
 def encode_record(record: SessionInfo, ancestors: list[str]) -> bytes:
@@ -51,10 +49,12 @@ def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
     """What is stored of a session, and what is wrong with it.
 
     Where `metadata.json` cannot be used, the record is taken from the log's last
-    `session_start`, and is bare where that has none.
+    `session_start`, and is bare where that has none. A newer format is `Unsupported`.
     """
     try:
         return _checked(msgspec.json.decode(read_file(path / "metadata.json")), path.name), ""
+    except Unsupported:
+        raise
     except FileNotFoundError:
         problem = "metadata.json is missing"
     except (msgspec.MsgspecError, BacktrailError, RecursionError, UnicodeDecodeError) as error:
@@ -76,7 +76,9 @@ def _checked(value: object, id: str) -> SessionInfo:
     if not isinstance(version, int):
         raise Damaged(f"format {version!r} is not a number")
     if version > FORMAT:
-        raise Damaged(f"format {version} {NEWER} ({FORMAT})")
+        raise Unsupported(
+            f"session `{id}` has format {version}, this library knows up to {FORMAT}: update it"
+        )
     fields = {name: value[name] for name in STORED_FIELDS if name in value}
     try:
         record = msgspec.convert(fields, SessionInfo)

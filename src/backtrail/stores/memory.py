@@ -30,9 +30,10 @@ from ..events import (
 )
 from ..history import Fold, fold
 from . import forking
-from .base import Durability, Lease, Memory, Store, resolved
+from .base import Durability, Lease, Store, resolved
 from .batches import PURGED, drafts, settle
 from .locks import busy, me
+from .notes import Memory, check_note
 from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, check_record, folded, new_record, select
@@ -327,5 +328,5 @@ class _Note(Memory):
 
     def write(self, text: str) -> None:
         self._store.flush()
-        encode_data({"text": text})
+        check_note(text)
         self._notes[self._name] = text

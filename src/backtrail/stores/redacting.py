@@ -16,7 +16,8 @@ from ..events import MAIN_LOG, Event, Json, NewEvent, SessionInfo, encode_data
 from ..messages import Page
 from ..secrets import Redact, mask_json
 from .adopting import Logs
-from .base import Memory, Store
+from .base import Store
+from .notes import Memory
 from .opening import open_store
 from .wrapper import Wrapper
 

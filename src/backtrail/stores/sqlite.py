@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..errors import Closed, Damaged, NotFound, SessionBusy
+from ..errors import BacktrailError, Closed, Damaged, NotFound, SessionBusy
 from ..events import (
     MAIN_LOG,
     Checkpoint,
@@ -36,9 +36,10 @@ from ..messages import Page, text_of
 from ..telemetry import logger
 from . import files
 from .adopting import Logs, whole, with_main
-from .base import Durability, Lease, Memory, OnDamage, Store, checkpoint_of, resolved
+from .base import Durability, Lease, OnDamage, Store, checkpoint_of, resolved
 from .batches import PURGED, drafts, is_usual
 from .locks import file_lease
+from .notes import Memory
 from .observing import observed
 from .options import Options
 from .records import Filters, changed_record, new_record, select
@@ -345,7 +346,7 @@ class SQLiteStore(Store):
             return []
         refresh(self._database, self.scope)
         if not catch_up(self._database):
-            # With a full disk, people must still be able to look: the slow way only reads.
+            # Who cannot write must still be able to look: the slow way only reads.
             return super().search(text, limit=limit)
         hits: list[Hit] = []
         seen: set[tuple[int, str, str]] = set()
@@ -395,7 +396,12 @@ class SQLiteStore(Store):
     def flush(self) -> None:
         if self.relies_on is not None:
             self.relies_on()
-        self._database.flush()
+        try:
+            self._database.flush()
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise files.failed(error, f"flush the database {self._path}") from error
 
     def close(self) -> None:
         self._database.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ..events import encode_data, now
-from .base import Memory
+from ..events import now
+from .notes import Memory, check_note
 from .sqlite_connections import Database
 
 
@@ -23,7 +23,7 @@ class Note(Memory):
         return text or ""
 
     def write(self, text: str) -> None:
-        encode_data({"text": text})
+        check_note(text)
         with self._database.writing as execute:
             execute("INSERT OR REPLACE INTO notes VALUES(?, ?, ?, ?)", (*self._where, text, now()))
         self._database.flush()

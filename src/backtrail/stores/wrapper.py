@@ -10,7 +10,8 @@ from typing import Unpack
 
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
 from .adopting import Logs
-from .base import Lease, Memory, Store
+from .base import Lease, Store
+from .notes import Memory
 from .records import Filters
 
 

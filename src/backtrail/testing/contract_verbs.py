@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ..errors import NotFound
-from ..events import NewEvent, SessionInfo
+from ..errors import InvalidData, NotFound
+from ..events import MAX_DATA, NewEvent, SessionInfo
+from ..stores.notes import SessionMemory
 from .contract_base import ContractBase, everything, note, notes, raised, said, seqs
 from .contract_forks import fork
 
@@ -147,6 +148,20 @@ class VerbRules(ContractBase):
         if self.persistent:
             store = self.reopen(store, tmp_path)
             assert store.memory(two).read() == "other"
+
+    @pytest.mark.parametrize(
+        "text",
+        [None, 5, b"x", "\ud800", "x" * MAX_DATA],
+        ids=["none", "int", "bytes", "surrogate", "huge"],
+    )
+    def test_memory_is_text(self, tmp_path: Path, text: str) -> None:
+        """What could not be read back is `InvalidData`; the note stays as it was."""
+        store = self.started(tmp_path)
+        for kept in (store.memory(tmp_path), SessionMemory(store, str(tmp_path))):
+            kept.write("before")
+            with pytest.raises(InvalidData):
+                kept.write(text)
+            assert kept.read() == "before"
 
     def test_memory_does_not_show_in_the_directorys_sessions(self, tmp_path: Path) -> None:
         """A note is no conversation."""
