@@ -17,7 +17,7 @@ NETWORK = frozenset(
 )
 """File systems whose locks and appends do not hold between machines."""
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 """Errors that keep from writing, and need not keep from reading."""
 
 ALLOW_NETWORK = "BACKTRAIL_ALLOW_NETWORK_FS"

@@ -51,7 +51,8 @@ class LogWriter:
     def __init__(self, path: Path, name: str, damage: OnLineDamage, floor: int = 0) -> None:
         self.path = path
         self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self.sync = SyncFile(name, self.fd)
+        # Deleting and purging, by any process, take the file away; `current` looks for that.
+        self.sync = SyncFile(name, self.fd, lasting=False)
         self.head = 0
         self.last = floor
         self._name = name

@@ -206,14 +206,13 @@ def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
     _held.fds.add(fd)
     owner = me()
     try:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, msgspec.json.encode(owner), 0)
+        _write_owner(fd, msgspec.json.encode(owner))
         yield Lease(session_id, owner)
     finally:
         # A forked child has closed its copy already and must not touch the number again.
         if fd in _held.fds:
             _held.fds.discard(fd)
-            os.ftruncate(fd, 0)
+            _write_owner(fd, b"")
             # Not left to `close`: a child forked just now still has a copy.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
@@ -227,6 +226,16 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
     here = os.fstat(fd)
     return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
+
+
+def _write_owner(fd: int, text: bytes) -> None:
+    """Say who holds the lease. It is only information: a full disk keeps nobody from driving."""
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text, 0)
+    except OSError:
+        # `_read_owner` asks the system then.
+        pass
 
 
 def _read_owner(fd: int) -> Owner:

@@ -267,7 +267,7 @@ def _ignore(seq: int, why: str) -> None:
 def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     """Bring the records of a scope up to date.
 
-    Returns what could not be stored, because others write or there is no room, and the ids of
+    Returns what could not be stored, because others write or it is not possible, and the ids of
     sessions that cannot be read.
     """
     with database.reading() as connection:
@@ -295,7 +295,7 @@ def _stored(database: Database, late: list[Folded]) -> bool:
     except SessionBusy:
         return False
     except StoreFailed as error:
-        # Counts can be folded again. With a full disk, people must still be able to look.
+        # Counts can be folded again. Who cannot write must still be able to look.
         if error.errno not in NO_ROOM:
             raise
         return False

@@ -40,7 +40,7 @@ def behind(database: Database) -> bool:
 
 
 def catch_up(database: Database) -> bool:
-    """Index everything, in slices that let others write in between; False if there is no room."""
+    """Index everything, in slices that let others write in between; False if it cannot."""
     try:
         while behind(database):
             with database.writing as execute:

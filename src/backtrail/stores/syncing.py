@@ -11,6 +11,7 @@ report success. The file stops acknowledging and says so.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -39,14 +40,23 @@ def data_sync(fd: int) -> None:
 class SyncFile:
     """What was written to one file, and what of it is on the disk.
 
-    Calls to `note` come one at a time, under the lock of whoever writes.
+    Calls to `note` come one at a time, under the lock of whoever writes. Nobody removes a
+    `lasting` file while it is in use: one that has no name any more has failed.
     """
 
-    def __init__(self, name: str, fd: int, idle: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        fd: int,
+        idle: Callable[[], None] | None = None,
+        *,
+        lasting: bool = True,
+    ) -> None:
         self.name = name
         self.fd = fd
         self.failure: StoreFailed | None = None
         self._idle = idle
+        self._lasting = lasting
         self._written = 0
         self._synced = 0
         self._queued = False
@@ -112,6 +122,12 @@ class SyncFile:
         try:
             data_sync(self.fd)
             done = goal
+            if self._lasting and not os.fstat(self.fd).st_nlink:
+                failure = StoreFailed(
+                    f"{self.name} was removed while it was in use; it acknowledges nothing more. "
+                    "What was written to it is lost: put the files back, or reopen for new ones",
+                    errno=errno.ENOENT,
+                )
         except OSError as error:
             failure = StoreFailed(
                 f"{self.name} could not be synced ({error.strerror}); it acknowledges nothing "
