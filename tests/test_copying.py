@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Conflict, NotFound, Problem, Session, Store, copy_sessions, open_store
+from backtrail import (
+    AlreadyExists,
+    Conflict,
+    Event,
+    NotFound,
+    Problem,
+    Session,
+    SessionInfo,
+    Store,
+    copy_sessions,
+    open_store,
+)
+from backtrail.stores.lines import encode_line
 
 from .talking import assistant, kinds, talk, texts, user
 
@@ -70,6 +82,46 @@ def test_copying_again_adds_only_what_is_new(url: str, tmp_path: Path) -> None:
             talk(s, "more")
         assert copy_sessions(src, dst).events == 3
         assert whole(src) == whole(dst)
+
+
+def test_copying_again_keeps_what_the_target_says(url: str, tmp_path: Path) -> None:
+    """Records and notes get what they lack; nothing that was changed in the copy is lost."""
+    with open_store(url) as src, open_store("memory:") as dst:
+        src.create(SessionInfo("s", cwd=str(tmp_path), title="old", tags=["a"]))
+        src.memory(tmp_path).write("first")
+        copy_sessions(src, dst)
+        dst.update("s", title="mine", metadata={"both": 1})
+        dst.memory(tmp_path).write("mine")
+        src.update("s", title="new", key="k", tags=["b"], metadata={"both": 2, "only": 3})
+        src.memory(tmp_path).write("second")
+        copy_sessions(src, dst)
+        info = dst.info("s")
+        assert (info.title, info.key, info.tags) == ("mine", "k", ["a", "b"])
+        assert info.metadata == {"both": 1, "only": 3}
+        assert dst.memory(tmp_path).read() == "mine"
+
+
+def test_a_key_that_is_taken_is_told(url: str) -> None:
+    """As the clash it is; the other session stays."""
+    with open_store(url) as src, open_store("memory:") as dst:
+        src.create(SessionInfo("x", key="k"))
+        dst.create(SessionInfo("y", key="k"))
+        with pytest.raises(AlreadyExists, match="key `k`"):
+            copy_sessions(src, dst)
+        assert [info.id for info in dst.sessions()] == ["y"]
+
+
+def test_an_impossible_time_can_still_be_copied(tmp_path: Path) -> None:
+    """Such as was stored before they were refused."""
+    with open_store(f"file:{tmp_path}") as src, open_store("memory:") as dst:
+        src.create(SessionInfo("s"))
+        event = Event(1, "e1", "2026-13-45T99:00:00.000Z", "note", {})
+        path = src.log_file("s")
+        assert path is not None
+        path.write_bytes(encode_line(event, b"{}"))
+        assert [event.ts for event in src.read("s")] == [event.ts]
+        assert copy_sessions(src, dst).events == 1
+        assert [event.id for event in dst.read("s")] == ["e1"]
 
 
 def test_copying_into_another_history_is_a_conflict(url: str) -> None:

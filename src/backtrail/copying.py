@@ -48,10 +48,14 @@ def copy_sessions(
     """Copy sessions with their logs, contents of files and project notes; all, or `ids`.
 
     `seq`, `id`, `ts` and `follows` stay. A number that damage took in `src` becomes a
-    `lost` event. Repeating the copy adds only what is new; a session of the same id that
-    holds something else is a `Conflict` and is left alone. A fork whose parent is in `dst`
-    shares its events where the store can. Stores that share a place for contents go on
-    sharing it.
+    `lost` event. A fork whose parent is in `dst` shares its events where the store can.
+    Stores that share a place for contents go on sharing it.
+
+    Repeating the copy adds only what is new, and never takes what `dst` has: a title, key,
+    tag, value of metadata or note is copied where `dst` has none, and stays where it has
+    another. A session of the same id that holds something else is a `Conflict`, one whose
+    key another session has `AlreadyExists`; both are left alone. The notes are those of
+    the directories that the sessions name.
     """
     with ExitStack() as stack:
         here = stack.enter_context(store_at(src, create=False))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..errors import AlreadyExists, Conflict, InvalidData, NotFound
-from ..events import MAIN_LOG, Event, NewEvent, SessionInfo, timestamp
+from ..events import MAIN_LOG, UPDATABLE_FIELDS, Event, Json, NewEvent, SessionInfo, timestamp
 from .base import Store
 
 _BATCH = 500
@@ -46,7 +46,7 @@ def copy_logs(
             lost += filled
     for cwd in {info.cwd for info in infos if info.cwd}:
         note = src.memory(cwd).read()
-        if note and dst.memory(cwd).read() != note:
+        if note and not dst.memory(cwd).read():
             dst.memory(cwd).write(note)
     return CopiedLogs(len(infos), events, lost)
 
@@ -86,10 +86,33 @@ def _head(store: Store, session_id: str) -> int:
 def _create(dst: Store, info: SessionInfo, base: tuple[str, int] | None) -> None:
     try:
         dst.create(info, base=base)
-    except AlreadyExists:
-        present = dst.info(info.id)
+    except AlreadyExists as error:
+        try:
+            present = dst.info(info.id)
+        except NotFound:
+            # It is the key that is taken.
+            raise error from None
         if present.created_at != info.created_at:
             raise Conflict(f"session `{info.id}` is another one in the store copied to") from None
+        missing = _missing(present, info)
+        if missing:
+            dst.update(info.id, **missing)
+
+
+def _missing(present: SessionInfo, info: SessionInfo) -> dict[str, Json]:
+    """The changes that add to `present` what only `info` says."""
+    changes: dict[str, Json] = {}
+    for name in UPDATABLE_FIELDS:
+        there, here = getattr(present, name), getattr(info, name)
+        if name == "tags":
+            here = [tag for tag in here if tag not in there]
+        elif name == "metadata":
+            here = {key: value for key, value in here.items() if key not in there}
+        elif there is not None:
+            continue
+        if here:
+            changes[name] = here
+    return changes
 
 
 def _shares(src: Store, dst: Store, info: SessionInfo) -> bool:
