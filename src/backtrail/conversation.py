@@ -27,6 +27,7 @@ from .messages import as_message, message_event
 from .options import OnError, SessionOptions
 from .reading import Reading
 from .sidelog import SideLog
+from .stores import live
 from .stores.base import Store
 from .stores.buffered import Buffered
 from .subscribing import Delta, Subscription
@@ -61,6 +62,7 @@ class Conversation(Reading):
         self._listeners = threading.Lock()
         self._side: Store | None = None
         self._side_mutex = threading.Lock()
+        live.begin(self)
 
     # --- writing -------------------------------------------------------------------------
 
@@ -281,6 +283,7 @@ class Conversation(Reading):
                 lost = len(self._unsaved)
                 self.problems.append(Problem(self.id, MAIN_LOG, "lost", str(error), count=lost))
             self._closed = True
+        live.end(self)
         for subscription in self._subscriptions:
             subscription.close()
         with self._side_mutex:

@@ -75,6 +75,28 @@ def test_the_old_go_when_the_store_is_opened(url: str, caplog: pytest.LogCapture
         assert sum("older" in record.getMessage() for record in caplog.records) == 1
 
 
+def test_what_this_process_has_open_stays(url: str) -> None:
+    """Though nobody drives it, and nothing was written yet."""
+    with open_store(url) as store:
+        add(store, "old", 40)
+        with Session.resume(store, "old") as session, open_store(url) as again:
+            assert retention.sweep(again, "30d") == []
+            session.append({"role": "user", "content": "still here"})
+        add(store, "older", 40)
+        Session.resume(store, "older").close()
+        assert [info.id for info in retention.sweep(store, "30d")] == ["older"]
+
+
+def test_a_store_in_memory_is_swept_daily_too(later: Callable[[float], None]) -> None:
+    """Not with every opening of its name."""
+    url = "memory:swept-daily"
+    open_store(url, retention="30d")
+    add(open_store(url), "old", 40)
+    for hours, left in ((0, {"old"}), (25, set[str]())):
+        later(hours)
+        assert ids(open_store(url, retention="30d")) == left
+
+
 def test_old_notes_stay(url: str) -> None:
     """Also where a store keeps them as sessions."""
     with open_store(url) as store:

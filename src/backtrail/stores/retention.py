@@ -1,7 +1,7 @@
 """Retention: sessions that nobody touched for long are removed, if that is wished.
 
-A session that somebody drives stays, and so do those tagged `pinned` and the notes of
-projects. Forks of a removed session stay whole.
+A session that somebody drives or this process has open stays, and so do those tagged
+`pinned` and the notes of projects. Forks of a removed session stay whole.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from .. import telemetry
 from ..errors import InvalidData, NotFound, SessionBusy
 from ..events import SessionInfo, timestamp
+from . import live
 from .base import Store
 from .files import failed, replace_file
 
@@ -27,6 +28,11 @@ DAY = 24 * 3600.0
 _TEXT = r"([0-9]+) ?([hdw])"
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _NOTE = r"memory-[0-9a-f]{32}"
+
+Stamps = dict[str, tuple[str, float]]
+"""For each scope the retention it was last swept with, and when."""
+
+_unfiled: dict[str, Stamps] = {}
 
 
 def period(text: str) -> timedelta:
@@ -50,7 +56,7 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
     before = timestamp(datetime.now(UTC) - period(retention))
     removed: list[SessionInfo] = []
     for info in store.sessions(before=before):
-        if PINNED in info.tags or re.fullmatch(_NOTE, info.id):
+        if PINNED in info.tags or re.fullmatch(_NOTE, info.id) or live.is_open(store, info.id):
             continue
         try:
             with store.lease(info.id):
@@ -77,16 +83,18 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
 def sweep_daily(store: Store, retention: str) -> list[SessionInfo]:
     """Sweep, unless that was done with the same retention within the last day.
 
-    When it was is kept beside the store's files; a store without files is always swept.
+    When it was is kept beside the store's files; for a store without files, in this process.
     """
     path = _stamp_path(store)
-    stamps = _read(path)
+    stamps = _read(path) if path is not None else _unfiled.get(store.url, {})
     known = stamps.get(store.scope)
     if known is not None and known[0] == retention and 0 <= time.time() - known[1] < DAY:
         return []
     removed = sweep(store, retention)
-    if path is not None:
-        stamps[store.scope] = (retention, time.time())
+    stamps[store.scope] = (retention, time.time())
+    if path is None:
+        _unfiled[store.url] = stamps
+    else:
         try:
             replace_file(path, msgspec.json.encode(stamps))
         except OSError as error:
@@ -103,12 +111,10 @@ def _stamp_path(store: Store) -> Path | None:
     return first.with_name(f"{first.name}-retention")
 
 
-def _read(path: Path | None) -> dict[str, tuple[str, float]]:
+def _read(path: Path) -> Stamps:
     """The last sweep of each scope; none where that cannot be told."""
-    if path is None:
-        return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, float]])
+        return msgspec.json.decode(path.read_bytes(), type=Stamps)
     except FileNotFoundError:
         return {}
     except msgspec.MsgspecError:

@@ -72,8 +72,6 @@ class Database:
         self._used = 0
         self._moved = self._cut = 0
         self._holds = self._pausing = False
-        with doorway:
-            self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
         # The one that writes, once it is open; only for who holds the lock.
         self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
@@ -81,7 +79,9 @@ class Database:
         # else's commit gives the file another version and makes them worthless.
         self.heads: dict[int, int] = {}
         self.version = 0
-        register(self)
+        with doorway:
+            self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
+            register(self)
 
     # --- reading ---------------------------------------------------------------------
 
