@@ -374,8 +374,8 @@ class Store(ABC):
 def resolved(cwd: str | os.PathLike[str]) -> str:
     """A directory's one name: absolute, links followed."""
     try:
-        path = os.path.expanduser(os.fspath(cwd))
-        return real_path(path) if type(path) is str else os.path.realpath(path)
+        # `Path` refuses bytes, which would be equal to no text that is stored.
+        return real_path(os.path.expanduser(cwd if type(cwd) is str else str(Path(cwd))))
     except (TypeError, ValueError) as error:
         raise InvalidData(f"{cwd!r} is not the path of a directory") from error
 

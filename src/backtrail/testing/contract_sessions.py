@@ -284,6 +284,19 @@ class SessionRules(ContractBase):
         assert store.info("e").cwd == os.path.realpath(real)
         assert ids(store.sessions(cwd=tmp_path)) == []
 
+    def test_a_directory_is_named_by_text(self, tmp_path: Path) -> None:
+        """Bytes are `InvalidData`, not a directory without sessions."""
+        store = self.started(tmp_path)
+        wrong: Json = os.fsencode(tmp_path)
+        for call in (
+            lambda: store.sessions(cwd=wrong),
+            lambda: store.latest(wrong),
+            lambda: store.memory(wrong),
+            lambda: store.create(SessionInfo(id="x", cwd=wrong)),
+        ):
+            with pytest.raises(InvalidData):
+                call()
+
     def test_latest_is_the_newest_of_a_directory(self, tmp_path: Path) -> None:
         """Forks count, subagents and sessions of other places do not."""
         store = self.open(tmp_path)
