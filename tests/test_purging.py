@@ -6,8 +6,10 @@ import json
 import os
 import random
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -52,13 +54,16 @@ def found(tmp_path: Path, *needles: str | bytes) -> list[str]:
     """The files of the store in which any of these can be read, contents unpacked."""
     wanted = [needle.encode() if isinstance(needle, str) else needle for needle in needles]
     places = []
-    for folder, _, names in os.walk(tmp_path):
-        if Path(folder).is_relative_to(tmp_path / "project"):
-            continue
-        for name in names:
-            data = Path(folder, name).read_bytes()
-            places += [name for needle in wanted if needle in data]
-    places += ["a blob" for content in contents(tmp_path) for n in wanted if n in content]
+    with TemporaryDirectory() as copy:
+        # Closing a database file in this process would drop the locks of the open store.
+        subprocess.run(["cp", "-a", f"{tmp_path}/.", copy], check=True)
+        for folder, _, names in os.walk(copy):
+            if Path(folder).is_relative_to(f"{copy}/project"):
+                continue
+            for name in names:
+                data = Path(folder, name).read_bytes()
+                places += [name for needle in wanted if needle in data]
+        places += ["a blob" for content in contents(Path(copy)) for n in wanted if n in content]
     return places
 
 

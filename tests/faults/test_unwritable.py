@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from backtrail import Session, StoreFailed, open_store
+from backtrail import Damaged, Session, StoreFailed, open_store
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.testing.contract_base import child, joined
 
@@ -121,3 +121,18 @@ def test_a_log_deleted_by_another_is_no_failure_of_the_disk(tmp_path: Path) -> N
         one.append("s", [NewEvent("note", {})])
         two.delete("s")
         one.flush()
+
+
+def test_a_log_that_is_a_pipe_is_damaged(tmp_path: Path) -> None:
+    """Nobody waits for somebody to write into it."""
+    with open_store(f"file:{tmp_path}/store") as store:
+        store.create(SessionInfo(id="s"))
+        os.mkfifo(tmp_path / "store/sessions/s/pipe.jsonl")
+        for reverse in (False, True):
+            with pytest.raises(Damaged):
+                list(store.read("s", log="pipe", reverse=reverse))
+        with pytest.raises(Damaged):
+            list(store.pages("s", log="pipe"))
+        with pytest.raises(StoreFailed):
+            store.append("s", [NewEvent("note", {})], log="pipe")
+        assert store.logs("s") == ["messages"]
