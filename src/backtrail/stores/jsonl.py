@@ -59,7 +59,7 @@ from .jsonl_notes import FileMemory
 from .jsonl_pages import pages_backward
 from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path, scope_folder
 from .jsonl_reading import Span, read_backward, read_forward
-from .jsonl_record import FoldCache, ancestors_of, read_record
+from .jsonl_record import FoldCache, ancestors_of, is_known_format, read_record
 from .jsonl_verify import problem_of
 from .lines import Damage, OnLineDamage
 from .locks import FileLock, file_lease
@@ -285,7 +285,6 @@ class JSONLStore(Store):
     def _record(self, session_id: str) -> SessionInfo:
         """What is stored of the session; from the log where `metadata.json` is damaged."""
         record, problem = read_record(self._sessions / session_id, self.scope)
-        self._known.add(session_id)
         if problem:
             self._tell(session_id, "metadata.json", Damage(0, 0, problem))
         return record
@@ -294,9 +293,11 @@ class JSONLStore(Store):
         """The folder of a session in a format that we know; looked at once."""
         path = self._path(session_id)
         if session_id not in self._known:
-            # A record that cannot be read keeps nobody from the events.
-            with suppress(OSError):
-                self._record(session_id)
+            if not is_known_format(path):
+                # A record that cannot be read keeps nobody from the events.
+                with suppress(OSError):
+                    self._record(session_id)
+            self._known.add(session_id)
         return path
 
     def _head(self, session_id: str) -> int:

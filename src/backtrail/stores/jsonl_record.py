@@ -28,6 +28,23 @@ def encode_record(record: SessionInfo, ancestors: list[str]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **fields}), indent=1) + b"\n"
 
 
+_BEGIN = b'{\n "format": %d,' % FORMAT
+
+
+def is_known_format(path: Path) -> bool:
+    """Whether a session's record begins as we write it; if not, it has to be read to tell."""
+    try:
+        fd = os.open(f"{path}/metadata.json", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.read(fd, len(_BEGIN)) == _BEGIN
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
 def ancestors_of(path: Path) -> list[str]:
     """The sessions a fork descends from, also those that are gone by now."""
     try:
