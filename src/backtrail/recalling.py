@@ -34,7 +34,9 @@ class Recall:
 
     def _grow(self) -> bool:
         """Add what is new; False if it does not simply come after what is known."""
-        new = list(self._session.store.read(self._session.id, after=self._head))
+        # From the end: a log is not searched for where the new ones begin.
+        new = list(self._session.store.read(self._session.id, after=self._head, reverse=True))
+        new.reverse()
         if any(event.seq != at for at, event in enumerate(new, self._head + 1)):
             return False
         if not all(map(_simply_follows, new)):
