@@ -129,6 +129,33 @@ def test_a_forks_parents_checkpoints_resolve_but_are_hidden(url: str) -> None:
             assert texts(again) == ["one"]
 
 
+def test_a_forks_parents_checkpoints_outlive_the_parent(url: str) -> None:
+    """Those noted behind the fork point too, for a fork of a fork as well; never listed."""
+    with open_store(url) as store:
+        s = Session.create(store, "s")
+        events = talk(s, "one")
+        point = s.checkpoint("point", metadata={"n": 1})
+        talk(s, "two")
+        late = s.checkpoint("late", at=events[0])
+        fork = s.fork(at=point, session_id="f")
+        assert store.checkpoint(point.id).session_id == "s"
+        again = fork.fork(session_id="g")
+        store.delete("s")
+        assert store.checkpoint(point.id).session_id == "f"
+        store.delete("f")
+        found = store.checkpoint(point.id)
+        assert (found.label, found.metadata, found.session_id) == ("point", {"n": 1}, "g")
+        for target in (point, point.id, "point", late, "late"):
+            talk(again, "three")
+            again.rewind(target)
+            assert texts(again) == (["one"] if target in (late, "late") else ["one", "re: one"])
+        assert again.checkpoints() == []
+        own = again.checkpoint("point", at=point.seq, metadata={"n": 1})
+        assert again.checkpoints() == [own] and own.id != point.id
+        listed = [p.label for p in again.fork(copy_checkpoints=True).checkpoints()]
+        assert listed == ["point", "late", "point"]
+
+
 def test_a_fork_can_take_the_checkpoints_along(url: str) -> None:
     """`copy_checkpoints` lists those whose event is included, also after the parent's end."""
     with open_store(url) as store:

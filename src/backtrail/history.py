@@ -30,6 +30,9 @@ BOOKKEEPING = frozenset(
 WORK_KINDS = (*(kind for kind in MESSAGE_KINDS if kind != "system_message"), "action")
 """Kinds whose arrival after an undo means that there is nothing to redo."""
 
+INHERITED = "inherited"
+"""In a fork's `checkpoint` event: its parent's, kept to go back to but not listed."""
+
 
 # --- the live path -----------------------------------------------------------------------
 

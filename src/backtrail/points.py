@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .errors import NotFound
 from .events import MESSAGE_KINDS, Checkpoint, Event, Json, NewEvent
-from .history import BOOKKEEPING, OPERATION_KINDS, WORK_KINDS, Operations, operations
+from .history import BOOKKEEPING, INHERITED, OPERATION_KINDS, WORK_KINDS, Operations, operations
 from .stores.base import Store, checkpoint_of
 from .views import is_pinned
 
@@ -171,6 +171,8 @@ def same_checkpoint(
 ) -> Checkpoint | None:
     """The checkpoint of this event, label, metadata and tree noted already, behind `after`."""
     for event in store.read(session_id, after=max(anchor, after), kinds=("checkpoint",)):
+        if event.data.get(INHERITED):
+            continue
         known = checkpoint_of(event, session_id)
         mark = (known.seq, known.label, known.metadata, known.tree)
         if mark == (anchor, label, dict(metadata), tree):

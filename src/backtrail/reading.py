@@ -18,7 +18,7 @@ from .calls import repair as repaired
 from .errors import Closed
 from .events import Checkpoint, Event, Format, Json, NewEvent, SessionInfo
 from .formats.messages import convert
-from .history import Branch, branches
+from .history import INHERITED, Branch, branches
 from .messages import Page, page_of
 from .stores.base import Store, checkpoint_of
 from .views import State, conversation, last_of, spoken
@@ -117,8 +117,11 @@ class Reading:
 
         A fork lists its own, and its parent's if it was made with `copy_checkpoints`.
         """
-        found = self.events(after=self._listed_after(), kinds=("checkpoint",))
-        return [checkpoint_of(event, self.id) for event in found]
+        info = self.info()
+        copied = bool(info.metadata.get("copy_checkpoints"))
+        after = 0 if copied else info.fork_seq or 0
+        found = self.events(after=after, kinds=("checkpoint",))
+        return [checkpoint_of(e, self.id) for e in found if copied or not e.data.get(INHERITED)]
 
     def _transcript_path(self) -> str:
         """A file with the main log, one event a line; written where the store has none."""

@@ -15,6 +15,7 @@ from typing import Self, Unpack
 from . import telemetry
 from .errors import AlreadyExists, Conflict, InvalidData, NotFound
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
+from .history import INHERITED
 from .messages import as_message, message_event, prompt_event
 from .options import SessionOptions, checked, folder
 from .points import (
@@ -301,7 +302,7 @@ class Session(Sending):
             around = self._forking(session_id, options.get("key"), at, place)
             fork = self._made(self.store, session_id, inherited, False, (parent, seq), around)
             owed = [prompt] if prompt and options.get("system_prompt") is None else []
-            fork._append([*owed, *(self._noted_later(seq) if copy_checkpoints else ())])
+            fork._append([*owed, *self._noted_later(seq, listed=copy_checkpoints)])
             if telemetry.listeners:
                 span.measurements["message_count"] = len(fork.messages(repair=False))
                 anchor = event_id(self.store, self.id, seq)
@@ -332,11 +333,19 @@ class Session(Sending):
                 Path(place).mkdir()
             raise
 
-    def _noted_later(self, seq: int) -> list[NewEvent]:
-        """Copies of the checkpoints of events up to `seq` that were noted after it."""
-        notes = self.events(after=seq, kinds=("checkpoint",))
-        marks = [event for event in notes if checkpoint_of(event, self.id).seq <= seq]
-        return [NewEvent(event.kind, event.data, id=event.id, ts=event.ts) for event in marks]
+    def _noted_later(self, seq: int, *, listed: bool) -> list[NewEvent]:
+        """Copies of the checkpoints of events up to `seq` that were noted after it.
+
+        A fork can go there also when this session is gone, whether or not it lists them.
+        """
+        copies: list[NewEvent] = []
+        for event in self.events(after=seq, kinds=("checkpoint",)):
+            if checkpoint_of(event, self.id).seq <= seq:
+                data = {**event.data, INHERITED: True}
+                if listed:
+                    del data[INHERITED]
+                copies.append(NewEvent(event.kind, data, id=event.id, ts=event.ts))
+        return copies
 
     def _view_head(self, info: SessionInfo) -> int:
         return info.head if self._at is None else self._at

@@ -39,7 +39,7 @@ from ..events import (
     SessionInfo,
 )
 from ..frozen import dataclass
-from ..history import walk
+from ..history import INHERITED, walk
 from ..messages import Page, paged, text_of
 from .adopting import Logs, adopt
 from .files import real_path
@@ -291,11 +291,17 @@ class Store(ABC):
 
     def checkpoint(self, id: str) -> Checkpoint:
         """The checkpoint with this id, in whatever session of this store it is."""
+        copied: Checkpoint | None = None
         for info in reversed(self.sessions()):
             for event in self.read(info.id, kinds=("checkpoint",)):
                 if event.id == id:
-                    return checkpoint_of(event, info.id)
-        raise NotFound(f"no checkpoint `{id}` in this store")
+                    found = checkpoint_of(event, info.id)
+                    if not event.data.get(INHERITED):
+                        return found
+                    copied = copied or found
+        if copied is None:
+            raise NotFound(f"no checkpoint `{id}` in this store")
+        return copied
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
         """Messages that hold all words of `text`, newest session first.
