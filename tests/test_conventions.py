@@ -130,19 +130,29 @@ def test_public_names_are_the_same_for_types_and_at_run_time() -> None:
             for alias in node.names:
                 assert alias.asname == alias.name
                 typed[alias.name] = node.module or ""
-    assert typed == homes
+    modules = {name for name, home in typed.items() if not home}
+    assert modules == backtrail._MODULES
+    assert {name: home for name, home in typed.items() if home} == homes
     assert sorted(homes) == backtrail.__all__
     for name, home in homes.items():
         value = getattr(backtrail, name)
         assert value.__module__ == f"backtrail.{home}"
 
 
-def test_the_stores_package_names_what_it_has() -> None:
-    """Its public names are sorted and there, too."""
-    stores = importlib.import_module("backtrail.stores")
-    assert stores.__all__ == sorted(set(stores.__all__))
-    for name in stores.__all__:
-        assert hasattr(stores, name)
+@pytest.mark.parametrize("package", ["stores", "files"])
+def test_packages_name_what_they_have(package: str) -> None:
+    """Their public names are sorted and there, too."""
+    found = importlib.import_module(f"backtrail.{package}")
+    assert found.__all__ == sorted(set(found.__all__))
+    for name in found.__all__:
+        assert hasattr(found, name)
+
+
+def test_modules_are_there_without_being_imported() -> None:
+    """`import backtrail` is enough to name one."""
+    code = "import backtrail\nfor name in backtrail._MODULES: getattr(backtrail, name).__doc__[0]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # --- layers ------------------------------------------------------------------------------
@@ -274,7 +284,7 @@ PAIRS = [
     (SideLog, AsyncSideLog),
     (Subscription, AsyncSubscription),
 ]
-WORKINGS = {"put", "take", "fill", "behind", "closed"}
+WORKINGS = {"after", "begin", "put", "take", "fill", "behind", "closed"}
 """What a subscription has for the one who feeds it."""
 
 

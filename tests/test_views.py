@@ -106,3 +106,19 @@ def test_a_rewind_counts_lines_over_all_files() -> None:
     row = rewind.to_dict()
     assert row["files"][0]["path"] == "a"
     assert (row["can_rewind"], row["error"], row["files_changed"]) == (True, None, ["a", "b"])
+
+
+def test_a_rewind_reads_well() -> None:
+    """What goes and what happens to each file, a line each."""
+    files = [
+        FileChange("a.py", "write", "", 2, 1),
+        FileChange("b.py", "conflict", "changed since by somebody else"),
+    ]
+    plan = Rewind(False, 3, 2, 1, files, files[1:], ["cannot be undone: c was not captured"])
+    assert str(plan).splitlines() == [
+        "would continue from event 3: 2 events dropped, 1 message left",
+        "  write a.py (+2 -1)",
+        "  conflict b.py (changed since by somebody else)",
+        "  cannot be undone: c was not captured",
+    ]
+    assert str(Rewind(True, 0, 2, 0)).startswith("continues from event 0")

@@ -21,6 +21,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import aio as aio
+    from . import errors as errors
+    from . import events as events
+    from . import exchange as exchange
+    from . import files as files
+    from . import formats as formats
+    from . import history as history
+    from . import secrets as secrets
+    from . import stores as stores
+    from . import telemetry as telemetry
+    from . import testing as testing
     from .aio import AsyncSession as AsyncSession
     from .calls import ToolCall as ToolCall
     from .copying import copy_sessions as copy_sessions
@@ -89,6 +100,11 @@ _HOME = {
     ),
 }
 
+_MODULES = frozenset(
+    {"aio", "errors", "events", "exchange", "files", "formats", "history"}
+    | {"secrets", "stores", "telemetry", "testing"}
+)
+
 __all__ = [
     "AlreadyExists",
     "Answer",
@@ -137,6 +153,8 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     # A hook pays for every import, so each name is loaded when it is first used.
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

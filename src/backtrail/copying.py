@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from .errors import Conflict, Damaged, NotFound
-from .events import Event, NewEvent
+from .events import AsDict, Event, NewEvent
 from .files import tombstones
 from .files.blobs import Reference
 from .files.cleaning import has_contents, opened, store_name, trees_of
@@ -28,7 +28,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(AsDict):
     """What a copy did: sessions looked at, events written, numbers filled with `lost`.
 
     `contents` of files were written. `missing` counts those that events refer to and that

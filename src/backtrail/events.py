@@ -56,11 +56,22 @@ Format = Literal["openai", "responses", "anthropic"]
 """How a provider spells a message."""
 
 
+class AsDict:
+    """A data type that can be had as JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Json]:
+        """The value as JSON: a dictionary with a key for each field."""
+        row: dict[str, Json] = msgspec.to_builtins(self, enc_hook=dict)
+        return row
+
+
 _NOTHING: dict[str, Json] = {}
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class NewEvent:
+class NewEvent(AsDict):
     """An event to append: `seq` and, unless given, `id` and `ts` are assigned by the store.
 
     `follows` says which `seq` the event continues from (0: from nothing); without it,
@@ -227,7 +238,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(AsDict):
     """A point in a session one can go back to: an event, and the files at that moment.
 
     `id` names the checkpoint itself, `seq` the event it points at.
@@ -241,14 +252,9 @@ class Checkpoint:
     ts: str = ""
     session_id: str = ""
 
-    def to_dict(self) -> dict[str, Json]:
-        """The checkpoint as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
-
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(AsDict):
     """Damage or failure, reported and never hidden.
 
     `offset` and `length` are bytes in the log's file, where there is one. `count` is the
@@ -263,11 +269,6 @@ class Problem:
     length: int | None = None
     count: int = 1
     seqs: tuple[int, ...] = ()
-
-    def to_dict(self) -> dict[str, Json]:
-        """The problem as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
 
 
 @dataclass(frozen=True, slots=True)

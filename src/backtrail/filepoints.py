@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
 from .errors import NotFound
-from .events import Event, Json
+from .events import AsDict, Event, Json
 from .files.differences import Diff, FileDiff, described, paths_of, step_counts
 from .files.names import shown
 from .files.plan import ALREADY, Change, Plan, changes_of
@@ -37,7 +35,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class CallChanges:
+class CallChanges(AsDict):
     """What one call, or somebody else in between, did to the files."""
 
     seq: int
@@ -46,17 +44,12 @@ class CallChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnChanges:
+class TurnChanges(AsDict):
     """What happened to the files in one turn; `seq` 0 is before the first."""
 
     seq: int
     prompt: str
     calls: list[CallChanges] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Json]:
-        """The changes as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
 
 
 def tree_of(event: Event) -> bytes | None:

@@ -16,7 +16,7 @@ from .agent.models.base import Delta, Model, ModelFailed, Reply, Request, StopRe
 from .agent.models.prices import cost
 from .calls import repair
 from .errors import InvalidData
-from .events import Json
+from .events import AsDict, Json
 from .formats.messages import convert
 from .messages import as_message, format_of, text_of
 from .options import SessionOptions, checked
@@ -30,7 +30,7 @@ RETRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(AsDict):
     """What a model said: `message` is in its own format, `cost_usd` None where unknown."""
 
     text: str

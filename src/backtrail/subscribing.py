@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from .events import Event, Json
+from .events import AsDict, Event, Json
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(AsDict):
     """A piece of something under way, such as a few words of an answer; never stored."""
 
     type: str

@@ -23,14 +23,14 @@ from .agents import Limits as Limits
 from .agents import LiveTurn as LiveTurn
 from .calls import ToolCall, answers_in, calls_in
 from .errors import BacktrailError, InvalidData
-from .events import Event, Json, NewEvent
+from .events import AsDict, Event, Json, NewEvent
 from .messages import kind_of, message_event
 from .subscribing import Delta
 from .views import user_message
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(AsDict):
     """What a turn gave. `files` are the paths that changed; `cost_usd` None if unknown."""
 
     text: str

@@ -14,7 +14,7 @@ import msgspec
 
 from .calls import Tidy, ToolCall, answers_in, calls_in
 from .calls import repair as repaired
-from .events import MESSAGE_KINDS, Event, Format, Json
+from .events import MESSAGE_KINDS, AsDict, Event, Format, Json
 from .messages import Page, Said, format_of
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ _SPEAKER = {"system_message": "system", "user_message": "user", "assistant_messa
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(AsDict):
     """What a rewind does to one path. `insertions` and `deletions` are lines.
 
     `folder` says that the path is a directory, and no file before or after.
@@ -75,6 +75,18 @@ class Rewind:
         """Lines removed, over all files."""
         return sum(file.deletions for file in self.files if file.action != "conflict")
 
+    def __str__(self) -> str:
+        """What goes, and what happens to each file, a line each."""
+        does = "continues" if self.applied else "would continue"
+        lines = [
+            f"{does} from event {self.anchor}: {_counted(self.events_dropped, 'event')} dropped, "
+            f"{_counted(self.message_count, 'message')} left"
+        ]
+        for file in self.files:
+            told = file.reason or f"+{file.insertions} -{file.deletions}"
+            lines.append(f"  {file.action} {file.path} ({told})")
+        return "\n".join([*lines, *(f"  {warning}" for warning in self.warnings)])
+
     def to_dict(self) -> dict[str, Json]:
         """The result as JSON, with `can_rewind` and `error` for those who expect them."""
         row: dict[str, Json] = msgspec.to_builtins(self)
@@ -86,8 +98,12 @@ class Rewind:
         return row
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 @dataclass(frozen=True, slots=True)
-class State:
+class State(AsDict):
     """Everything a loop needs to go on with a session."""
 
     session_id: str
@@ -95,11 +111,6 @@ class State:
     usage: dict[str, int]
     turn_count: int
     pending: list[ToolCall]
-
-    def to_dict(self) -> dict[str, Json]:
-        """The state as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
 
 
 def is_pinned(event: Event) -> bool:

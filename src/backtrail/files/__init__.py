@@ -23,19 +23,33 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .blobs import Blobs as Blobs
+    from .blobs import MemoryBlobs as MemoryBlobs
     from .cleaning import Collected as Collected
     from .cleaning import collect as collect
     from .materializing import materialize as materialize
+    from .sqlite_blobs import SQLiteBlobs as SQLiteBlobs
     from .verifying import verify as verify
 
 _HOME = {
+    "Blobs": "blobs",
     "Collected": "cleaning",
+    "MemoryBlobs": "blobs",
+    "SQLiteBlobs": "sqlite_blobs",
     "collect": "cleaning",
     "materialize": "materializing",
     "verify": "verifying",
 }
 
-__all__ = ["Collected", "collect", "materialize", "verify"]
+__all__ = [
+    "Blobs",
+    "Collected",
+    "MemoryBlobs",
+    "SQLiteBlobs",
+    "collect",
+    "materialize",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import Json
+from ..events import AsDict, Json
 from .names import one_line, shown
 from .plan import Step, renames, within
 from .textdiff import line_counts, unified
@@ -20,7 +20,7 @@ Status = Literal["added", "deleted", "modified", "renamed", "mode", "type", "not
 
 
 @dataclass(frozen=True, slots=True)
-class FileDiff:
+class FileDiff(AsDict):
     """How one path differs. `insertions` and `deletions` are lines, `text` a unified diff.
 
     `old_path` is where a renamed file was, `modes` are octal, before and after.

@@ -17,8 +17,54 @@ scheme that another package registers in the entry-point group `backtrail.stores
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from .base import Durability, Lease, OnDamage, Store
 from .notes import Memory
 from .opening import open_store
 
-__all__ = ["Durability", "Lease", "Memory", "OnDamage", "Store", "open_store"]
+if TYPE_CHECKING:
+    from .buffered import Buffered as Buffered
+    from .jsonl import JSONLStore as JSONLStore
+    from .memory import MemoryStore as MemoryStore
+    from .null import NullStore as NullStore
+    from .redacting import Redacting as Redacting
+    from .sqlite import SQLiteStore as SQLiteStore
+    from .wrapper import Wrapper as Wrapper
+
+_HOME = {
+    "Buffered": "buffered",
+    "JSONLStore": "jsonl",
+    "MemoryStore": "memory",
+    "NullStore": "null",
+    "Redacting": "redacting",
+    "SQLiteStore": "sqlite",
+    "Wrapper": "wrapper",
+}
+
+__all__ = [
+    "Buffered",
+    "Durability",
+    "JSONLStore",
+    "Lease",
+    "Memory",
+    "MemoryStore",
+    "NullStore",
+    "OnDamage",
+    "Redacting",
+    "SQLiteStore",
+    "Store",
+    "Wrapper",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Whoever has no database loads none.
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

@@ -30,6 +30,7 @@ from ..errors import InvalidData, NotFound, Owner
 from ..events import (
     MAIN_LOG,
     MESSAGE_KINDS,
+    AsDict,
     Checkpoint,
     Event,
     Hit,
@@ -57,7 +58,7 @@ An append calls it under the session's lock: it must not append to that session 
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(AsDict):
     """The right to drive a session, and who has it."""
 
     session_id: str
