@@ -48,6 +48,7 @@ LAYERS = [
     ["reading"],
     ["conversation"],
     ["workplace"],
+    ["underway"],
     ["watching"],
     ["browsing"],
     ["rewinding"],

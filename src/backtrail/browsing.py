@@ -65,8 +65,8 @@ class Browsing(Watching):
             self._rebound = False
             self._unwatched = None
             workspace = self._needed()
-            owed, _ = self._look()
-            self._append(owed)
+            self._look()
+            self._append([])
             return diff(workspace.get, known if known is not None else self._tree, self._tree)
 
     def _by_others(self, tree: bytes) -> list[NewEvent]:

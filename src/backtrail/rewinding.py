@@ -109,10 +109,10 @@ class Rewinding(Browsing):
     ) -> tuple[Checkpoint, bool]:
         """The checkpoint, and whether it was there already."""
         self._check_open()
-        owed, details = self._look() if at is None else ([], {})
+        details = self._look() if at is None else {}
         with self._mutex:
             self._save()
-            self._append(owed)
+            self._append([])
             if at is None:
                 anchor = self._point()
             else:
@@ -217,7 +217,7 @@ class Rewinding(Browsing):
         watched = self._watched()
         if watched is not None:
             watched.recover(self.store)
-            self._end_orphans(watched)
+            self._settle(watched, over=not dry_run and wish.scope != "files")
         workspace = self._for_files(wish)
         if dry_run:
             way = find()
@@ -247,6 +247,18 @@ class Rewinding(Browsing):
                     if attempt == _TRIES - 1:
                         raise
         raise AssertionError("unreachable")
+
+    def _settle(self, workspace: Workspace, *, over: bool) -> None:
+        """What calls did is in the log, before something builds on it.
+
+        Where the conversation moves, calls of messages that have no result get none.
+        """
+        if self._open:
+            self._look(over=over)
+        else:
+            with self._watch:
+                self._end_orphans(workspace)
+        self._append([])
 
     def _preview(self, workspace: Workspace | None, way: _Way, wish: _Wish) -> Plan | None:
         if workspace is None:
@@ -285,10 +297,11 @@ class Rewinding(Browsing):
         """Move the files, and append the events if any file moved."""
 
         def plan_for(now: bytes) -> Plan:
-            with self._watch:
-                owed = self._by_others(now)
-                self._tree = now
-            self._append(owed)
+            # Without our own lock: who holds that may wait for the workspace's.
+            if not self._open:
+                self._tell_others(now)
+            self._tree = now
+            self._append([])
             return self._plan_files(workspace, way, wish, now)
 
         def journal_for(plan: Plan, now: bytes) -> Journal:

@@ -275,7 +275,10 @@ class Session(Sending):
             if not options.get("persist", True):
                 raise InvalidData("a fork is kept where its session is: `persist` is not for it")
             place = None if into is None else folder(into)
+            if at is None and self._open:
+                self._look()
             self._save()
+            self._append([])
             parent = self.info()
             seq = self._view_head(parent) if at is None else anchor_of(self.store, self.id, at)
             metadata = {**parent.metadata, **(options.get("metadata") or {})}

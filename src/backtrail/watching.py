@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from .calls import answer_to, answers_in, calls_in, pending, told_of
 from .conversation import Turn
-from .errors import BacktrailError, InvalidData
-from .events import Event, Json, NewEvent, timestamp
+from .errors import BacktrailError, Closed, InvalidData
+from .events import Event, Json, NewEvent
 from .files.attribution import joined
 from .files.baseline import PARTIAL
 from .files.baseline import WAIT as BASELINE_WAIT
@@ -27,13 +26,11 @@ from .files.names import declared
 from .messages import message_event
 from .options import SessionOptions
 from .stores.base import Store
+from .underway import Underway
 from .views import user_message
-from .workplace import Workplace
 
-if TYPE_CHECKING:
-    from .files.workspace import Workspace
-
-_RECENT = 200
+_PASSING = frozenset({"user_message", "turn_end", "session_end"})
+"""Kinds of events with which a turn begins or ends."""
 
 
 class Call:
@@ -53,19 +50,14 @@ class Call:
         self.event: Event | None = None
 
 
-class Watching(Workplace):
+class Watching(Underway):
     """A conversation whose directory is watched over."""
 
     def __init__(
         self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
     ) -> None:
         super().__init__(store, session_id, options, owns=owns, at=at)
-        self._open_calls = 0
         self._turn_bracket: Bracket | None = None
-        self._spans: dict[str, Bracket] = {}
-        self._untold: list[Bracket] = []
-        self._own: set[str] = set()
-        self._later: dict[str, Bracket] = {}
         self._last: Event | None = None
 
     # --- scanning ------------------------------------------------------------------------
@@ -76,17 +68,26 @@ class Watching(Workplace):
         """Append, with the tree at a user's message; calls in messages open brackets."""
         if self._spans:
             events = [self._with_span(event) for event in events]
-        owed: list[NewEvent] = []
-        speaks = any(event.kind == "user_message" for event in events)
-        if speaks and self._watched() is not None and not self._repeats(events):
-            owed, details = self._look()
-            events = [_detailed(event, details) for event in events]
-        stored = super()._append([*owed, *events], expected=expected)[len(owed) :]
-        self._drop_told()
+        if any(event.kind in _PASSING for event in events):
+            events = self._passed(events)
+        stored = super()._append(events, expected=expected)
         self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
         if spans and any(event.kind == "assistant_message" for event in stored):
             self._open_spans(stored)
         return stored
+
+    def _passed(self, events: list[NewEvent]) -> list[NewEvent]:
+        """A turn begins or ends: the user's message with the tree of this moment.
+
+        A call of a message that has no result yet gets none: it is over.
+        """
+        speaks = any(event.kind == "user_message" for event in events)
+        if not (speaks or self._spans) or self._watched() is None:
+            return events
+        if not self._repeats(events):
+            details = self._look(over=True)
+            events = [_detailed(event, details) for event in events]
+        return events
 
     def _repeats(self, events: list[NewEvent]) -> bool:
         """Whether all of this is in the log already, as when a request is tried again."""
@@ -94,107 +95,35 @@ class Watching(Workplace):
             return False
         return all(self._is_known(event.id or "") for event in events)
 
-    def _look(self) -> tuple[list[NewEvent], dict[str, Json]]:
-        """Scan: the events that are owed now, and what the next event says about the files."""
+    def _look(self, *, over: bool = False) -> dict[str, Json]:
+        """Scan: what the next event says about the files. It takes along what else is to tell.
+
+        What calls under way did so far is told, and they go on; with `over`, those that
+        messages opened end.
+        """
         workspace = self._watched()
         if workspace is None:
-            return [], {}
+            return {}
         if self._partial(0):
-            return [], {"files": {"missed": PARTIAL}}
+            return {"files": {"missed": PARTIAL}}
         with self._watch:
+            ended = {bracket.id for bracket in self._spans.values()} if over else set()
             try:
-                owed = self._ended_orphans(workspace)
+                self._end_orphans(workspace)
                 tree = workspace.scan(self._log_name, self.store, rebind=self._fresh)
+                told = self._catch_up(workspace, ended)
             except BacktrailError as error:
                 self._missed(error)
-                return [], {"files": {"missed": str(error)}}
+                return {"files": {"missed": str(error)}}
+            self._spans = {id: b for id, b in self._spans.items() if b.id not in ended}
             for note in workspace.problems:
                 self._complain("restore", note)
             self._fresh = False
-            owed += self._by_others(tree)
+            if not told:
+                self._tell_others(tree)
             self._tree = tree
             head = workspace.head()
-            return owed, {"tree": tree.hex()} | ({"git": head} if head else {})
-
-    def _by_others(self, tree: bytes) -> list[NewEvent]:
-        """The event for what changed since this session last looked, outside its calls."""
-        known = self._tree_known()
-        if known is None or known == tree or self._open_calls:
-            return []
-        return [NewEvent("files_changed", {"files": {"before": known.hex(), "after": tree.hex()}})]
-
-    def _end_orphans(self, workspace: Workspace) -> None:
-        """Note what calls did that a crash left open, before something builds on it."""
-        if workspace.orphans(self.id):
-            with self._watch:
-                ended = self._ended_orphans(workspace)
-            self._append(ended)
-
-    def _ended_orphans(self, workspace: Workspace) -> list[NewEvent]:
-        """Calls that a crash left open end now, with what they did to the files."""
-        ended: list[NewEvent] = []
-        for bracket in workspace.orphans(self.id):
-            if bracket.ended and self._is_told(bracket):
-                workspace.drop(bracket)
-                continue
-            tree, done = workspace.end(bracket, self._log_name, self.store, told=False)
-            if done is not None:
-                self._untold.append(bracket)
-                data = {"name": bracket.name, "interrupted": True, "files": done.to_dict()}
-                if bracket.call:
-                    data["call"] = bracket.call
-                ended.append(NewEvent("action", data))
-                self._tree = tree
-        return ended
-
-    def _so_far(self, workspace: Workspace, begun: Bracket) -> list[NewEvent]:
-        """What calls under way did before another began, so that the log has it in order."""
-        told: list[NewEvent] = []
-        for bracket in workspace.catalogue.brackets(workspace.place.n):
-            # Others may drive the same session, and end their calls themselves.
-            if bracket.id not in self._own or bracket.opened >= begun.opened or bracket.ended:
-                continue
-            later = workspace.catalogue.go_on(workspace.place.n, bracket)
-            self._later[bracket.id] = later
-            self._own.add(later.id)
-            _, done = workspace.end(bracket, self._log_name, self.store, told=False)
-            if done is not None:
-                self._untold.append(bracket)
-                data = {"name": bracket.name, "so_far": True, "files": done.to_dict()}
-                if bracket.call:
-                    data["call"] = bracket.call
-                told.append(NewEvent("action", data))
-        return told
-
-    def _newest(self, bracket: Bracket) -> Bracket:
-        """The bracket in which a call went on, which is over now."""
-        self._own.discard(bracket.id)
-        while bracket.id in self._later:
-            bracket = self._later.pop(bracket.id)
-            self._own.discard(bracket.id)
-        return bracket
-
-    def _is_told(self, bracket: Bracket) -> bool:
-        """Whether what a call did is in the log: its process died soon after that.
-
-        Looks at all that came since the call began, and at some more: clocks are set, too.
-        """
-        before, began = bracket.tree.hex(), timestamp(bracket.since)
-        for n, event in enumerate(self.store.read(self.id, reverse=True)):
-            files = event.data.get("files")
-            if isinstance(files, dict) and files.get("before") == before:
-                return bool(event.data.get("name") == bracket.name)
-            if n >= _RECENT and event.ts < began:
-                break
-        return False
-
-    def _drop_told(self) -> None:
-        """Calls whose events are stored now need no bracket."""
-        if self._untold and self._workspace is not None:
-            with self._watch:
-                untold, self._untold = self._untold, []
-            for bracket in untold:
-                self._workspace.drop(bracket)
+            return {"tree": tree.hex()} | ({"git": head} if head else {})
 
     # --- calls in messages ---------------------------------------------------------------
 
@@ -214,7 +143,8 @@ class Watching(Workplace):
         ids = [id for id in sorted(answers_in(message)) if id in self._spans]
         ended = [self._ended(self._spans.pop(id)) for id in ids]
         found = [files for _, files in ended if files]
-        self._untold += [bracket for bracket, _ in ended]
+        for bracket, _ in ended:
+            self._tell(None, bracket)
         if not found or "files" in event.data:
             return event
         data = {**event.data, "files": joined(found)}
@@ -244,15 +174,16 @@ class Watching(Workplace):
         try:
             yield call
         except BaseException as error:
-            self._end_call(call, bracket, error)
+            with suppress(Closed):
+                self._end_call(call, bracket, error)
             raise
         self._end_call(call, bracket, None)
 
     def _drop_span(self, id: str | None) -> None:
         """A call has a bracket of its own: the one that its message opened is not needed."""
         bracket = self._spans.pop(id, None) if id is not None else None
-        if bracket is not None and self._workspace is not None:
-            self._drop_bracket(self._workspace, bracket)
+        if bracket is not None:
+            self._drop_call(bracket)
 
     def _begin_call(
         self, call: Call, paths: Collection[str | os.PathLike[str]] | None
@@ -267,9 +198,11 @@ class Watching(Workplace):
             call.paths = named
             return None
         with self._watch:
+            # Closed by another thread, it has let go of its calls.
+            self._check_open()
             try:
-                self._retire_turn(workspace)
-                owed = self._ended_orphans(workspace)
+                self._retire_turn()
+                self._end_orphans(workspace)
                 bracket = workspace.begin(
                     self._log_name, call.name, call.id, named, self.store, rebind=self._fresh
                 )
@@ -277,28 +210,22 @@ class Watching(Workplace):
                 self._missed(error)
                 return None
             self._fresh = False
-            owed += self._by_others(bracket.tree)
-            self._tree = bracket.tree
-            self._open_calls += 1
-            self._own.add(bracket.id)
             try:
-                owed += self._so_far(workspace, bracket) if self._open_calls > 1 else []
+                told = self._catch_up(workspace, before=bracket.opened)
             except BacktrailError as error:
-                self._drop_bracket(workspace, bracket)
+                workspace.drop(bracket)
                 self._missed(error)
                 return None
+            if not told:
+                self._tell_others(bracket.tree)
+            self._tree = bracket.tree
+            self._open[bracket.id] = bracket
         try:
-            super()._append(owed)
+            super()._append([])
         except BaseException:
-            self._drop_bracket(workspace, bracket)
+            self._drop_call(bracket)
             raise
-        self._drop_told()
         return bracket
-
-    def _drop_bracket(self, workspace: Workspace, bracket: Bracket) -> None:
-        with self._watch:
-            self._open_calls -= 1
-            workspace.drop(self._newest(bracket))
 
     def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
         if bracket is None:
@@ -326,24 +253,6 @@ class Watching(Workplace):
         if after == call.before:
             return None
         return {"before": call.before.hex(), "after": after.hex(), "partial": True}
-
-    def _ended(self, bracket: Bracket) -> tuple[Bracket, dict[str, Json] | None]:
-        """A call ends now: its newest bracket, and what it did to the files, for its event."""
-        workspace = self._workspace
-        assert workspace is not None
-        with self._watch:
-            self._open_calls -= 1
-            bracket = self._newest(bracket)
-            try:
-                tree, done = workspace.end(bracket, self._log_name, self.store, told=False)
-            except BacktrailError as failure:
-                self._missed(failure)
-                return bracket, {"missed": str(failure)}
-            if done is None:
-                # What changed all the same is somebody else's, and told with the next look.
-                return bracket, None
-            self._tree = tree
-            return bracket, done.to_dict()
 
     def _told(
         self, call: Call, files: dict[str, Json] | None, error: BaseException | None
@@ -403,25 +312,24 @@ class Watching(Workplace):
             return
         with self._watch:
             if workspace is not None and self._tree is not None and self._turn_bracket is None:
-                self._turn_bracket = workspace.open(self._log_name, "turn")
+                bracket = self._turn_bracket = workspace.open(self._log_name, "turn")
+                self._open[bracket.id] = bracket
 
     def _end_turn(self) -> None:
-        with self._watch:
-            bracket, self._turn_bracket = self._turn_bracket, None
-            if bracket is None:
-                return
-            self._open_calls += 1
+        bracket, self._turn_bracket = self._turn_bracket, None
+        if self._spans:
+            self._look(over=True)
+        if bracket is not None:
             bracket, files = self._ended(bracket)
-        if files:
-            super()._append([NewEvent("action", {"name": "turn", "files": files})])
-            if self._workspace is not None:
-                self._workspace.drop(bracket)
+            if files:
+                self._tell(NewEvent("action", {"name": "turn", "files": files}), bracket)
+        super()._append([])
 
-    def _retire_turn(self, workspace: Workspace) -> None:
+    def _retire_turn(self) -> None:
         """The turn uses tools: what nobody claims is not its own."""
         bracket, self._turn_bracket = self._turn_bracket, None
         if bracket is not None:
-            workspace.drop(bracket)
+            self._drop_call(bracket)
 
 
 def _is_shown(result: Json) -> bool:

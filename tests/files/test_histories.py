@@ -1,7 +1,8 @@
 """Any history of edits, by tools, shells, people and other sessions, can be gone back in.
 
 In mode "exact" a rewind gives the very state of the point, and `undo` the very state before
-the rewind. In mode "mine" nothing that a person wrote outside a running call is lost.
+the rewind. In mode "mine" nothing that a person wrote outside a running call is lost, and
+where nobody else wrote, it gives the state of the point too.
 """
 
 from __future__ import annotations
@@ -15,34 +16,36 @@ from typing import Literal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backtrail import Event, NotFound, Session
+from backtrail import Checkpoint, Event, NotFound, Session
 from backtrail.stores import open_store
 from tests.files.world import Edit, Seen, Writers, do, edits, look
+from tests.talking import calling
+
+Who = Literal[
+    "edit", "shell", "person", "other", "parallel", "turn", "rewind", "undo",
+    "heard", "mid", "beside",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Step:
-    """Who edits, and what. `parallel`: in calls of two sessions that overlap."""
+    """Who edits, and what.
 
-    who: Literal["edit", "shell", "person", "other", "parallel", "turn", "rewind", "undo"]
+    `parallel`: in calls of two sessions that overlap. `heard`: a call that gets no result.
+    `mid`: a call with a point before its last edit. `beside`: a rewind in a call of the other
+    session, which does nothing.
+    """
+
+    who: Who
     edits: list[Edit]
 
 
-def steps() -> st.SearchStrategy[list[Step]]:
-    who = st.sampled_from(
-        [
-            "edit",
-            "shell",
-            "shell",
-            "person",
-            "person",
-            "other",
-            "parallel",
-            "turn",
-            "rewind",
-            "undo",
-        ]
-    )
+ALONE: list[Who] = ["edit", "shell", "turn", "rewind", "undo", "heard", "mid"]
+ALL: list[Who] = [*ALONE, "shell", "person", "person", "other", "parallel", "beside"]
+
+
+def steps(kinds: list[Who] = ALL) -> st.SearchStrategy[list[Step]]:
+    who = st.sampled_from(kinds)
     return st.lists(st.builds(Step, who, st.lists(edits(), min_size=1, max_size=3)), max_size=12)
 
 
@@ -58,9 +61,9 @@ class Play:
         self.mine = closing.enter_context(Session.create(store, "mine", cwd=self.root))
         self.other = closing.enter_context(Session.create(store, "other", cwd=self.root))
         self.writers = Writers()
-        self.points: list[tuple[Event, Seen]] = []
+        self.points: list[tuple[Event | Checkpoint, Seen]] = []
         self.say()
-        self.other.append({"role": "user", "content": "hello"})
+        self.hello = self.other.append({"role": "user", "content": "hello"})
 
     def say(self) -> None:
         """A user's message: a point to come back to."""
@@ -75,7 +78,19 @@ class Play:
             self.say()
             return
         elif step.who == "rewind":
-            self.mine.rewind(self.points[len(step.edits) % len(self.points)][0])
+            self._rewind(step)
+        elif step.who == "beside":
+            with self.other.tool("make"):
+                self._rewind(step)
+        elif step.who == "heard":
+            self.mine.append(calling("c1"))
+            self._edit(step)
+            self.say()
+        elif step.who == "mid":
+            with self.mine.tool("bash"):
+                for edit in step.edits:
+                    self.points.append((self.mine.checkpoint(), look(self.root)))
+                    do(self.root, edit)
         elif step.who == "undo":
             with suppress(NotFound):
                 self.mine.undo()
@@ -94,6 +109,9 @@ class Play:
             with self.mine.tool("bash"):
                 self._edit(step)
         self.writers.note(before, look(self.root), step.who)
+
+    def _rewind(self, step: Step) -> None:
+        self.mine.rewind(self.points[len(step.edits) % len(self.points)][0])
 
     def _edit(self, step: Step) -> None:
         for edit in step.edits:
@@ -163,3 +181,35 @@ def test_overwriting_is_one_undo_away(history: list[Step], choice: int) -> None:
         if done.files_changed:
             play.mine.undo()
             assert look(play.root) == before
+
+
+@settings(EXAMPLES, max_examples=100)
+@given(history=steps(ALONE), choice=st.integers(0, 100))
+def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
+    history: list[Step], choice: int
+) -> None:
+    """Also in the middle of a call, and after calls that got no result."""
+    with TemporaryDirectory() as place, ExitStack() as closing:
+        play = Play(Path(place), closing)
+        for step in history:
+            play.take(step)
+        point, seen = play.points[choice % len(play.points)]
+        assert play.mine.rewind(point).conflicts == []
+        assert look(play.root) == seen
+        assert not list(play.mine.events(kinds=("files_changed",)))
+
+
+@settings(EXAMPLES, max_examples=60)
+@given(history=steps())
+def test_the_other_session_takes_back_only_what_it_did(history: list[Step]) -> None:
+    """Not what a rewind of the first did during its calls."""
+    with TemporaryDirectory() as place, ExitStack() as closing:
+        play = Play(Path(place), closing)
+        for step in history:
+            play.take(step)
+        before = look(play.root)
+        play.other.rewind(play.hello)
+        after = look(play.root)
+        for path, seen in before.items():
+            if play.writers.last.get(path) not in ("other", "parallel") and seen[0] != "directory":
+                assert after.get(path) == seen

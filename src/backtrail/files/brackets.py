@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..events import Json
 from .roots import Identity
 
 
@@ -26,7 +27,8 @@ class Bracket(msgspec.Struct, frozen=True):
     `name` and `call` say what it is, `pid` and `born` which process runs it, `agent` for
     which of the session's agents; empty is the main one.
     One that `ended` claims nothing more; it stays until what it did is in the log, and its
-    process is the one that tells it.
+    process is the one that tells it. With `files`, that is found out already; where nobody's
+    process is left to tell it, whoever opens the session next does.
     """
 
     id: str
@@ -41,6 +43,7 @@ class Bracket(msgspec.Struct, frozen=True):
     born: int = 0
     agent: str = ""
     ended: bool = False
+    files: dict[str, Json] | None = None
 
 
 class Runner(NamedTuple):
@@ -49,6 +52,10 @@ class Runner(NamedTuple):
     pid: int
     born: int
     agent: str = ""
+
+
+NOBODY = Runner(0, 0)
+"""Who runs a call that was left."""
 
 
 class Transition(NamedTuple):
@@ -60,8 +67,22 @@ class Transition(NamedTuple):
     brackets: list[Bracket]
 
 
+class Split(NamedTuple):
+    """A call up to now: the newest state, what changed in the call, who is still at work.
+
+    `later` is the bracket in which it goes on, if it does.
+    """
+
+    tree: bytes
+    spans: list[Transition]
+    open_now: set[str]
+    later: Bracket | None
+
+
 def is_dead(bracket: Bracket) -> bool:
     """Whether the process that ran a call is gone."""
+    if bracket.pid == NOBODY.pid:
+        return True
     if bracket.pid == os.getpid():
         return bracket.born != born(bracket.pid)
     try:

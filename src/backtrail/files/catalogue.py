@@ -25,7 +25,7 @@ from ..events import Json, new_id
 from ..stores.sqlite_connections import Database, Execute
 from ..stores.sqlite_schema import Schema
 from ..telemetry import logger
-from .brackets import Bracket, Place, Runner, Transition, own_birth
+from .brackets import Bracket, Place, Runner, Split, Transition, own_birth
 from .roots import Identity
 
 _FIRST = """
@@ -198,13 +198,42 @@ class Catalogue:
     def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
         """A call goes on in a second bracket, which begins with the newest state known."""
         with self._writing() as execute:
-            tree, opened = _newest(execute, workspace)
-            later = replace(bracket, id=new_id(), opened=opened, tree=tree)
+            return _go_on(execute, workspace, bracket)
+
+    def split(self, workspace: int, bracket: Bracket, *, over: bool) -> Split | None:
+        """A call up to the newest state known; None if nothing changed in it.
+
+        It goes on in a second bracket, unless it is `over`. The first one stays until
+        `close_bracket` if there is something to tell: this process is about to do that.
+        """
+        with self._writing() as execute:
+            spans = _transitions(execute, workspace, bracket.opened)
+            if not spans:
+                if over:
+                    _drop(execute, {bracket.id: workspace})
+                return None
+            there = _brackets(execute, workspace)
+            later = None if over else _go_on(execute, workspace, bracket)
+            ended = _encoded(replace(bracket, ended=True))
+            execute("UPDATE brackets SET body = ? WHERE id = ?", (ended, bracket.id))
+            tree, _ = _newest(execute, workspace)
+        open_now = {other.id for other in there if not other.ended} - {bracket.id}
+        return Split(tree, spans, open_now, later)
+
+    def keep_bracket(
+        self, workspace: int, bracket: Bracket, files: dict[str, Json], runner: Runner
+    ) -> None:
+        """What an ended call did is kept, and no transition is needed for it any more.
+
+        `runner` is the process that is about to tell it.
+        """
+        pid, born, _ = runner
+        kept = _encoded(replace(bracket, ended=True, files=files, pid=pid, born=born))
+        with self._writing() as execute:
+            _, opened = _newest(execute, workspace)
             execute(
-                "INSERT INTO brackets VALUES(?, ?, ?, ?)",
-                (later.id, workspace, opened, _encoded(later)),
+                "UPDATE brackets SET opened = ?, body = ? WHERE id = ?", (opened, kept, bracket.id)
             )
-        return later
 
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:
         """Forget a call. Transitions that no other bracket needs are dropped with it."""
@@ -326,6 +355,16 @@ def _transitions(execute: Json, workspace: int, after: int) -> list[Transition]:
         (workspace, after),
     ).fetchall()
     return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
+
+
+def _go_on(execute: Json, workspace: int, bracket: Bracket) -> Bracket:
+    """A second bracket of a call, from the newest state known on."""
+    tree, opened = _newest(execute, workspace)
+    later = replace(bracket, id=new_id(), opened=opened, tree=tree)
+    execute(
+        "INSERT INTO brackets VALUES(?, ?, ?, ?)", (later.id, workspace, opened, _encoded(later))
+    )
+    return later
 
 
 def _drop(execute: Json, brackets: Mapping[str, int]) -> None:

@@ -154,7 +154,8 @@ class Rooted:
             self.place = self.catalogue.rebind(self.place.n, here, self.root)
             return
         known = self.catalogue.tree(self.place.n)
-        if not rebind and known != EMPTY_DIGEST and not self.catalogue.brackets(self.place.n):
+        calls = [call for call in self.catalogue.brackets(self.place.n) if not call.ended]
+        if not rebind and known != EMPTY_DIGEST and not calls:
             self._looking.forget()
             tree = self._looking.captured(fd, None)
             if known is not None and tree != known:

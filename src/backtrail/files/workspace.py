@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, Damaged, NotFound, StoreFailed
+from ..events import Json
 from ..stores.base import Store
 from .beneath import DIRECTORY
 from .blobs import Reference
-from .brackets import Bracket, Runner, Transition, is_dead
+from .brackets import Bracket, Runner, Split, Transition, is_dead
 from .git import git_head
 from .grabbing import grab
 from .looking import Log
@@ -137,6 +138,22 @@ class Workspace(Rooted):
                     self.drop(bracket)
         return tree, done
 
+    def so_far(self, bracket: Bracket, log: Log, split: Split) -> Attributed | None:
+        """What a call did up to now, if anything; it is to be told, as after `end`."""
+        done = None
+        try:
+            done = self._attributed(bracket, split.tree, split.spans, split.open_now)
+            if done is not None:
+                self._rely(log, done)
+        finally:
+            if done is None:
+                self.drop(bracket)
+        return done
+
+    def keep(self, bracket: Bracket, files: dict[str, Json], runner: Runner) -> None:
+        """What an ended call did is kept for whoever is to tell it."""
+        self.catalogue.keep_bracket(self.place.n, bracket, files, runner)
+
     def drop(self, bracket: Bracket) -> None:
         """Forget a call: it is told, or there is nothing to tell."""
         self.catalogue.close_bracket(self.place.n, bracket)
@@ -166,7 +183,7 @@ class Workspace(Rooted):
             self.blobs.write([], [Reference(*log, tree) for tree in parts])
 
     def orphans(self, owner: str) -> list[Bracket]:
-        """Calls of a session that a crash left open."""
+        """Calls of a session that a crash left open, or somebody who closed it."""
         open_now = self.catalogue.brackets(self.place.n)
         return [bracket for bracket in open_now if bracket.owner == owner and is_dead(bracket)]
 

@@ -235,10 +235,13 @@ class Files:
         if bracket.ended and self._is_told(bracket):
             workspace.drop(bracket)
             return
-        _, done = workspace.end(bracket, self._log, self._store, told=False)
-        if done is None:
-            return
-        data: dict[str, Json] = {"name": bracket.name, **how, "files": done.to_dict()}
+        files = bracket.files
+        if files is None:
+            _, done = workspace.end(bracket, self._log, self._store, told=False)
+            if done is None:
+                return
+            files = done.to_dict()
+        data: dict[str, Json] = {"name": bracket.name, **how, "files": files}
         data |= {"call": bracket.call} if bracket.call else {}
         data |= {"agent": bracket.agent} if bracket.agent else {}
         # Alone: where another hook was quicker, it is skipped and nothing hangs on it.

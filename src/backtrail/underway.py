@@ -1,0 +1,196 @@
+"""The calls of a session that are under way, and what is to be told of them.
+
+A call is one bracket, or several in a row: at a point that somebody may come back to, what
+it did so far is told, and it goes on in a new bracket. What is to be told waits until the
+next append takes it along, and only then does its bracket go. So a crash loses none of it:
+an orphan is told with its session's next event.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from .errors import BacktrailError
+from .events import Event, Json, NewEvent, timestamp
+from .files.brackets import NOBODY, Bracket, Runner, own_birth
+from .options import SessionOptions
+from .stores.base import Store
+from .workplace import Workplace
+
+if TYPE_CHECKING:
+    from .files.workspace import Workspace
+
+_RECENT = 200
+
+
+class Underway(Workplace):
+    """A conversation with a directory in which calls are under way.
+
+    `_open` has the bracket that each call is in now, by the one that it began with.
+    `_spans` are those that a message opened, by the call's id.
+    """
+
+    def __init__(
+        self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
+    ) -> None:
+        super().__init__(store, session_id, options, owns=owns, at=at)
+        self._open: dict[str, Bracket] = {}
+        self._spans: dict[str, Bracket] = {}
+        self._telling: list[tuple[NewEvent | None, Bracket | None]] = []
+        self._queue = threading.Lock()
+
+    # --- telling -------------------------------------------------------------------------
+
+    def _append(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
+        """Append, behind what is to be told of the files."""
+        if not self._telling:
+            return super()._append(events, expected=expected)
+        with self._queue:
+            telling, self._telling = self._telling, []
+        told = [event for event, _ in telling if event is not None]
+        try:
+            stored = super()._append([*told, *events], expected=expected)
+        except BaseException:
+            with self._queue:
+                self._telling[:0] = telling
+            raise
+        workspace = self._workspace
+        for _, bracket in telling:
+            if bracket is not None and workspace is not None:
+                workspace.drop(bracket)
+        return stored[len(told) :]
+
+    def _tell(self, event: NewEvent | None, bracket: Bracket | None) -> None:
+        """Have the next append tell this; then the bracket is not needed any more."""
+        with self._queue:
+            self._telling.append((event, bracket))
+
+    def _tell_call(self, bracket: Bracket, how: str, files: dict[str, Json]) -> None:
+        """Have it told what a call did that does not tell it itself, or not now."""
+        data: dict[str, Json] = {"name": bracket.name, how: True, "files": files}
+        if bracket.call:
+            data["call"] = bracket.call
+        self._tell(NewEvent("action", data), bracket)
+
+    def _tell_others(self, tree: bytes) -> None:
+        """Have it told what changed since this session last looked, and was none of its calls."""
+        known = self._tree_known()
+        if known is not None and known != tree:
+            files = {"before": known.hex(), "after": tree.hex()}
+            self._tell(NewEvent("files_changed", {"files": files}), None)
+
+    # --- calls under way -----------------------------------------------------------------
+
+    def _catch_up(
+        self, workspace: Workspace, over: Collection[str] = (), *, before: int | None = None
+    ) -> bool:
+        """Have it told what calls under way did so far, as the last scan found it.
+
+        They go on, but for those that are `over`. Only changes that came `before` the
+        transition of this number are new. Whether there is something to tell.
+        """
+        told = False
+        for first, bracket in list(self._open.items()):
+            # A fork of the process leaves the calls of its parent alone.
+            if bracket.pid != os.getpid() or (before is not None and bracket.opened >= before):
+                continue
+            split = workspace.catalogue.split(workspace.place.n, bracket, over=first in over)
+            if first in over:
+                del self._open[first]
+            elif split is not None and split.later is not None:
+                self._open[first] = split.later
+            done = workspace.so_far(bracket, self._log_name, split) if split else None
+            if done is not None:
+                how = "interrupted" if first in over else "so_far"
+                self._tell_call(bracket, how, done.to_dict())
+                told = True
+        return told
+
+    def _drop_call(self, bracket: Bracket) -> None:
+        """Forget a call that is under way."""
+        with self._watch:
+            now = self._open.pop(bracket.id, None)
+            if now is not None and self._workspace is not None:
+                self._workspace.drop(now)
+
+    def _ended(self, bracket: Bracket) -> tuple[Bracket, dict[str, Json] | None]:
+        """A call ends now: its newest bracket, and what it did to the files, for its event."""
+        with self._watch:
+            now = self._open.pop(bracket.id, None)
+            workspace = self._workspace
+            if now is None or workspace is None:
+                # The session was closed meanwhile, and the call was left to who opens it next.
+                return bracket, None
+            try:
+                tree, done = workspace.end(now, self._log_name, self.store, told=False)
+            except BacktrailError as failure:
+                self._missed(failure)
+                return now, {"missed": str(failure)}
+            if done is None:
+                # What changed all the same is somebody else's, and told with the next look.
+                return now, None
+            self._tree = tree
+            return now, done.to_dict()
+
+    # --- calls that nobody ends ----------------------------------------------------------
+
+    def _let_go(self) -> None:
+        self._leave_calls()
+        super()._let_go()
+
+    def _leave_calls(self) -> None:
+        """Calls that are still open end here; who opens the session next tells of them."""
+        with self._watch:
+            workspace = self._workspace
+            if workspace is None or not (self._open or self._telling):
+                return
+            try:
+                if self._open:
+                    workspace.scan(self._log_name, self.store)
+            except BacktrailError as error:
+                self._complain("not captured", str(error))
+            try:
+                self._catch_up(workspace, set(self._open))
+                self._spans.clear()
+                with self._queue:
+                    telling, self._telling = self._telling, []
+                for event, bracket in telling:
+                    if event is not None and bracket is not None:
+                        workspace.keep(bracket, event.data["files"], NOBODY)
+            except BacktrailError as error:
+                self._complain("not captured", str(error))
+
+    def _end_orphans(self, workspace: Workspace) -> None:
+        """Have it told what calls did that a crash left open, or a session that was closed."""
+        for bracket in workspace.orphans(self.id):
+            if bracket.ended and self._is_told(bracket):
+                workspace.drop(bracket)
+                continue
+            files = bracket.files
+            if files is None:
+                _, done = workspace.end(bracket, self._log_name, self.store, told=False)
+                files = done.to_dict() if done is not None else None
+            else:
+                workspace.keep(bracket, files, Runner(os.getpid(), own_birth(os.getpid())))
+            if files is not None:
+                self._tell_call(bracket, "interrupted", files)
+                self._tree = bytes.fromhex(files["after"])
+
+    def _is_told(self, bracket: Bracket) -> bool:
+        """Whether what a call did is in the log: its process died soon after that.
+
+        Looks at all that came since the call began, and at some more: clocks are set, too.
+        One that was left has surely not been told by its process.
+        """
+        before, began = bracket.tree.hex(), timestamp(bracket.since)
+        more = _RECENT if bracket.files is None else 0
+        for n, event in enumerate(self.store.read(self.id, reverse=True)):
+            if n >= more and event.ts < began:
+                break
+            files = event.data.get("files")
+            if isinstance(files, dict) and files.get("before") == before:
+                return bool(event.data.get("name") == bracket.name)
+        return False
