@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection
 
 from .errors import NotFound
-from .events import NewEvent
 from .filepoints import TurnChanges, changes_by_turn, point_at
 from .files.differences import Diff, diff
 from .files.names import inside, several
@@ -69,16 +68,16 @@ class Browsing(Watching):
             self._append([])
             return diff(workspace.get, known if known is not None else self._tree, self._tree)
 
-    def _by_others(self, tree: bytes) -> list[NewEvent]:
-        """As always; how a directory differs that came in the place of another is told."""
-        known, owed = self._tree_known(), super()._by_others(tree)
-        if self._rebound and owed and known is not None and self._workspace is not None:
-            here = self._workspace
+    def _tell_others(self, tree: bytes) -> None:
+        """As always; how a directory differs that came in the place of another is told, too."""
+        known, here = self._tree_known(), self._workspace
+        if self._rebound and known not in (None, tree) and here is not None:
+            assert known is not None
             self._complain(
                 "moved", f"{here.path} is another directory: {here.differing(known, tree)}"
             )
         self._rebound = False
-        return owed
+        super()._tell_others(tree)
 
     def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
         """The files of a point, or of now, in a new directory."""
