@@ -14,7 +14,7 @@ from pathlib import Path
 from backtrail.files.blobs import MemoryBlobs
 from backtrail.files.capture import Capture
 from backtrail.files.index import Index
-from backtrail.files.looking import not_captured
+from backtrail.files.known import not_captured
 from backtrail.files.scan import Limits, Scanner
 from backtrail.files.trees import Entry, flatten
 

@@ -134,7 +134,7 @@ def test_what_cannot_be_entered_is_opaque_and_not_forgotten() -> None:
     known = KnownDirectory(
         directories={b"d": KnownDirectory(digest=b"1" * 32)}, opaque={b"d": b"unreadable"}
     )
-    assert known.tree() == {b"d": Entry("opaque", 0, 0, b"unreadable")}
+    assert known.tree().tree == {b"d": Entry("opaque", 0, 0, b"unreadable")}
 
 
 def test_a_link_has_the_length_of_its_text() -> None:

@@ -13,6 +13,7 @@ from backtrail.files.trees import (
     EMPTY,
     EMPTY_DIGEST,
     MAGIC,
+    NOTHING,
     Difference,
     Entry,
     Kind,
@@ -88,6 +89,19 @@ def test_equal_directories_have_equal_bytes(tree: Tree, random: Any) -> None:
     items = list(tree.items())
     random.shuffle(items)
     assert encode_tree(dict(items)) == encode_tree(tree)
+
+
+@given(st.dictionaries(FEW, entries()), st.dictionaries(FEW, st.none() | entries()))
+def test_a_tree_that_changed_is_as_if_made_anew(tree: Tree, changes: dict[bytes, Entry]) -> None:
+    """Whatever came, went or became something else; and the one before is what it was."""
+    made = NOTHING.changed(tree)
+    before = made.encoded()
+    after = made.changed(changes)
+    expected = {name: entry for name, entry in {**tree, **changes}.items() if entry is not None}
+    assert after.tree == expected
+    assert after.encoded() == encode_tree(expected)
+    assert made.tree == tree
+    assert made.encoded() == before
 
 
 @given(st.dictionaries(NAMES, entries()), st.data())

@@ -20,7 +20,7 @@ from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT
 from .index import Index
 from .known import KnownDirectory, KnownFile
-from .trees import Kind, Tree, digest_of, encode_tree, remember
+from .trees import NOTHING, Kind, digest_of, remember
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -217,15 +217,22 @@ class Capture:
 
     # --- blobs ---------------------------------------------------------------------------
 
-    def tree(self, tree: Tree, known: bytes = b"") -> bytes:
-        """The digest of a tree, which is stored unless it is the one known already."""
-        encoded = encode_tree(tree)
+    def tree(self, known: KnownDirectory, names: Collection[bytes] | None) -> bytes:
+        """The digest of a directory's tree, which is stored unless it is the one known already.
+
+        `names` are those in it that may have changed, None for all.
+        """
+        made = known.tree(names)
+        encoded = made.encoded()
         digest = digest_of(encoded)
-        if digest != known:
+        if digest != known.digest:
+            few = len(self.trees) < _FEW
+            # What changed once may well change again.
+            known.made = made if few and known.digest else NOTHING
             self._add(digest, encoded)
-            if len(self.trees) < _FEW:
+            if few:
                 self.trees[digest] = encoded
-                remember(encoded, tree)
+                remember(encoded, made.tree)
         return digest
 
     def _add(self, digest: bytes, content: bytes) -> None:

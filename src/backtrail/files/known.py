@@ -9,13 +9,13 @@ again by the next scan that finds them unchanged.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from operator import attrgetter
 
 import msgspec
 
 from .ignore import LEFT_OUT_FILE, OUR_STORE
-from .trees import Entry, Kind, Tree
+from .trees import NOTHING, Entry, Kind, Made
 
 _MOST = 2**64 - 1
 
@@ -130,7 +130,8 @@ class KnownDirectory(msgspec.Struct, gc=False):
     """A directory as last seen; `digest` is empty while it has to be computed.
 
     A name in both `opaque` and `directories` was captured and cannot be entered now: it is
-    opaque, and what is known about it waits for the day it can.
+    opaque, and what is known about it waits for the day it can. `made` is the tree of
+    `digest`, kept where one name after the other changes.
     """
 
     mode: int = 0
@@ -142,6 +143,7 @@ class KnownDirectory(msgspec.Struct, gc=False):
     held: dict[bytes, KnownFile] | PackedFiles = {}
     directories: dict[bytes, KnownDirectory] = {}
     opaque: dict[bytes, bytes] = {}
+    made: Made = NOTHING
 
     @property
     def files(self) -> dict[bytes, KnownFile]:
@@ -188,15 +190,41 @@ class KnownDirectory(msgspec.Struct, gc=False):
         held = self.held
         return held.values() if isinstance(held, dict) else held.look()
 
-    def tree(self) -> Tree:
-        """The directory as a tree; the digests below must be there."""
-        tree: Tree = {name: file.entry() for name, file in self.files.items()}
-        for name, directory in self.directories.items():
-            if name not in self.opaque:
-                tree[name] = Entry("directory", directory.mode, 0, directory.digest)
-        for name, reason in self.opaque.items():
-            if reason == OUR_STORE and name not in self.directories:
-                # Its own logs come and go; to a workspace they are not there.
-                continue
-            tree[name] = Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
-        return tree
+    def tree(self, names: Collection[bytes] | None = None) -> Made:
+        """The directory as a tree; the digests below must be there.
+
+        `names` are those that changed since it had its digest, None if that is not known.
+        """
+        before = self.made if self.digest else NOTHING
+        if names is None or before is NOTHING:
+            before = NOTHING
+            names = {*self.files, *self.directories, *self.opaque}
+        return before.changed({name: self._entry(name) for name in names})
+
+    def _entry(self, name: bytes) -> Entry | None:
+        """What the tree says about a name."""
+        reason = self.opaque.get(name)
+        directory = self.directories.get(name)
+        # Our own logs come and go; to a workspace they are not there.
+        if reason is not None and (reason != OUR_STORE or directory is not None):
+            return Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
+        if directory is not None:
+            return Entry("directory", directory.mode, 0, directory.digest)
+        file = self.files.get(name)
+        return file.entry() if file is not None else None
+
+
+def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes, int]]:
+    """What a tree does not hold: path, reason, size."""
+    todo = [(prefix, known)]
+    while todo:
+        above, directory = todo.pop()
+        for name, reason in directory.opaque.items():
+            yield above + name, reason, 0
+        if directory.skips():
+            for name, file in directory.files.items():
+                if file.kind == "skipped":
+                    yield above + name, file.value, file.size
+        for name, child in directory.directories.items():
+            if name not in directory.opaque:
+                todo.append((above + name + b"/", child))

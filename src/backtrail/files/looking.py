@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..errors import Conflict
@@ -16,7 +16,7 @@ from .blobs import Blobs, CachedBlobs, Reference
 from .capture import Capture
 from .garbage import check_budget, check_floor
 from .index import Index
-from .known import KnownDirectory
+from .known import not_captured
 from .names import shown
 from .scan import Limits, Scanner, Stopped
 from .trees import EMPTY, EMPTY_DIGEST
@@ -184,22 +184,6 @@ class Looking:
         found = ((shown(p), reason.decode("utf-8", "replace"), size)
                  for p, reason, size in not_captured(root))  # fmt: skip
         return sorted(found)
-
-
-def not_captured(known: KnownDirectory) -> Iterator[tuple[bytes, bytes, int]]:
-    """What a tree does not hold: path, reason, size."""
-    todo = [(b"", known)]
-    while todo:
-        above, directory = todo.pop()
-        for name, reason in directory.opaque.items():
-            yield above + name, reason, 0
-        if directory.skips():
-            for name, file in directory.files.items():
-                if file.kind == "skipped":
-                    yield above + name, file.value, file.size
-        for name, child in directory.directories.items():
-            if name not in directory.opaque:
-                todo.append((above + name + b"/", child))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

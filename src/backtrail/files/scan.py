@@ -86,7 +86,7 @@ class Scanner:
         self._seen = self._reported = 0
         self._glance: Glance
         self._trail: Trail
-        self._dirty: list[KnownDirectory] = []
+        self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
 
     def scan(self, root: int) -> bytes:
         """The digest of the tree below the open directory `root`."""
@@ -128,14 +128,14 @@ class Scanner:
         for frame in self._trail.close():
             frame.known.digest = b""
             frame.known.racy = True
-        for known in self._dirty:
+        for known, _ in self._dirty:
             known.digest = b""
         self.capture.abandon()
 
     def _digests(self, root: KnownDirectory) -> bytes:
         """Compute the digests of changed directories, which are in order, leaves first."""
-        for known in self._dirty:
-            digest = self.capture.tree(known.tree(), known.digest)
+        for known, names in self._dirty:
+            digest = self.capture.tree(known, names)
             if digest != known.digest:
                 known.digest = digest
                 self.index.changed = True
@@ -162,10 +162,10 @@ class Scanner:
         """All that is in a directory was visited."""
         if frame.before is not None and frame.before != _snapshot(frame.known):
             self.index.changed = True
-        if frame.dirty or not frame.known.digest:
-            self._dirty.append(frame.known)
+        if frame.changed or frame.moved or not frame.known.digest:
+            self._dirty.append((frame.known, frame.changed))
             if self._trail.frames:
-                self._trail.frames[-1].dirty = True
+                self._trail.frames[-1].changed.add(frame.name)
 
     def _enter(self, above: Frame, name: bytes, only: Paths | None) -> bool:
         """Go into a known directory; False if it cannot be entered."""
@@ -177,7 +177,8 @@ class Scanner:
                 # Removed or replaced under the scan: the next one lists the directory above.
                 del above.known.directories[name]
                 above.known.opaque.pop(name, None)
-                above.known.racy = above.dirty = self.index.changed = True
+                above.changed.add(name)
+                above.known.racy = self.index.changed = True
             else:
                 self._hide(above, name, unreadable(error))
             return False
@@ -190,7 +191,8 @@ class Scanner:
             self._hide(above, name, hidden.reason)
             return False
         if above.known.opaque and above.known.opaque.pop(name, None) is not None:
-            above.dirty = self.index.changed = True
+            above.changed.add(name)
+            self.index.changed = True
         return True
 
     def _hide(self, above: Frame, name: bytes, reason: bytes) -> None:
@@ -202,7 +204,7 @@ class Scanner:
             known.racy = known.racy or reason != OUR_STORE
         if known.opaque.get(name) != reason:
             known.opaque[name] = reason
-            above.dirty = True
+            above.changed.add(name)
             self.index.changed = self.index.changed or above.before is None
 
     # --- one directory -------------------------------------------------------------------
@@ -247,14 +249,15 @@ class Scanner:
         known, status = frame.known, frame.status
         found = self._names(frame)
         frame.names = found
-        frame.dirty = True
         frame.before = frame.before or _snapshot(known)
         files = {name: file for name, file in known.files.items() if found.get(name) is False}
         gone = known.files.keys() - files.keys()
         known.files = files
         todo, again = self._changed(frame, [name for name in found if not found[name]])
         self._choose(frame, [name for name in found if found[name]])
-        known.mode = stat.S_IMODE(status.st_mode)
+        mode = stat.S_IMODE(status.st_mode)
+        frame.moved = mode != known.mode
+        known.mode = mode
         known.mtime, known.ctime = status.st_mtime_ns, status.st_ctime_ns
         known.inode = status.st_ino
         known.racy = again or self.capture.racy(known.mtime, known.ctime)
@@ -262,6 +265,7 @@ class Scanner:
         frame.relist = frame.relist or not touched.isdisjoint(IGNORE_FILES)
         self._seen += len(found)
         if gone:
+            frame.changed |= gone
             self.index.changed = True
         self._take(frame, todo)
 
@@ -316,6 +320,8 @@ class Scanner:
                 directories[name] = child
             if reason:
                 opaque[name] = reason
+        frame.changed |= known.directories.keys() ^ directories.keys()
+        frame.changed.update(name for name, _ in known.opaque.items() ^ opaque.items())
         known.directories, known.opaque = directories, opaque
 
     # --- files ---------------------------------------------------------------------------
@@ -325,7 +331,7 @@ class Scanner:
         if not found:
             return
         known = frame.known
-        frame.dirty = True
+        frame.changed.update(name for name, _ in found)
         readings: list[Reading] = []
         # A store makes files while we look; those that were found are there by now.
         ours = self.limits.own()
@@ -386,7 +392,7 @@ class Scanner:
                 continue
             else:
                 if known.directories.pop(name, None) or known.opaque.pop(name, None):
-                    frame.dirty = True
+                    frame.changed.add(name)
                 files.append((name, now))
         self._take(frame, files)
         frame.todo = iter([(n, only.names[n]) for n in names if n in known.directories])
@@ -395,10 +401,10 @@ class Scanner:
         """A name is a directory; decide about it if it is new."""
         known = frame.known
         if known.files.pop(name, None):
-            frame.dirty = True
+            frame.changed.add(name)
         if name in known.directories:
             return
-        frame.dirty = True
+        frame.changed.add(name)
         reason = self._trail.why_not(name, lambda inner: is_there(frame.fd, inner))
         if reason:
             known.opaque[name] = reason

@@ -64,9 +64,9 @@ class Frame(msgspec.Struct):
     """A directory on the way, and what is left to do in it.
 
     `only` are the names to look at, None for all. `relist`: list it whatever its numbers,
-    and all below. `dirty`: its digest may have changed. `names` are those in it, where they
-    are known better than from the index, `before` what was known of it before it was listed.
-    `ours` are those of a store.
+    and all below. `changed` are the names that may not be what they were, `moved` says that
+    it is another itself. `names` are those in it, where they are known better than from the
+    index, `before` what was known of it before it was listed. `ours` are those of a store.
     """
 
     fd: int
@@ -75,7 +75,8 @@ class Frame(msgspec.Struct):
     status: os.stat_result
     only: Paths | None = None
     relist: bool = False
-    dirty: bool = False
+    changed: set[bytes] = set()
+    moved: bool = False
     names: Collection[bytes] | None = None
     before: tuple[object, ...] | None = None
     rules: Rules | None = None

@@ -13,7 +13,7 @@ the tree too: a restore must know to leave it alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from ..errors import Damaged
@@ -68,16 +68,44 @@ def digest_of(data: bytes) -> bytes:
     return sha256(data).digest()
 
 
+class Made(NamedTuple):
+    """A tree, and the bytes of each of its entries, in order."""
+
+    tree: Tree
+    parts: dict[bytes, bytes]
+
+    def encoded(self) -> bytes:
+        """The canonical bytes of the directory."""
+        return MAGIC + b"".join(self.parts.values())
+
+    def changed(self, entries: Mapping[bytes, Entry | None]) -> Made:
+        """The same with other entries; None is for what is gone."""
+        tree, parts = dict(self.tree), dict(self.parts)
+        for name, entry in entries.items():
+            if entry is None:
+                tree.pop(name, None)
+                parts.pop(name, None)
+            else:
+                tree[name] = entry
+                parts[name] = _encoded(name, entry)
+        if not entries.keys() <= self.parts.keys():
+            parts = dict(sorted(parts.items()))
+        return Made(tree, parts)
+
+
+NOTHING = Made({}, {})
+"""A directory with nothing in it."""
+
+
+def _encoded(name: bytes, entry: Entry) -> bytes:
+    kind, mode, size, value = entry
+    head = _HEAD.pack(_CODES[kind], mode, size, len(name))
+    return head + name + _LENGTH.pack(len(value)) + value
+
+
 def encode_tree(tree: Tree) -> bytes:
     """The canonical bytes of a directory."""
-    parts = [MAGIC]
-    for name in sorted(tree):
-        kind, mode, size, value = tree[name]
-        parts.append(_HEAD.pack(_CODES[kind], mode, size, len(name)))
-        parts.append(name)
-        parts.append(_LENGTH.pack(len(value)))
-        parts.append(value)
-    return b"".join(parts)
+    return NOTHING.changed(tree).encoded()
 
 
 def decode_tree(data: bytes) -> Tree:
@@ -187,7 +215,10 @@ def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterato
     """The names that differ in two directories, in order."""
     old = _read(get(a)) if a is not None else {}
     new = _read(get(b)) if b is not None else {}
-    for name in sorted({name for name, _ in old.items() ^ new.items()}):
+    # Trees that were made one from the other share what is the same: comparing that is quick.
+    names = old.keys() - new.keys()
+    names |= {name for name, entry in new.items() if old.get(name) != entry}
+    for name in sorted(names):
         yield Difference(prefix + name, old.get(name), new.get(name))
 
 
