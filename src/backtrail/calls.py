@@ -294,3 +294,10 @@ def _as_blocks(content: Json) -> list[Mapping[str, Json]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content.strip() else []
     return _mappings(content)
+
+
+def is_shown(result: Json) -> bool:
+    """Whether a result is not text but something to look at, as blocks of a message."""
+    blocks = result if isinstance(result, list) else []
+    kinds = {block.get("type") for block in blocks if isinstance(block, dict)}
+    return "image" in kinds and kinds <= {"text", "image"}

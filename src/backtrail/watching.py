@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import msgspec
 
-from .calls import answer_to, answers_in, calls_in, pending, told_of
+from .calls import answer_to, answers_in, calls_in, is_shown, pending, told_of
 from .conversation import Turn
 from .errors import BacktrailError, Closed, InvalidData
 from .events import Event, Json, NewEvent
@@ -202,10 +203,15 @@ class Watching(Underway):
             self._check_open()
             try:
                 self._retire_turn()
-                self._end_orphans(workspace)
-                bracket = workspace.begin(
-                    self._log_name, call.name, call.id, named, self.store, rebind=self._fresh
+                begin = partial(
+                    workspace.begin, self._log_name, call.name, call.id, named, self.store
                 )
+                bracket = begin(rebind=self._fresh)
+                if workspace.left_open:
+                    # They end before another begins, so that what they did is theirs.
+                    workspace.drop(bracket)
+                    self._end_orphans(workspace)
+                    bracket = begin()
             except BacktrailError as error:
                 self._missed(error)
                 return None
@@ -265,7 +271,7 @@ class Watching(Underway):
             details["error"] = True
         if call.id is None:
             return NewEvent("action", {**details, "input": _as_json(call.input), "result": result})
-        if _is_shown(result):
+        if is_shown(result):
             # Only Anthropic has a word for an image in a result; a view converts it.
             asked: dict[str, Json] = {"content": [{"type": "tool_use", "id": call.id}]}
             answer = answer_to(call.id, asked, result)
@@ -330,13 +336,6 @@ class Watching(Underway):
         bracket, self._turn_bracket = self._turn_bracket, None
         if bracket is not None:
             self._drop_call(bracket)
-
-
-def _is_shown(result: Json) -> bool:
-    """Whether a result is not text but something to look at, as blocks of a message."""
-    blocks = result if isinstance(result, list) else []
-    kinds = {block.get("type") for block in blocks if isinstance(block, dict)}
-    return "image" in kinds and kinds <= {"text", "image"}
 
 
 def _asks(event: Event, call_id: str) -> bool:

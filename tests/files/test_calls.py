@@ -14,6 +14,7 @@ from backtrail import Closed, Damaged, Session, StoreFailed
 from backtrail.events import Event, Json
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.workspace import Workspace
+from backtrail.stores import syncing
 from tests.files.conftest import shell
 from tests.talking import calling, kinds, user
 
@@ -296,10 +297,32 @@ def test_a_call_that_a_crash_left_open_ends_with_the_next_event(
     assert not (project / "half").exists()
 
 
+def test_a_call_that_a_crash_left_open_ends_before_the_next(
+    session: Session, project: Path
+) -> None:
+    """What it did is its own, and what the next call does is that one's alone."""
+    pid = os.fork()
+    if pid == 0:
+        with session.tool("bash", {"command": "make"}):
+            (project / "half").write_text("half\n")
+            os._exit(9)
+    os.waitpid(pid, 0)
+    with session.tool("bash"):
+        (project / "whole").write_text("whole\n")
+    left, told = (e for e in session.events() if e.kind == "action")
+    assert left.data["interrupted"]
+    assert changed(session, left) == ["half"]
+    assert changed(session, told) == ["whole"]
+    assert session._workspace is not None
+    assert session._workspace.orphans("s") == []
+
+
 def test_a_call_that_is_told_is_not_told_again(session: Session, project: Path) -> None:
     """Its bracket may outlive its process, by however many events; the log says enough."""
     pid = os.fork()
     if pid == 0:
+        # Long enough that nothing is done in the background meanwhile.
+        syncing.DELAY = 60
         with session.tool("bash", {"command": "make"}):
             (project / "whole").write_text("whole\n")
         for n in range(300):

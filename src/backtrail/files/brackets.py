@@ -84,7 +84,7 @@ def is_dead(bracket: Bracket) -> bool:
     if bracket.pid == NOBODY.pid:
         return True
     if bracket.pid == os.getpid():
-        return bracket.born != born(bracket.pid)
+        return bracket.born != own_birth(bracket.pid)
     try:
         os.kill(bracket.pid, 0)
     except ProcessLookupError:

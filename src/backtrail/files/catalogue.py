@@ -156,24 +156,26 @@ class Catalogue:
     def open_bracket(
         self, workspace: int, owner: str, tree: bytes | None, paths: list[bytes] | None,
         name: str, call: str | None, runner: Runner | None = None,
-    ) -> Bracket:  # fmt: skip
+    ) -> tuple[Bracket, list[Bracket]]:  # fmt: skip
         """A call begins with `tree`, which a scan found just now; None: the newest state known.
 
-        `runner` is the process whose death ends it; this one by default.
+        `runner` is the process whose death ends it; this one by default. The calls that
+        were there before it come with it.
         """
         pid = os.getpid()
         by = runner or Runner(pid, own_birth(pid))
         with self._writing() as execute:
+            there = _brackets(execute, workspace)
             if tree is None:
                 tree, opened = _newest(execute, workspace)
             else:
-                opened = _record(execute, workspace, tree)
+                opened = _record(execute, workspace, tree, there)
             bracket = Bracket(new_id(), owner, opened, tree, paths, time.time(), name, call, *by)
             execute(
                 "INSERT INTO brackets VALUES(?, ?, ?, ?)",
                 (bracket.id, workspace, opened, _encoded(bracket)),
             )
-        return bracket
+        return bracket, there
 
     def end_bracket(
         self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, Damaged, NotFound, StoreFailed
@@ -43,6 +43,9 @@ class Restored(NamedTuple):
 
 class Workspace(Rooted):
     """One watched directory, on one blob store. May be used from several threads."""
+
+    left_open: Sequence[Bracket] = ()
+    """Calls of the session that a crash left open, as the last `begin` found them."""
 
     # --- scanning ------------------------------------------------------------------------
 
@@ -101,7 +104,8 @@ class Workspace(Rooted):
         n = self.place.n
         with self.locked(store, rebind=rebind) as root:
             tree = self._looking.captured(root, log, paths, sync=False)
-            bracket = self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
+            bracket, there = self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
+            self.left_open = [other for other in there if _is_orphan(other, log[1])]
             try:
                 # Last: who comes back from waiting for the disk is slow for a while.
                 self._looking.settle(paths)
@@ -112,7 +116,7 @@ class Workspace(Rooted):
 
     def open(self, log: Log, name: str) -> Bracket:
         """A bracket that begins with the newest state known, whoever found that."""
-        return self.catalogue.open_bracket(self.place.n, log[1], None, None, name, None)
+        return self.catalogue.open_bracket(self.place.n, log[1], None, None, name, None)[0]
 
     def end(
         self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True
@@ -185,7 +189,7 @@ class Workspace(Rooted):
     def orphans(self, owner: str) -> list[Bracket]:
         """Calls of a session that a crash left open, or somebody who closed it."""
         open_now = self.catalogue.brackets(self.place.n)
-        return [bracket for bracket in open_now if bracket.owner == owner and is_dead(bracket)]
+        return [bracket for bracket in open_now if _is_orphan(bracket, owner)]
 
     # --- restoring -----------------------------------------------------------------------
 
@@ -256,3 +260,7 @@ class Workspace(Rooted):
                     f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
                     "Name the other paths to go back without it (`paths=`, or behind `--`)"
                 ) from error
+
+
+def _is_orphan(bracket: Bracket, owner: str) -> bool:
+    return bracket.owner == owner and is_dead(bracket)
