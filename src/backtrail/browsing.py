@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from .errors import NotFound
+from .errors import Conflict, NotFound
+from .events import Json
 from .filepoints import TurnChanges, changes_by_turn, point_at
+from .files.blobs import Reference
 from .files.differences import Diff, diff
-from .files.names import inside, several
+from .files.names import several
 from .options import folder
 from .points import Target
 from .stores.wrapper import unwrapped
@@ -30,13 +32,14 @@ class Browsing(Watching):
         Without `a`, from the beginning of the session.
         """
         workspace = self._needed()
-        named = None if paths is None else [inside(workspace.root, path) for path in several(paths)]
         before = point_at(self.store, self.id, 0 if a is None else a).tree
         if b is None:
             after: bytes | None = workspace.scan(self._log_name, self.store)
         else:
             after = point_at(self.store, self.id, b).tree
-        return diff(workspace.get, before if before is not None else after, after, named)
+        before = before if before is not None else after
+        named = None if paths is None else workspace.meant(several(paths), before, after)
+        return diff(workspace.get, before, after, named)
 
     def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""
@@ -91,6 +94,24 @@ class Browsing(Watching):
         if tree is None:
             raise NotFound("the files at that point were not captured")
         write_tree(workspace.get, tree, into)
+
+    def _look_back(self, at: Target) -> dict[str, Json]:
+        """What an event that marks `at` says about the files; their contents are kept from now.
+
+        Where they are not there any more, that is a problem of the session.
+        """
+        point = point_at(self.store, self.id, at)
+        workspace = self._watched() if point.tree is not None else None
+        if point.tree is None:
+            return {}
+        if workspace is not None:
+            relies = [Reference(*self._log_name, point.tree)]
+            try:
+                workspace.blobs.write([], relies, relies=[point.tree])
+            except Conflict:
+                why = f"the files at event {point.cut} were given up: there is no way back to them"
+                self._complain("given up", why)
+        return {"tree": point.tree.hex()}
 
     def _share_contents(self, session_id: str) -> None:
         """A fork relies on every content that this session relies on."""

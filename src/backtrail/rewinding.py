@@ -18,7 +18,7 @@ from .events import Checkpoint, Event, Json, NewEvent, new_id
 from .filepoints import Point, changes_in, own_changes, point_at
 from .files.conflicts import OnConflict, resolve
 from .files.journal import Journal
-from .files.names import inside, several
+from .files.names import several
 from .files.plan import Plan, plan_exact, plan_mine, settled
 from .points import (
     Move,
@@ -109,16 +109,12 @@ class Rewinding(Browsing):
     ) -> tuple[Checkpoint, bool]:
         """The checkpoint, and whether it was there already."""
         self._check_open()
-        details = self._look() if at is None else {}
+        self._save()
+        details = self._look() if at is None else self._look_back(at)
         with self._mutex:
             self._save()
             self._append([])
-            if at is None:
-                anchor = self._point()
-            else:
-                anchor = anchor_of(self.store, self.id, at)
-                tree = point_at(self.store, self.id, at).tree
-                details = {"tree": tree.hex()} if tree else {}
+            anchor = self._point() if at is None else anchor_of(self.store, self.id, at)
             after, tree_now = self._listed_after(), details.get("tree")
             known = same_checkpoint(self.store, self.id, anchor, label, metadata, after, tree_now)
             if known is not None:
@@ -219,10 +215,11 @@ class Rewinding(Browsing):
             watched.recover(self.store)
             self._settle(watched, over=not dry_run and wish.scope != "files")
         workspace = self._for_files(wish)
+        notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
         if dry_run:
             way = find()
             plan = self._preview(workspace, way, wish)
-            return self._result(span, self._move(way, wish), plan, applied=False)
+            return self._result(span, self._move(way, wish), plan, notes, applied=False)
         with self._driving():
             self._save()
             for attempt in range(_TRIES):
@@ -236,13 +233,13 @@ class Rewinding(Browsing):
                 if workspace is not None:
                     done = self._restore(workspace, way, wish, batch)
                     if done.acts:
-                        return self._result(span, move, done, applied=True)
+                        return self._result(span, move, done, notes, applied=True)
                     plan, head = done, self._head_now()
                 if not (move.changes or anyway):
-                    return self._result(span, move, plan, applied=True)
+                    return self._result(span, move, plan, notes, applied=True)
                 try:
                     self._append(batch, expected=head)
-                    return self._result(span, move, plan, applied=True)
+                    return self._result(span, move, plan, notes, applied=True)
                 except Conflict:
                     if attempt == _TRIES - 1:
                         raise
@@ -280,6 +277,12 @@ class Rewinding(Browsing):
         if workspace is None and (wish.scope == "files" or wish.paths is not None):
             raise Unsupported(self._unwatched or "files are not captured in this session")
         return workspace
+
+    def _unmoved(self) -> list[str]:
+        """Why files stay as they are, where they were to be captured and could not be."""
+        why = self._unwatched
+        kept = [f"files are not captured, and stay: {why}"]
+        return kept if any(problem.detail == why for problem in self.problems) else []
 
     def _events(
         self, kind: str, way: _Way, move: Move, data: dict[str, Json], wish: _Wish
@@ -329,7 +332,7 @@ class Rewinding(Browsing):
         """What happens to each path, and the warnings that belong to it."""
         paths = None
         if wish.paths is not None:
-            paths = [inside(workspace.root, path) for path in several(wish.paths)]
+            paths = workspace.meant(several(wish.paths), now, way.point.tree)
             paths = None if b"" in paths else paths
         get = workspace.get
         if wish.mode == "exact":
@@ -387,8 +390,9 @@ class Rewinding(Browsing):
         return replace(move, message_count=count, prompt=owed)
 
     def _result(
-        self, span: telemetry.Span, move: Move, plan: Plan | None, *, applied: bool
-    ) -> Rewind:
+        self, span: telemetry.Span, move: Move, plan: Plan | None, notes: list[str],
+        *, applied: bool,
+    ) -> Rewind:  # fmt: skip
         span.measurements["events_dropped"] = move.events_dropped
         span.measurements["messages_deleted"] = move.messages_dropped
         span.measurements["message_count"] = move.message_count
@@ -397,7 +401,7 @@ class Rewinding(Browsing):
             span.metadata["applied"] = applied
         result = Rewind(applied, move.anchor, move.events_dropped, move.message_count)
         if plan is None or self._workspace is None:
-            return result
+            return replace(result, warnings=notes)
         files = changes_in(plan, self._workspace.get)
         conflicts = [file for file in files if file.action == "conflict"]
         span.measurements["files_changed"] = len(files) - len(conflicts)

@@ -340,15 +340,17 @@ def test_a_call_that_is_told_is_not_told_again(session: Session, project: Path) 
 
 @pytest.mark.parametrize("how", ["idle", "close"])
 def test_brackets_of_told_calls_go(
-    how: str, session: Session, project: Path, tmp_path: Path
+    how: str, session: Session, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the next call, or when nobody has anything to do."""
+    # So that there is time to look before the background comes by.
+    monkeypatch.setattr("backtrail.stores.syncing.DELAY", 2.0)
     with session.tool("bash"):
         (project / "new").write_text("new\n")
     assert brackets(tmp_path) == 1
     if how == "close":
         session.close()
-    for _ in range(100):
+    for _ in range(300):
         if brackets(tmp_path) == 0:
             return
     pytest.fail("it stays")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Literal
 
+from .names import shown
 from .plan import Plan, Step, step_to
 from .trees import Entry, Get, digest_of, look_up
 
@@ -35,7 +37,7 @@ def resolve(get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str) -> 
         elif choice == "merge":
             steps.append(_merged(get, put, step))
         else:
-            steps.extend(_aside(get, plan.now, step, suffix))
+            steps.extend(_aside(get, plan, step, suffix))
     return replace(plan, steps=steps)
 
 
@@ -73,15 +75,19 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     return "".join(lines).encode("latin-1")
 
 
-def _aside(get: Get, now: bytes, step: Step, suffix: str) -> list[Step]:
-    """The conflict, and a step that writes what was wanted beside it."""
+def _aside(get: Get, plan: Plan, step: Step, suffix: str) -> list[Step]:
+    """The conflict, and a step that writes what was wanted beside it, under a free name."""
     if step.after is None or step.after.kind == "directory":
-        return [step]
-    path = step.path + b"." + suffix.encode()
-    if look_up(get, now, path) is not None:
-        return [step]
-    reason = f"beside {step.path.decode('utf-8', 'replace')}"
-    return [step, replace(step_to(path, None, step.after), reason=reason)]
+        what = "a directory" if step.after else "nothing"
+        return [replace(step, reason=f"{step.reason}; {what} was there then, so none is beside it")]
+    taken = {other.path for other in plan.steps}
+    name = first = step.path + b"." + suffix.encode()
+    for number in count(2):
+        if name not in taken and look_up(get, plan.now, name) is None:
+            break
+        name = first + f"-{number}".encode()
+    reason = f"beside {shown(step.path)}"
+    return [step, replace(step_to(name, None, step.after), reason=reason)]
 
 
 def _is_file(entry: Entry | None) -> bool:

@@ -115,7 +115,13 @@ def _described(get: Get, difference: Difference, origin: bytes | None) -> FileDi
         text = unified(old, new, name, name)
     except ValueError:
         text = ""
+    if _is_given_up(before, old) or _is_given_up(after, new):
+        plus, minus, text = 0, 0, f"the content of {name} was given up\n"
     return FileDiff(name, _status(before, after), plus, minus, None, modes, text)
+
+
+def _is_given_up(entry: Entry | None, content: bytes | None) -> bool:
+    return entry is not None and entry.kind == "file" and content is None
 
 
 def _status(before: Entry | None, after: Entry | None) -> Status:

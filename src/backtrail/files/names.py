@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..errors import Unsafe
 
@@ -49,6 +49,20 @@ def hidden(text: str) -> bytes:
         return "\\" if what == "\\" else chr(0xDC00 + int(what[1:], 16))
 
     return _ESCAPED.sub(plain, text).encode("utf-8", "surrogateescape")
+
+
+def meant(
+    root: bytes, path: str | bytes | os.PathLike[str], is_known: Callable[[bytes], bool]
+) -> bytes:
+    """`inside`, for a caller who may have copied the path from what `shown` made of it.
+
+    The text stands for itself where a file of that very name is known.
+    """
+    named = inside(root, path)
+    text = os.fspath(path)
+    if isinstance(text, bytes) or "\\" not in text or is_known(named):
+        return named
+    return inside(root, hidden(text))
 
 
 def inside(root: bytes, path: str | bytes | os.PathLike[str]) -> bytes:

@@ -6,7 +6,7 @@ Whoever takes the lock finishes a restore that was cut short, before anything el
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ from .blobs import Blobs, CachedBlobs
 from .brackets import Place
 from .catalogue import Catalogue
 from .looking import Log, Looking
-from .names import shown
+from .names import meant, shown
 from .roots import Identity, identity
 from .scan import Limits, Own
-from .trees import EMPTY_DIGEST, diff_trees
+from .trees import EMPTY_DIGEST, diff_trees, look_up
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -59,6 +59,14 @@ class Rooted:
     def path(self) -> str:
         """The root, for people."""
         return shown(self.root)
+
+    def meant(self, paths: Iterable[str | os.PathLike[str]], *trees: bytes | None) -> list[bytes]:
+        """The paths that a caller names, as they are in these trees."""
+
+        def is_known(path: bytes) -> bool:
+            return any(tree and look_up(self.get, tree, path) for tree in trees)
+
+        return [meant(self.root, path, is_known) for path in paths]
 
     # --- identity ------------------------------------------------------------------------
 
