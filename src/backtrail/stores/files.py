@@ -164,10 +164,8 @@ FOLDERS = frozenset({"sessions", "memory", "scopes", "blobs"})
 """The folders of a store of JSONL files."""
 
 _TEMPORARY = r"\.[0-9]+\.[0-9a-f]{8}"
-_STORE = re.compile(
-    rf"{'|'.join(sorted(FOLDERS))}|lock|retention\.json|\.retention\.json{_TEMPORARY}"
-)
-_DEPOT = re.compile(
+_STORE = rf"{'|'.join(sorted(FOLDERS))}|lock|retention\.json|\.retention\.json{_TEMPORARY}"
+_DEPOT = (
     r"(blobs|catalogue)\.db(-.+)?|hooks|purged|(index|lock)-[0-9]+" rf"|\.index-[0-9]+{_TEMPORARY}"
 )
 
@@ -176,7 +174,7 @@ def parts_among(names: Collection[str]) -> set[str]:
     """Which names in a marked directory are the store's; a user may keep files beside them."""
     layouts = [_STORE] if "sessions" in names else []
     layouts += [_DEPOT] if "blobs.db" in names else []
-    found = {name for name in names for layout in layouts if layout.fullmatch(name)}
+    found = {name for name in names for layout in layouts if re.fullmatch(layout, name)}
     return found | {MARKER}.intersection(names)
 
 
