@@ -340,12 +340,12 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
     # --- listening -----------------------------------------------------------------------
 
-    def subscribe(self, size: int = 256) -> AsyncSubscription:
-        """Every event and delta of this session object from now on.
+    def subscribe(self, size: int = 256, *, after: int | None = None) -> AsyncSubscription:
+        """Every event and delta of this session object from now on, or `after` a `seq`.
 
         Close it, or use it in an `async with` block.
         """
-        return AsyncSubscription(self, size)
+        return AsyncSubscription(self, size, after)
 
     async def emit(self, delta: Delta) -> None:
         """Hand a delta to the subscribers; it is not stored."""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class AsyncSubscription:
     """What happens in a session from now on, until `close` or the session's end."""
 
-    def __init__(self, session: AsyncSession, size: int) -> None:
+    def __init__(self, session: AsyncSession, size: int, after: int | None) -> None:
         self._session = session
-        self._inner: Subscription = session._session._listen(size)
+        self._inner: Subscription = session._session._listen(size, after)
 
     @property
     def lost_deltas(self) -> int:

@@ -226,17 +226,18 @@ class Conversation(Reading):
 
     # --- listening -----------------------------------------------------------------------
 
-    def subscribe(self, size: int = 256) -> Subscription:
+    def subscribe(self, size: int = 256, *, after: int | None = None) -> Subscription:
         """Every event and delta of this session object from now on.
 
-        Close it, or use it in a `with` block. A slow listener loses deltas, never events.
+        Who comes late names the `seq` `after` which to catch up from the log. Close it, or use
+        it in a `with` block. A slow listener loses deltas, never events.
         """
         self._check_open()
-        subscription = self._listen(size)
+        subscription = self._listen(size, after)
         self._begin_listening()
         return subscription
 
-    def _listen(self, size: int) -> Subscription:
+    def _listen(self, size: int, after: int | None = None) -> Subscription:
         """A subscription, without asking the store: that is left to who may wait for it."""
 
         def ended(subscription: Subscription) -> None:
@@ -244,10 +245,11 @@ class Conversation(Reading):
                 others = [s for s in self._subscriptions if s is not subscription]
                 self._subscriptions = others
 
-        new = Subscription(lambda seq: self.store.read(self.id, after=seq), ended, size)
+        new = Subscription(lambda seq: self.store.read(self.id, after=seq), ended, size, after)
         with self._listeners:
             self._subscriptions = [*self._subscriptions, new]
-            self._unbegun = [*self._unbegun, new]
+            if after is None:
+                self._unbegun = [*self._unbegun, new]
         return new
 
     def _begin_listening(self) -> None:

@@ -25,20 +25,24 @@ class Delta(AsDict):
 
 
 class Subscription:
-    """An iterator over what happens in a session from now on, until `close`."""
+    """An iterator over what happens in a session from now on, until `close`.
+
+    With `after` it begins with what the log has behind that `seq`.
+    """
 
     def __init__(
         self,
         missed: Callable[[int], Iterator[Event]],
         ended: Callable[[Subscription], None],
         size: int = 256,
+        after: int | None = None,
     ) -> None:
         self._missed = missed
         self._ended = ended
-        self._after: int | None = None
+        self._after = after
         self._size = size
         self._queue: deque[Event | Delta] = deque()
-        self._behind = False
+        self._behind = after is not None
         self._ready = threading.Condition()
         self._closed = False
         self.lost_deltas = 0

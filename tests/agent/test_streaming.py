@@ -174,6 +174,10 @@ def test_who_comes_late_catches_up_from_the_log() -> None:
         assert seen == ["session_start", "user_message", "assistant_message", "turn_end"]
         s.send("second")
         assert [next(late).kind for _ in range(3)] == seen[1:]
+        with s.subscribe(size=2, after=1) as listener:
+            s.emit(Delta("text_delta", {"text": "x"}))
+            kinds = [item.kind for item in heard(listener) if isinstance(item, Event)]
+        assert kinds == seen[1:] * 2
         recorded = list(s.stream("first", id="r1"))
         assert told(recorded) == ["assistant_message", "turn_end", "done"]
 
