@@ -12,6 +12,7 @@ import pytest
 
 from backtrail import Closed, NotFound, Session
 from backtrail.files.brackets import Bracket
+from backtrail.files.looking import Log
 from backtrail.files.workspace import Workspace
 from tests.files.test_calls import changed, newest
 from tests.talking import calling, result, user
@@ -254,21 +255,27 @@ def test_a_person_in_the_middle_of_a_call_that_declares_its_paths(
     assert [changed(session, e) for e in others] == [["by-person"]]
 
 
-def test_a_rewind_beside_calls_of_other_threads(session: Session, project: Path) -> None:
-    """Neither waits for the other for long."""
-    stop = threading.Event()
+def test_a_rewind_and_a_call_of_another_thread_do_not_wait_for_each_other(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One holds the workspace, the other the session: it begins when the rewind is done."""
+    (project / "README").write_text("a person's\n")
+    began: list[bool] = []
 
     def work() -> None:
-        while not stop.is_set():
-            with session.tool("edit", paths=["f"]):
-                (project / "f").write_text("x\n")
+        with session.tool("edit", paths=["README"]):
+            began.append(True)
 
     thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        for _ in range(20):
-            session.rewind(2, scope="files")
-    finally:
-        stop.set()
-        thread.join()
-    assert session.problems == []
+    scan = Workspace._scan
+
+    def scan_while_it_begins(self: Workspace, root: int, log: Log) -> bytes:
+        thread.start()
+        while session._watch.acquire(blocking=False):
+            session._watch.release()
+        return scan(self, root, log)
+
+    monkeypatch.setattr(Workspace, "_scan", scan_while_it_begins)
+    session.rewind(2, scope="files")
+    thread.join()
+    assert began == [True]
