@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backtrail.events import MESSAGE_KINDS, Event
+from backtrail.events import MESSAGE_KINDS, Event, Json
 from backtrail.history import (
     BOOKKEEPING,
     OPERATION_KINDS,
@@ -15,6 +15,7 @@ from backtrail.history import (
     Fold,
     branches,
     fold,
+    newest_tree,
     operations,
     path,
     walk,
@@ -260,3 +261,23 @@ def test_repeated_undo_walks_back_to_the_start_and_redo_to_the_end() -> None:
 def test_bookkeeping_is_no_work() -> None:
     """Notes about a session neither end redo nor count as dropped."""
     assert not BOOKKEEPING & {*WORK_KINDS, *MESSAGE_KINDS}
+
+
+# --- states of the files -----------------------------------------------------------------
+
+
+def test_a_checkpoint_of_an_earlier_point_is_not_the_newest_state() -> None:
+    """One of the event before it is; others have the state of their own point."""
+    old, new = "0" * 64, "1" * 64
+
+    def newest(*marks: dict[str, Json]) -> str | None:
+        said = [Event(1, "a", "", "user_message", {"tree": old}), Event(2, "b", "", "action", {})]
+        noted = [Event(n, f"c{n}", "", "checkpoint", data) for n, data in enumerate(marks, 3)]
+        found = newest_tree([*said, *noted][::-1])
+        return found.hex() if found else None
+
+    assert newest() == old
+    assert newest({"at": 2, "tree": new}) == new
+    assert newest({"at": 2, "tree": new}, {"at": 1, "tree": old}) == new
+    assert newest({"at": 1, "tree": new}) == old
+    assert newest({"at": 2}) == old

@@ -16,6 +16,7 @@ from .files.differences import Diff, FileDiff, described, paths_of, step_counts
 from .files.names import shown
 from .files.plan import ALREADY, Change, Plan, changes_of
 from .files.trees import Difference, Get, diff_trees
+from .history import digest_of, newest_tree, tree_of
 from .messages import text_of
 from .points import Target, find_event
 from .stores.base import Store, checkpoint_of
@@ -52,31 +53,13 @@ class TurnChanges(AsDict):
     calls: list[CallChanges] = field(default_factory=list)
 
 
-def tree_of(event: Event) -> bytes | None:
-    """The state an event leaves, if it says; trees of some paths alone are no state."""
-    files = event.data.get("files")
-    found = files.get("after") if isinstance(files, dict) and not files.get("partial") else None
-    if found is None:
-        found = event.data.get("tree")
-    return _digest(found)
-
-
 def tree_before(event: Event) -> bytes | None:
     """The state an event found, if it says."""
     files = event.data.get("files")
     found = files.get("before") if isinstance(files, dict) and not files.get("partial") else None
     if found is None and event.kind == "user_message":
         found = event.data.get("tree")
-    return _digest(found)
-
-
-def _digest(text: Json) -> bytes | None:
-    """The digest a text spells; None if it is something else, since anybody may record events."""
-    try:
-        digest = bytes.fromhex(text) if isinstance(text, str) else b""
-    except ValueError:
-        return None
-    return digest if len(digest) == 32 else None
+    return digest_of(found)
 
 
 def point_at(store: Store, session_id: str, target: Target, *, before: bool = False) -> Point:
@@ -103,11 +86,7 @@ def point_at(store: Store, session_id: str, target: Target, *, before: bool = Fa
 
 def last_tree(store: Store, session_id: str, until: int | None = None) -> bytes | None:
     """The newest state known up to an event."""
-    for event in store.read(session_id, until=until, reverse=True) if until != 0 else ():
-        tree = tree_of(event)
-        if tree is not None:
-            return tree
-    return None
+    return newest_tree(store.read(session_id, until=until, reverse=True) if until != 0 else ())
 
 
 def first_tree(store: Store, session_id: str) -> bytes | None:

@@ -273,3 +273,51 @@ def spent(data: Mapping[str, Json]) -> dict[str, int]:
         message = data.get("message")
         usage = message.get("usage") if isinstance(message, Mapping) else None
     return normal_usage(usage) if isinstance(usage, Mapping) else {}
+
+
+# --- states of the files -----------------------------------------------------------------
+
+
+def tree_of(event: Event) -> bytes | None:
+    """The state an event leaves, if it says; trees of some paths alone are no state."""
+    files = event.data.get("files")
+    found = files.get("after") if isinstance(files, dict) and not files.get("partial") else None
+    if found is None:
+        found = event.data.get("tree")
+    return digest_of(found)
+
+
+def digest_of(text: Json) -> bytes | None:
+    """The digest a text spells; None if it is something else, since anybody may record events."""
+    try:
+        digest = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        return None
+    return digest if len(digest) == 32 else None
+
+
+def newest_tree(newest_first: Iterable[Event]) -> bytes | None:
+    """The newest state of the files that events tell of, wherever it stands.
+
+    A checkpoint of an earlier point has the state of that point, and says nothing of now.
+    """
+    marks: list[Event] = []
+    for event in newest_first:
+        if event.kind == "checkpoint":
+            marks.append(event)
+        elif event.kind != "session_resume":
+            tree = _marked(marks, event.seq) or tree_of(event)
+            if tree is not None:
+                return tree
+            marks = []
+    return _marked(marks, 0)
+
+
+def _marked(marks: Iterable[Event], last: int) -> bytes | None:
+    """The state at the newest of some checkpoints that stands for the event before them."""
+    for mark in marks:
+        at = mark.data.get("at")
+        tree = tree_of(mark)
+        if tree is not None and (not isinstance(at, int) or at >= last):
+            return tree
+    return None

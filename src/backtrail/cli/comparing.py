@@ -52,12 +52,14 @@ def _run(call: Call) -> None:
 
 def _span(call: Call, session: Session) -> tuple[Where, Where | None]:
     """The two points: as given, else around the last turn."""
+    from .reading import last_done
+
     if call.arguments.a is not None:
         end = None if call.arguments.b is None else _point(call, session, call.arguments.b)
         return _point(call, session, call.arguments.a), end
     said = (event for event in call.store.walk(session.id) if event.kind == "user_message")
     # Where nobody said anything, as when a command was recorded, it is the whole session.
-    return next(said, None) or 0, session.info().head
+    return next(said, None) or 0, last_done(call.store, session.id)
 
 
 def _compared(call: Call, session: Session, start: Where, end: Where | None) -> Diff:

@@ -215,6 +215,12 @@ def noted(event: Event) -> str:
     return text_of(data)
 
 
+def last_done(store: Store, session_id: str) -> int:
+    """The last event that is no checkpoint: a checkpoint may stand for any earlier point."""
+    events = store.read(session_id, reverse=True)
+    return next((event.seq for event in events if event.kind != "checkpoint"), 0)
+
+
 def files_by_event(store: Store, session_id: str, first: int = 0) -> Files:
     """What each event from `first` on did to the files, as far as contents are there."""
     from ..files.cleaning import has_contents, opened

@@ -136,19 +136,10 @@ class Files:
         return [NewEvent("files_changed", {"files": {"before": known.hex(), "after": tree.hex()}})]
 
     def _last_tree(self) -> bytes | None:
-        """The newest state that the session's log tells of.
+        """The newest state that the session's log tells of."""
+        from ..history import newest_tree
 
-        The same as `filepoints.last_tree`, without what else that module brings along: a
-        hook pays for every import.
-        """
-        for event in self._store.read(self._id, reverse=True):
-            files = event.data.get("files")
-            found = files.get("after") if isinstance(files, dict) else None
-            if found is None:
-                found = event.data.get("tree")
-            if isinstance(found, str):
-                return bytes.fromhex(found)
-        return None
+        return newest_tree(self._store.read(self._id, reverse=True))
 
     def _mine(self, workspace: Workspace) -> list[Bracket]:
         open_now = workspace.catalogue.brackets(workspace.place.n)
