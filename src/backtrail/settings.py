@@ -11,6 +11,7 @@ does no harm: a store on this machine, never one that takes sessions elsewhere.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,7 +22,7 @@ from .folders import user_folder
 PROJECT_FILE = ".backtrail.toml"
 
 Value = str | float | bool | None
-Kind = Literal["text", "seconds", "switch", "color"]
+Kind = Literal["text", "seconds", "switch", "color", "size"]
 
 
 class Key(NamedTuple):
@@ -37,10 +38,13 @@ class Key(NamedTuple):
 KEYS: dict[str, Key] = {
     "store": Key("text", None, "BACKTRAIL_STORE", "where sessions are kept"),
     "model": Key("text", None, "BACKTRAIL_MODEL", "the model that `chat` talks to"),
+    "base_url": Key(
+        "text", None, "BACKTRAIL_BASE_URL", "where the model's server is", in_project=False
+    ),
     "hooks": Key("switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record"),
     "hook_timeout": Key("seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take"),
     "budget": Key(
-        "text", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
+        "size", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
     ),
     "color": Key("color", "auto", "BACKTRAIL_COLOR", "colour on terminals: auto or never"),
 }
@@ -106,6 +110,12 @@ def load(
         if flag is not None:
             values[name] = Setting(name, _from_text(name, flag, "flag"), f"flag --{name}")
     return Settings(values)
+
+
+def size_in_bytes(text: str) -> int | None:
+    """How much a size such as `20GB` is; None if it is none."""
+    match = re.fullmatch(r"([0-9]+) ?([KMGTkmgt]?)[Bb]?", text.strip())
+    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ") if match else None
 
 
 def user_file() -> Path | None:
@@ -211,6 +221,12 @@ def _checked(name: str, value: object, origin: str) -> Value:
         if isinstance(value, bool):
             return value
         raise InvalidData(f"{origin}: `{name}` is true or false, not `{value}`")
+    if kind == "size":
+        if size_in_bytes(str(value)) is not None and not isinstance(value, bool):
+            return str(value)
+        raise InvalidData(
+            f"{origin}: `{name}` is a number of bytes, or such as 20GB, not `{value}`"
+        )
     if kind == "color" and value not in ("auto", "never"):
         raise InvalidData(f"{origin}: `{name}` is auto or never, not `{value}`")
     if isinstance(value, str) and value:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ BUDGET = "BACKTRAIL_BUDGET"
 """Names the variable that sets the budget: bytes, or such as `20GB`."""
 
 _GB = 1 << 30
-_SIZE = r"([0-9]+) ?([KMGTkmgt]?)[Bb]?"
 
 
 class Garbage(NamedTuple):
@@ -174,10 +172,12 @@ def default_budget(path: str | Path) -> int:
     given = os.environ.get(BUDGET)
     if given is None:
         return min(10 * _GB, _space(path).total // 20)
-    match = re.fullmatch(_SIZE, given.strip())
-    if match is None:
+    from ..settings import size_in_bytes
+
+    size = size_in_bytes(given)
+    if size is None:
         raise InvalidData(f"{BUDGET} is a number of bytes, or such as 20GB, not {given!r}")
-    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
+    return size
 
 
 def check_budget(used: int, path: str | Path, limit: int | None = None) -> None:
@@ -186,8 +186,8 @@ def check_budget(used: int, path: str | Path, limit: int | None = None) -> None:
     if used > most:
         raise DiskLow(
             f"contents of files take {used >> 20} MB in {path}, and may take {most >> 20} MB: "
-            "files are not captured until `backtrail.files.collect` has made room, sessions "
-            f"are deleted and collected, or {BUDGET} allows more",
+            "files are not captured until `backtrail gc` has made room, sessions are deleted "
+            f"and collected, or {BUDGET} allows more",
             errno=errno.EDQUOT,
         )
 
