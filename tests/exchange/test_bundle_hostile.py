@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import signal
 import struct
@@ -11,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from backtrail import BacktrailError, Damaged, NewEvent, NotFound, Session, Unsafe, Unsupported
 from backtrail.events import Json
 from backtrail.exchange import bundle_checking
 from backtrail.exchange.bundle import Limits, check_bundle, read_bundle, write_bundle
+from backtrail.exchange.bundle_container import Unpacker
 from backtrail.files.depot import Depot
 from backtrail.stores import Store, open_store
 from backtrail.testing.contract_base import child, joined
@@ -474,3 +477,14 @@ def test_a_kill_in_the_middle_shows_nothing(url: str, good: Files, tmp_path: Pat
         with Session.resume(target, "work") as s:
             s.fork(at=2, into=tmp_path / "copy")
         assert (tmp_path / "copy" / "src" / "app.py").read_text() == "print('one')\n"
+
+
+@pytest.mark.parametrize(("blocks", "is_whole"), [(2, True), (20, True), (21, True), (22, False)])
+def test_the_end_is_as_long_as_tar_makes_it(blocks: int, is_whole: bool) -> None:
+    """The mark of the end may begin with the last block of a record, and fill another."""
+    unpacker = Unpacker(io.BytesIO(zstandard.compress(bytes(512 * blocks))), Limits())
+    if is_whole:
+        unpacker.end()
+        return
+    with pytest.raises(Damaged, match="more than its manifest"):
+        unpacker.end()

@@ -19,6 +19,9 @@ import zstandard
 from ..errors import Damaged, Unsafe
 
 _BLOCK = 512
+_LONGEST_END = 21 * _BLOCK
+"""The mark of the end, two blocks, and what fills the record of twenty in which it may begin
+with the last: `tar` writes whole records."""
 _CHUNK = 1 << 20
 _WINDOW = 1 << 25
 _RATIO_FROM = 64 << 20
@@ -137,9 +140,9 @@ class Unpacker:
     def end(self) -> None:
         """Nothing may follow but the mark of the end, and what fills a record of a tape."""
         rest = self._exactly(2 * _BLOCK)
-        while len(rest) <= 20 * _BLOCK and (more := self._some(_BLOCK)):
+        while len(rest) <= _LONGEST_END and (more := self._some(_BLOCK)):
             rest += more
-        if any(rest) or len(rest) > 20 * _BLOCK:
+        if any(rest) or len(rest) > _LONGEST_END:
             raise Damaged("the bundle holds more than its manifest lists")
 
     def _parsed(self, head: bytes) -> tuple[str, int]:

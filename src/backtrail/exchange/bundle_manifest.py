@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -29,6 +30,9 @@ SEAL = "manifest.sha256"
 
 LONGEST_LINE = MAX_DATA + 4096
 """Bytes of a line above which a log is refused."""
+
+SERVER_THERE = "imported_base_url"
+"""The metadata that says which model's server an imported session was talked with at."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -66,8 +70,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Json] = {}
 
     def info(self) -> SessionInfo:
-        """The session's record."""
-        return SessionInfo(**{name: getattr(self, name) for name in self.__struct_fields__})
+        """The session's record, as it is taken in.
+
+        The address of a model's server is put aside: nobody here has agreed to talk to it.
+        """
+        info = SessionInfo(**{name: getattr(self, name) for name in self.__struct_fields__})
+        metadata = dict(self.metadata)
+        server = metadata.pop("base_url", None)
+        if server is not None:
+            metadata[SERVER_THERE] = server
+        return replace(info, metadata=metadata)
 
 
 class Manifest(msgspec.Struct, frozen=True):

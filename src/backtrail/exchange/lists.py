@@ -124,7 +124,8 @@ def import_messages(
             model=model if isinstance(model, str) else None,
             metadata={"imported": True, "source": name} if name else {"imported": True},
         )  # fmt: skip
-    if not dry_run:
+    lines = len(body["messages"]) if events else 0
+    if not dry_run and events:
         if not there:
             store.create(info)
             begin = NewEvent("session_start", {"info": store.info(info.id).to_dict()})
@@ -132,7 +133,7 @@ def import_messages(
         store.append(info.id, [NewEvent(e.kind, e.data, id=e.id, ts=ts) for e in events])
     return Imported(
         AGENT, digest[:32], name, info.id, info.title, not there,
-        0 if dry_run else len(events), len(body["messages"]),
+        0 if dry_run else len(events), lines,
     )  # fmt: skip
 
 
