@@ -91,10 +91,10 @@ class Plan:
 
 
 def within(path: bytes, paths: Collection[bytes] | None) -> bool:
-    """Whether `path` is one of `paths`, or below one."""
+    """Whether `path` is one of `paths`, or below one; the root is empty, and above all."""
     if paths is None:
         return True
-    return any(path == chosen or path.startswith(chosen + b"/") for chosen in paths)
+    return any(path == chosen or path.startswith(chosen + b"/") or not chosen for chosen in paths)
 
 
 def _leads_to(path: bytes, paths: Collection[bytes] | None) -> bool:

@@ -90,7 +90,8 @@ class Rooted:
         A restore that was cut short is finished first. `rebind` takes whatever directory
         is there now for the workspace, `make` makes the root again.
         """
-        with self._lock:
+        self._take()
+        try:
             cut_short = self._is_cut_short()
             fd = self._open_root(make or cut_short)
             try:
@@ -102,6 +103,17 @@ class Rooted:
             finally:
                 if fd >= 0:
                     os.close(fd)
+        finally:
+            self._lock.release()
+
+    def _take(self) -> None:
+        """Take the lock. Its file is written to, which a store that is only read does not let."""
+        try:
+            self._lock.acquire()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise failed(error, f"lock the workspace {self.path} by {self._lock.path}") from error
 
     def _is_cut_short(self) -> bool:
         """Whether a restore was cut short; only for who holds the lock.
