@@ -122,6 +122,48 @@ def test_a_session_of_another_folder_says_where_the_agent_works(
     assert f"the agent works in {project.root}" in done.err
 
 
+def test_a_session_goes_on_at_its_own_server(project: Project, server: OpenAIServer) -> None:
+    """With its own model too, whatever the settings say."""
+    server.script("One.", "Two.", "Three.")
+    first = project.run("chat", "--model", "openai:m", "--base-url", server.url, "--json", "one")
+    assert first.code == 0, first.err
+    id = first.json["session"]
+    line = f"cd {project.root} && backtrail chat --resume {id} --base-url {server.url}\n"
+    assert project.run("resume").out == line
+    gone = "http://127.0.0.1:9/v1"
+    done = project.run("chat", "-c", "two", BACKTRAIL_MODEL="vllm:x", BACKTRAIL_BASE_URL=gone)
+    assert (done.code, done.out) == (0, "Two.\n"), done.err
+    forked = project.run("fork", "--json").json["session"]
+    done = project.run("chat", "--resume", forked, "three", BACKTRAIL_MODEL="vllm:x")
+    assert (done.code, done.out) == (0, "Three.\n"), done.err
+    assert [request["model"] for request in server.requests] == ["m", "m", "m"]
+
+
+def test_credentials_in_an_address_are_not_kept(project: Project, server: OpenAIServer) -> None:
+    """They are for this run alone."""
+    address = f"{server.url.replace('//', '//me:secret@')}?key=secret"
+    project.run("chat", "--model", "openai:m", "--base-url", address, "one")
+    kept = project.run("ls", "--json").json["sessions"][0]["metadata"]
+    assert kept["base_url"] == server.url
+    assert "secret" not in str(kept)
+
+
+def test_an_imported_session_chooses_no_server(project: Project, server: OpenAIServer) -> None:
+    """Who packed it would get the conversation, and a key: the address must be said here."""
+    server.script("One.", "Two.")
+    first = project.run("chat", "--model", "openai:m", "--base-url", server.url, "one")
+    assert first.out == "One.\n", first.err
+    assert project.run("export", "-o", "../a.bundle").code == 0
+    assert project.run("import", "../a.bundle", "--as", "copy").code == 0
+    assert "--base-url" not in project.run("resume", "copy").out
+    refused = project.run("chat", "--resume", "copy", "two")
+    assert (refused.code, f"--base-url {server.url}" in refused.err) == (2, True)
+    assert len(server.requests) == 1
+    told = project.run("chat", "--resume", "copy", "--base-url", server.url, "two")
+    assert told.out == "Two.\n", told.err
+    assert "--base-url" in project.run("resume", "copy").out
+
+
 def test_without_a_terminal_tools_that_would_ask_are_refused(
     project: Project, server: OpenAIServer
 ) -> None:
@@ -283,6 +325,23 @@ def test_a_tool_asks_first(project: Project, server: OpenAIServer) -> None:
         assert terminal.end() == 0
 
 
+def test_what_was_typed_ahead_allows_nothing(project: Project, server: OpenAIServer) -> None:
+    """A key that was pressed before the question was there is no answer to it."""
+    held = threading.Event()
+    server.script(Answer(SHELL, held=held), "Not run.")
+    with on_terminal(project, server) as terminal:
+        terminal.say("go", ENTER)
+        while not server.requests:
+            terminal.wait_for("> go")
+        terminal.press("y", ENTER)
+        terminal.wait_for("y")
+        held.set()
+        terminal.wait_for("Allow bash?")
+        terminal.press("n", ENTER)
+        terminal.wait_for("Not run.")
+    assert "out.txt" not in project.files()
+
+
 def test_ctrl_c_interrupts_and_twice_leaves(project: Project, server: OpenAIServer) -> None:
     """The turn is recorded as interrupted, and the chat goes on."""
     server.script(Answer("slow " * 100, pause=0.05), "Quick.")
@@ -345,7 +404,7 @@ def test_checkpoints_forks_and_sessions(project: Project, server: OpenAIServer) 
         terminal.wait_for("nothing was said yet in this chat")
         terminal.say("one", ENTER)
         terminal.wait_for("One.")
-        terminal.say("/checkpoint good", ENTER)
+        terminal.say('/checkpoint "good"', ENTER)
         terminal.wait_for('checkpoint "good" at event')
         terminal.say("/fork plan B", ENTER)
         terminal.wait_for("now in the fork")
@@ -425,12 +484,12 @@ def test_picking_the_session_to_resume(project: Project, server: OpenAIServer) -
         shown = terminal.wait_for("Which session?")
         assert shown.index("newer") < shown.index("older")
         terminal.press("q")
-        assert terminal.end() == 0
+        assert terminal.end() == 1
         assert terminal.is_restored()
     with on_terminal(project, server, "--resume") as terminal:
         terminal.wait_for("Which session?")
         terminal.press(DOWN, ENTER)
-        terminal.wait_for("session older, 1 messages")
+        terminal.wait_for(f"session older, 1 message, with vllm:m at {server.url}")
         terminal.say("go", ENTER)
         terminal.wait_for("Back.")
         terminal.say(CTRL_D)

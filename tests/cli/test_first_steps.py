@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from backtrail.cli.diagnosing import _writable
 from backtrail.cli.wording import fitted
+from backtrail.stores import open_store
 from tests.cli.acting import Project
 from tests.cli.acting import work as broken_by_an_agent
 from tests.cli.stage import Stage
@@ -199,3 +201,33 @@ def test_bash_offers_files_where_no_option_is_begun(stage: Stage) -> None:
     assert completed("backtrail", "restore", "") == []
     assert "--dry-run" in completed("backtrail", "restore", "-")
     assert completed("backtrail", "hooks", "i") == ["install"]
+
+
+# --- a store that can only be read -------------------------------------------------------
+
+
+def test_a_store_that_cannot_be_locked_is_told(worked: Stage) -> None:
+    """Status tells all but the state of the disk, `doctor` that it is bad; no bare numbers."""
+    (lock,) = worked.folder.glob("store/agent.db-files/**/lock-1")
+    lock.unlink()
+    # Nobody is kept from writing who runs the tests as root; a folder keeps everybody.
+    lock.mkdir()
+    told = worked.run("status")
+    assert (told.code, "Last prompt" in told.out) == (0, True), told.err
+    assert "Files: not compared with the disk: cannot lock the workspace" in told.out
+    assert str(lock) in told.out
+    told = worked.run("rewind", "--last", "--dry-run")
+    assert (told.code, "cannot lock the workspace" in told.err) == (1, True)
+    assert "[Errno" not in told.err
+    assert worked.run("show").code == worked.run("diff").code == 0
+
+
+def test_doctor_tells_of_a_store_that_cannot_be_written(
+    worked: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be read, and that is all."""
+    with open_store(worked.url) as store:
+        assert list(_writable(store)) == []
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+        (check,) = _writable(store)
+    assert (check.state, "cannot be written" in check.detail) == ("bad", True)

@@ -65,8 +65,8 @@ def test_resume_prints_the_line(project: Project) -> None:
     named = {"native": {"agent": "claude-code", "id": "0f-1", "path": "/x"}}
     with Session.create(
         project.url, "theirs", cwd=project.home, agent_name="claude-code", metadata=named
-    ):
-        pass
+    ) as session:
+        session.append({"role": "user", "content": "hi"})
     done = project.run("resume", "theirs")
     assert done.out == f"cd {project.home} && claude --resume 0f-1\n"
     row = project.run("resume", "theirs", "--json").json
@@ -90,8 +90,8 @@ def test_resume_runs_the_agent_in_its_folder(project: Project) -> None:
     named = {"native": {"agent": "codex", "id": "0f-2", "path": "/x"}}
     with Session.create(
         project.url, "theirs", cwd=project.root, agent_name="codex", metadata=named
-    ):
-        pass
+    ) as session:
+        session.append({"role": "user", "content": "hi"})
     done = project.run("resume", "theirs", "--run", cwd=project.home, PATH=f"{bin}:/usr/bin:/bin")
     assert done.code == 7
     assert done.out == f"{project.root}\nresume 0f-2\n"

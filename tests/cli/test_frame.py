@@ -195,11 +195,10 @@ def test_ctrl_c_is_130(worked: Stage) -> None:
 
 
 def on_terminal(
-    stage: Stage, *arguments: str, typed: str = "", code: int = 0, **environment: str
+    stage: Stage, *arguments: str, answer: str = "", code: int = 0, **environment: str
 ) -> str:
-    """What a terminal gets to see, if somebody types ahead."""
+    """What a terminal gets to see, if somebody answers a question."""
     main, side = pty.openpty()
-    os.write(main, typed.encode())
     running = subprocess.Popen(
         [sys.executable, "-c", CODE, *arguments],
         cwd=stage.project, env=stage.environment(**environment), stdin=side, stdout=side,
@@ -216,6 +215,9 @@ def on_terminal(
         if not more:
             break
         seen += more
+        if answer and b"[y/N]" in seen:
+            os.write(main, answer.encode())
+            answer = ""
     os.close(main)
     assert running.wait() == code, seen
     return seen.decode()
@@ -242,10 +244,10 @@ def test_a_table_fits_the_terminal(worked: Stage) -> None:
 
 def test_a_destructive_verb_asks_on_a_terminal(worked: Stage) -> None:
     """Only a yes is a yes."""
-    seen = on_terminal(worked, "delete", "work", typed="n\n", code=1)
+    seen = on_terminal(worked, "delete", "work", answer="n\n", code=1)
     assert "Delete 1 session? [y/N]" in seen and "nothing was deleted" in seen
     assert worked.run("show", "work").code == 0
-    assert "deleted 1 session" in on_terminal(worked, "delete", "work", typed="y\n")
+    assert "deleted 1 session" in on_terminal(worked, "delete", "work", answer="y\n")
     assert worked.run("show", "work").code == 3
 
 

@@ -44,7 +44,7 @@ def test_a_checkpoint_holds_conversation_and_files(worked: Stage) -> None:
     (worked.project / "app.py").write_text("by hand\n")
     told = worked.run("checkpoint", "good")
     assert told.lines == ["checkpoint good at event 11, conversation and files"]
-    assert 'backtrail rewind "good"' in told.err
+    assert told.err.endswith("backtrail rewind good\n")
     (worked.project / "app.py").write_text("broken\n")
     with worked.session("work") as s:
         s.rewind("good", mode="exact")
@@ -63,7 +63,8 @@ def test_a_checkpoint_begins_a_session_where_there_is_none(stage: Stage) -> None
     told = stage.run("checkpoint", "before", "--json")
     assert told.code == 0, told.err
     assert told.json["created_session"] is True
-    assert told.json["rewind"] == 'backtrail rewind "before" --mode exact'
+    back = "backtrail rewind before --mode exact --session"
+    assert told.json["rewind"] == f"{back} {told.json['session_id']}"
     (stage.project / "a.txt").write_text("two\n")
     with Session.resume(stage.url, told.json["session_id"]) as s:
         s.rewind("before", mode="exact")
@@ -275,6 +276,7 @@ def test_bash_completes(stage: Stage, tmp_path: Path) -> None:
     def completed(*words: str) -> list[str]:
         line = " ".join(f"'{word}'" for word in words)
         code = (
+            "backtrail() { printf 'session  title\\nwork-1   The work\\n'; }; "
             f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
             '_backtrail; printf "%s\\n" "${COMPREPLY[@]}"'
         )
@@ -285,3 +287,10 @@ def test_bash_completes(stage: Stage, tmp_path: Path) -> None:
     assert completed("backtrail", "ls", "--arch") == ["--archived"]
     assert completed("backtrail", "completion", "f") == ["fish"]
     assert completed("backtrail", "nonsense", "--") == []
+    assert completed("backtrail", "hooks", "install", "c") == ["claude-code", "codex"]
+    assert completed("backtrail", "hooks", "c") == []
+    assert completed("backtrail", "rewind", "--scope", "") == ["both", "conversation", "files"]
+    assert completed("backtrail", "restore", "x", "--on-conflict", "m") == ["merge"]
+    assert completed("backtrail", "chat", "--phase", "pl") == ["plan"]
+    for words in (("show",), ("undo", "-s"), ("chat", "--resume")):
+        assert completed("backtrail", *words, "") == ["latest", "work-1"]

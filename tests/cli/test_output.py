@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail.cli.output import LONGEST, Output, as_json, clean, shortened, width
+from backtrail.cli.verbs import Usage
 from backtrail.cli.wording import ago, brief, lines, moment, money, plural, short, size
-from backtrail.errors import InvalidData
 
 OBEYED = set(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) - {"\n", "\t"} | set(
     "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029"
@@ -109,7 +109,7 @@ def test_times_that_people_give() -> None:
     assert moment("2026-04-26T10:00+02:00") == datetime(2026, 4, 26, 8, 0, tzinfo=UTC)
     assert moment("2026-04-26") == datetime(2026, 4, 26).astimezone(UTC)
     for wrong in ("yesterday", "", "99999999999999d", "2026-13-01"):
-        with pytest.raises(InvalidData, match="is not a time"):
+        with pytest.raises(Usage, match="is not a time"):
             moment(wrong)
 
 
@@ -161,3 +161,14 @@ def test_progress_is_for_people_only() -> None:
     assert bar in seen and b"collecting: 1 s" in seen
     # Nothing of it is left before the next line.
     assert bar + b"\r" + b" " * len(bar) + b"\rbeside it\r\n" in seen
+
+
+@pytest.mark.parametrize("odd", ["\u200b", "\u2060", "\ufeff", "\U000e0041"])
+def test_what_takes_no_room_is_shown(odd: str) -> None:
+    """It could hide a text; joiners are needed, and stay."""
+    assert clean(f"a{odd}b") == f"a{ascii(odd)[1:-1]}b"
+    text = as_json({"x": odd})
+    assert odd not in text and json.loads(text) == {"x": odd}
+    assert clean("\U0001f469\u200d\U0001f4bb \u0646\u200c\u06cc") == (
+        "\U0001f469\u200d\U0001f4bb \u0646\u200c\u06cc"
+    )

@@ -144,7 +144,7 @@ def test_leaving_changes_nothing(project: Project, key: str) -> None:
     with project.terminal("rewind") as terminal:
         terminal.wait_for("q: leave")
         terminal.press(key)
-        assert terminal.end() == 0
+        assert terminal.end() == 1
         assert terminal.is_restored()
         assert terminal.screen.text == "nothing was changed"
     assert project.files() == BROKEN
@@ -191,7 +191,7 @@ def test_the_window_may_change_and_be_tiny(project: Project) -> None:
         assert all(width(line) <= 90 for line in shown)
         assert r"\x1b[31m" in shown[7]
         terminal.press("q")
-        assert terminal.end() == 0
+        assert terminal.end() == 1
         assert terminal.screen.unknown == []
 
 
@@ -205,6 +205,6 @@ def test_a_dumb_terminal_asks_for_a_number(project: Project) -> None:
         terminal.press("1\r")
         terminal.wait_for("or [n]othing?")
         terminal.press("\r")
-        assert terminal.end() == 0
+        assert terminal.end() == 1
         assert b"\x1b" not in terminal.raw
     assert project.files() == BROKEN

@@ -62,6 +62,17 @@ def test_a_rewind_gives_the_agent_a_new_session(project: Project) -> None:
     assert natives(project)[undone["native"]["id"]][2:] == ["now break things", "Broken."]
 
 
+def test_where_nothing_is_left_the_agent_begins_anew(project: Project) -> None:
+    """There is no session to resume; `resume` and the rewind say the same line."""
+    done = project.run("rewind", "--before", "1", "--yes", "--json").json
+    assert f"claude --session-id {done['native']['id']}" in done["resume"]
+    assert project.run("resume", "work").out == f"{done['resume']}\n"
+    # It was begun, perhaps without our hooks.
+    Path(done["native"]["path"]).parent.mkdir(exist_ok=True)
+    Path(done["native"]["path"]).write_text("{}\n")
+    assert f"claude --resume {done['native']['id']}\n" in project.run("resume", "work").out
+
+
 def test_a_rewind_of_files_leaves_a_note(project: Project) -> None:
     """One sentence with their names; the agent's session is not touched."""
     done = project.run("rewind", "--last", "--scope", "files", "--yes")

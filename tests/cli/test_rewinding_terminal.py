@@ -31,8 +31,9 @@ def test_the_person_says_what_goes_back(
         assert "conversation: 3 events to drop, 2 messages left" in plan
         terminal.press("sure", ENTER)
         terminal.wait_for("one of both, conversation, files, or nothing")
+        terminal.wait_for("or [n]othing?", times=2)
         terminal.press(answer, ENTER)
-        assert terminal.end() == 0
+        assert terminal.end() == (0 if answer not in ("n", "") else 1)
         text = terminal.screen.text
         assert ("nothing was changed" in text) == (answer in ("n", ""))
         assert ("take it back with: backtrail undo" in text) == (answer not in ("n", ""))
@@ -63,7 +64,7 @@ def test_undo_previews_and_asks(project: Project) -> None:
             assert 'undo the turn "now break things"' in plan
             assert "create  old.py  +1" in plan
             terminal.press(answer, ENTER)
-            assert terminal.end() == 0
+            assert terminal.end() == (0 if answer == "y" else 1)
         assert project.files() == files
 
 
@@ -114,18 +115,13 @@ def test_colour_only_where_it_is_wanted(project: Project) -> None:
         assert b"\x1b" not in terminal.raw
 
 
-def test_only_the_outcome_goes_into_a_pipe(project: Project) -> None:
-    """List, preview and question are on the terminal; what was done is the data."""
+@pytest.mark.parametrize("verb", ["rewind", "undo"])
+def test_nobody_is_asked_whose_output_goes_elsewhere(project: Project, verb: str) -> None:
+    """What would be asked about is not seen, so it is as without a terminal."""
     output = project.home / "output"
-    with project.terminal("rewind", output=output) as terminal:
-        terminal.wait_for("q: leave")
-        terminal.press(ENTER)
-        plan = terminal.wait_for("or [n]othing?")
-        assert "write   app.py  +2 −1" in plan
-        terminal.press("b", ENTER)
-        assert terminal.end() == 0
-        assert terminal.is_restored()
-    written = output.read_text()
-    assert written.startswith('rewound to before prompt 5 "now break things"\n')
-    assert "\x1b" not in written
-    assert project.files() == MADE
+    with project.terminal(verb, output=output) as terminal:
+        assert terminal.end() == 2
+        assert b"\x1b" not in terminal.raw
+        assert ("--yes" if verb == "undo" else "no terminal") in terminal.screen.text
+    assert output.read_text() == ""
+    assert project.files() == BROKEN

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import Unsupported
 from .foreign import is_foreign
+from .moving import NOT_DONE
 from .output import clean
 from .places import here
 from .streaming import Permission, Screen
 from .talking import Chat, Memory, pick_session
 from .verbs import Command, Usage
+from .wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +47,11 @@ def chat(call: Call) -> int:
     prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
     if prompt is not None and not prompt.strip():
         raise Usage("the prompt is empty")
-    talks = _can_talk(call) and given.prompt != "-"
+    talks = call.out.can_ask and given.prompt != "-"
     known = _known(call)
     if known is None and given.resume is not None:
         call.out.note("no session was picked")
-        return 0
+        return NOT_DONE
     screen = Screen(call.out)
     agent = _agent(call, known, Permission(call.out, screen) if talks else None)
     try:
@@ -80,17 +85,16 @@ def _check(call: Call) -> None:
         raise Usage("`--no-persist` leaves nothing behind, so there is nothing to go on with")
     if given.resume == "" and not call.out.can_ask:
         raise Usage("there is no terminal to pick a session on: give its id, `--resume ID`")
-    if given.prompt is None and not _can_talk(call):
+    if given.prompt is None and not call.out.can_ask:
         raise Usage("there is no terminal to talk on: give a PROMPT, or `-` to read it from stdin")
-
-
-def _can_talk(call: Call) -> bool:
-    return call.out.can_ask and call.out.is_terminal
 
 
 def _talk(call: Call, talking: Chat, session: Session | None, prompt: str | None) -> int:
     if session is not None:
-        call.out.line(f"session {session.id}, {session.info().message_count} messages", "dim")
+        count = plural(session.info().message_count, "message")
+        url = _without_credentials(call.arguments.base_url)
+        model = f"{call.arguments.model}{f' at {url}' if url else ''}"
+        call.out.line(f"session {session.id}, {count}, with {model}", "dim")
     call.out.line("/help lists the commands, Ctrl-C interrupts, Ctrl-D leaves", "dim")
     return talking.talk(prompt)
 
@@ -131,7 +135,7 @@ def _agent(
     from ..agents import resolve_agent
 
     given = call.arguments
-    name = given.model or call.settings.text("model") or _model_of(known)
+    name = given.model or _model_of(known) or call.settings.text("model")
     if name is None:
         raise Usage(
             "which model? Give `--model PROVIDER:MODEL`, such as `ollama:qwen2.5-coder` or "
@@ -139,7 +143,11 @@ def _agent(
         )
     if ":" not in name or name.endswith(":"):
         raise Usage(f"`{name}` is no model: write `PROVIDER:MODEL`, such as `ollama:qwen2.5-coder`")
-    call.arguments.model = name
+    given.model = name
+    given.base_url = given.base_url or _server_of(known, name) or call.settings.text("base_url")
+    if given.base_url is None and name.startswith("openai:"):
+        # Told by the environment of today, which need not be that of tomorrow.
+        given.base_url = os.environ.get("OPENAI_BASE_URL") or None
     options: dict[str, Json] = {
         "tools": [tool.strip() for tool in given.tools.split(",") if tool.strip()],
         "phase": given.phase,
@@ -157,6 +165,35 @@ def _model_of(info: SessionInfo | None) -> str | None:
         return None
     provider = info.metadata.get("provider")
     return f"{provider}:{info.model}" if isinstance(provider, str) else None
+
+
+def _server_of(info: SessionInfo | None, model: str) -> str | None:
+    """Where a session was last talked with at the same provider; None: at its own place."""
+    from ..exchange.bundle_manifest import SERVER_THERE
+
+    if info is None or info.metadata.get("provider") != model.partition(":")[0]:
+        return None
+    there = info.metadata.get(SERVER_THERE)
+    if isinstance(there, str):
+        # Whoever packed the session chose that server, and it would get the keys of this one.
+        raise Usage(
+            f"session `{info.id}` was imported and was talked with at {there}: to go on there, "
+            f"say `--base-url {shlex.quote(there)}`"
+        )
+    url = info.metadata.get("base_url")
+    return url if isinstance(url, str) else None
+
+
+def _without_credentials(url: str | None) -> str | None:
+    """A URL as it may be kept: no name, password or query in it."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Usage(f"`{url}` is no URL: {error}") from error
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host, query="", fragment=""))
 
 
 # --- the session -------------------------------------------------------------------------
@@ -177,12 +214,18 @@ class _Opening:
     """How sessions of this chat are opened: all with the same agent."""
 
     def __init__(self, call: Call, agent: Callable[..., Json]) -> None:
+        from ..exchange.bundle_manifest import SERVER_THERE
+
         self._call = call
         provider, _, model = call.arguments.model.partition(":")
         self._options: SessionOptions = {
             "agent": agent,
             "model": model,
-            "metadata": {"provider": provider},
+            "metadata": {
+                "provider": provider,
+                "base_url": _without_credentials(call.arguments.base_url),
+                SERVER_THERE: None,
+            },
         }
 
     def begun(self) -> Session:

@@ -74,6 +74,7 @@ def _checks(call: Call) -> Iterator[Check]:
         yield Check("store", "bad", str(error), "name another with --store")
         return
     yield Check("store", "ok", f"{store.url} opens, {plural(count, 'session')}")
+    yield from _writable(store)
     yield _permissions(store)
     yield _disk(store)
     yield from _contents(store)
@@ -89,6 +90,17 @@ def _sqlite() -> Check:
     if known >= _SQLITE:
         return Check("sqlite", "ok", version)
     return Check("sqlite", "bad", f"{version} can damage a database", "install a newer `apsw`")
+
+
+def _writable(store: Store) -> Iterator[Check]:
+    """Places of the store that can only be read: nothing is recorded there, or taken back."""
+    places = [*store.places, *([store.contents] if store.contents is not None else [])]
+    closed = [place for place in places if place.exists() and not os.access(place, os.W_OK)]
+    if closed:
+        yield Check(
+            "store", "bad", f"{closed[0]} cannot be written: it can be read, and no more",
+            "check who owns it and its mode, or name another with --store",
+        )  # fmt: skip
 
 
 def _permissions(store: Store) -> Check:
@@ -141,7 +153,7 @@ def _contents(store: Store) -> Iterator[Check]:
             used, limit = depot.blobs.used(), default_budget(depot.folder)
             places = depot.catalogue.places()
             waiting = [p for p in places if depot.catalogue.journal(p.n) is not None]
-    except BacktrailError as error:
+    except (BacktrailError, OSError) as error:
         yield Check("contents", "bad", str(error), "`backtrail verify` tells more")
         return
     told = f"{size(used)} of {size(limit)} for contents of files"
@@ -201,7 +213,12 @@ def _hooks(call: Call) -> Iterator[Check]:
     if not call.settings.hooks:
         yield Check("hooks", "warning", "hooks are switched off", "`backtrail config show`")
         return
-    missed = read(folder_of(call.store))
+    try:
+        missed = read(folder_of(call.store))
+    except OSError as error:
+        why = f"they can note nothing in {error.filename}: {error.strerror}"
+        yield Check("hooks", "bad", why, "check who owns the store and its mode")
+        return
     if not missed:
         yield Check("hooks", "ok", "nothing was missed")
         return

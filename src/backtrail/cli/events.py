@@ -128,7 +128,8 @@ def _changes(call: Call) -> None:
         call.out.data({"paths": call.paths, "changes": [touch.to_dict() for touch in found]})
         return
     if not found:
-        raise NotFound(f"no call of these sessions changed {', '.join(call.arguments.rest)}")
+        call.out.note(f"no call of these sessions changed {', '.join(call.arguments.rest)}")
+        return
     call.out.table(
         ["when", "session", "event", "by", "change", "prompt"],
         [
@@ -162,11 +163,15 @@ def _touches(call: Call, session: SessionInfo, get: Get) -> list[_Touch]:
 
     if session.cwd is None:
         return []
-    try:
-        paths = [inside(os.fsencode(session.cwd), path) for path in call.paths]
-    except Unsafe:
-        if call.arguments.session is not None:
-            raise
+    paths: list[bytes] = []
+    for path in call.paths:
+        try:
+            paths.append(inside(os.fsencode(session.cwd), path))
+        except Unsafe:
+            # Other paths, or other sessions, may be meant.
+            if call.arguments.session is not None and len(call.paths) == 1:
+                raise
+    if not paths:
         return []
     found: list[_Touch] = []
     prompt = ""
@@ -213,6 +218,8 @@ def _watch(call: Call) -> None:
     after = recent[0].seq - 1 if recent else info.head
     if not call.out.as_json:
         call.out.note(f"session {short(info.id)}; Ctrl-C ends this")
+    if not back and _is_over(call, info):
+        return
     for event in call.store.follow(info.id, after=after, poll=0.2):
         if call.out.as_json:
             call.out.data_line(event.to_dict())
@@ -223,8 +230,12 @@ def _watch(call: Call) -> None:
                 (f"{event.kind:<18} ", "magenta"), (told(event), ""),
             )  # fmt: skip
             call.out.flush()
-        if event.kind == "session_end" and event.seq > info.head:
+        if event.kind == "session_end" and event.seq >= info.head:
             return
+
+
+def _is_over(call: Call, info: SessionInfo) -> bool:
+    return any(event.kind == "session_end" for event in call.store.tail(info.id, 1))
 
 
 COMMANDS = {

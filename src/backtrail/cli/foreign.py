@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .plans import listed
@@ -29,6 +30,7 @@ HEARING = (*AGENTS, "gemini")
 _NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """What an agent calls its sessions; a record from elsewhere may hold an option instead."""
 
+_BEGIN = {"claude-code": "claude --session-id {id}", "codex": "codex"}
 _RESUME = {"claude-code": "claude --resume", "codex": "codex resume"}
 
 
@@ -61,11 +63,24 @@ def told(session: Session, paths: Sequence[str]) -> None:
     leave(session.store, session.id, text)
 
 
+def _native_line(info: SessionInfo, native: Json) -> str:
+    """How the agent itself goes on; where all was taken back, how it begins."""
+    begins = _BEGIN[info.agent_name or ""]
+    path = native.get("path")
+    # A session of Claude Code keeps its id, and may have been begun without our hooks.
+    is_there = "{id}" in begins and isinstance(path, str) and Path(path).is_file()
+    if info.turn_count == 0 and not is_there:
+        return begins.format(id=shlex.quote(native["id"]))
+    return f"{_RESUME[info.agent_name or '']} {shlex.quote(native['id'])}"
+
+
 def resume_line(info: SessionInfo, store: str | None = None) -> str:
     """The shell line that goes on with a session, in the agent it belongs to."""
     place = f"cd {shlex.quote(info.cwd)} && " if info.cwd else ""
     native: Json = info.metadata.get("native")
     if is_foreign(info) and _NATIVE_ID.fullmatch(str(native.get("id"))):
-        return f"{place}{_RESUME[info.agent_name or '']} {shlex.quote(native['id'])}"
-    given = f" --store {shlex.quote(store)}" if store else ""
-    return f"{place}backtrail chat --resume {info.id}{given}"
+        return f"{place}{_native_line(info, native)}"
+    words = ["backtrail", "chat", "--resume", info.id, *(["--store", store] if store else [])]
+    url = info.metadata.get("base_url")
+    words += ["--base-url", url] if isinstance(url, str) else []
+    return f"{place}{shlex.join(words)}"

@@ -197,14 +197,18 @@ def _from_bundle(call: Call) -> None:
         return
     from ..exchange.bundle import read_bundle
 
+    there = {info.id for info in call.store.sessions()}
     with call.out.busy("importing"):
         info = read_bundle(call.store, path, as_id=given.as_id)
+    is_new = info.id not in there
     if call.out.as_json:
-        row = info.to_dict()
+        row = info.to_dict() | {"created": is_new}
         call.out.data({"store": call.store.url, "dry_run": False, "sessions": [row]})
     else:
         call.out.line(info.id)
-        call.out.note(f"imported {info.title or info.id}: {info.message_count} messages")
+        named, count = info.title or info.id, f"{info.message_count} messages"
+        told = f"imported {named}: {count}" if is_new else f"{named} is here already: {count}"
+        call.out.note(told)
 
 
 def _check_bundle(call: Call, path: Path) -> None:

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from .call import Call
+from .hints import hint, point_name
 from .options import session_option
 from .places import around, here
 from .verbs import Command
@@ -26,9 +27,8 @@ def _run(call: Call) -> None:
     at = None if call.arguments.at is None else call.point(session, call.arguments.at)
     point = session.checkpoint(call.arguments.label, at=at)
     problems = [problem.detail for problem in session.problems]
-    # A label may have been used before, and then means the newest; the number is exact.
-    target = f'"{point.label}"' if point.label else point.id
-    back = f"backtrail rewind {target}{' --mode exact' if is_new else ''}"
+    exact = ("--mode", "exact") if is_new else ()
+    back = hint(call, "rewind", point_name(call, session, point), *exact, session=session.id)
     if call.out.as_json:
         row = {**point.to_dict(), "created_session": is_new, "problems": problems, "rewind": back}
         call.out.data(row)

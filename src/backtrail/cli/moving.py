@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError, Unsupported
+from .hints import hint
 from .plans import lines_of, never_touched, show, why_unwatched
 from .wording import plural
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..session import Session
     from ..views import Rewind
     from .call import Call
+
+NOT_DONE = 1
+"""The exit code where a person said no."""
 
 CONFLICT = 4
 """The exit code where something was kept from going back."""
@@ -58,7 +61,7 @@ def act(
     if _last_operation(session) == last:
         words = "nothing was changed" if result.conflicts else "nothing to do: all is so already"
         return tell(call, session, result, words, scope, len(said))
-    more: dict[str, Json] = {back: again(call, session, back)}
+    more: dict[str, Json] = {back: hint(call, back, session=session.id)}
     failed = _hand_on(session, result, more, moved=_said(session) != said)
     code = tell(call, session, result, words, scope, len(said), more)
     if failed is not None:
@@ -117,19 +120,6 @@ def tell(
         if back in more:
             call.out.line(f"take it back with: {more[back]}")
     return CONFLICT if kept else 0
-
-
-def again(call: Call, session: Session, verb: str) -> str:
-    """The command that runs a verb on this session; as short as it may be for people."""
-    if call.verb == "chat":
-        return f"/{verb}"
-    words = ["backtrail", verb]
-    given = call.arguments
-    if call.out.as_json or getattr(given, "session", None) is not None:
-        words += ["--session", session.id]
-    if getattr(given, "store", None):
-        words += ["--store", given.store]
-    return shlex.join(words)
 
 
 def _said(session: Session) -> list[int]:

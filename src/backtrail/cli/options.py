@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 
 SESSION = "id, unique beginning of an id, key, title, or `latest`; else the latest here"
 
@@ -28,7 +28,14 @@ def yes_option(parser: ArgumentParser) -> None:
 
 def number_option(parser: ArgumentParser, what: str) -> None:
     """How many are shown."""
-    parser.add_argument("-n", "--number", type=int, metavar="N", help=what)
+    parser.add_argument("-n", "--number", type=_count, metavar="N", help=what)
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise ArgumentTypeError(f"{text} is less than none")
+    return count
 
 
 def mask_option(parser: ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """What people and scripts see: data on stdout, the rest on stderr.
 
-Text is never written as it is: `clean` shows escape sequences, control and bidi characters
+Text is never written as it is: `clean` shows escape sequences, control, bidi and unseen characters
 instead of sending them. Colour only on a terminal, and not with `NO_COLOR`, `TERM=dumb` or
 `--no-color`.
 """
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from .wording import fitted
@@ -54,8 +54,9 @@ class Output:
 
     @property
     def can_ask(self) -> bool:
-        """Whether there is a person at the other end."""
-        return sys.stdin.isatty() and sys.stderr.isatty() and not self.as_json
+        """Whether there is a person at the other end, who sees all that is printed."""
+        both = sys.stdin.isatty() and sys.stderr.isatty()
+        return both and self.is_terminal and not self.as_json
 
     # --- data ----------------------------------------------------------------------------
 
@@ -175,9 +176,16 @@ class Output:
         self.note(f"backtrail: {message}")
 
     def ask(self, question: str) -> str:
-        """Ask the person a question and return the line; empty at the end of input."""
+        """Ask the person a question and return the line; empty at the end of input.
+
+        What was typed before the question was there is no answer to it, and is dropped.
+        """
+        import termios
+
         self._clear()
         sys.stdout.flush()
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
         try:
             sys.stderr.write(f"{clean(question)} ")
             sys.stderr.flush()
@@ -278,8 +286,10 @@ def _bar(done: int, total: int | None) -> str:
 # --- text that a terminal may see --------------------------------------------------------
 
 _BIDI = "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"
-_ODD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}\ud800-\udfff]")
-_ODD_JSON = re.compile(f"[\x7f-\x9f\u2028\u2029{_BIDI}]")
+_UNSEEN = "\u200b\u2060-\u2064\ufeff\U000e0000-\U000e007f"
+"""What takes no room and can hide a text; joiners stay, since scripts and emoji need them."""
+_ODD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}{_UNSEEN}\ud800-\udfff]")
+_ODD_JSON = re.compile(f"[\x7f-\x9f\u2028\u2029{_BIDI}{_UNSEEN}]")
 
 
 def clean(text: str, *, newlines: bool = True) -> str:
@@ -296,6 +306,8 @@ def _visible(found: re.Match[str]) -> str:
     code = ord(found.group())
     if found.group() == "\r":
         return "\\r"
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
@@ -335,4 +347,10 @@ def as_json(value: object, *, pretty: bool = False) -> str:
 
         plain = msgspec.to_builtins(value)
         text = json.dumps(plain, indent=2 if pretty else None)
-    return _ODD_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _ODD_JSON.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    import json
+
+    return json.dumps(found.group())[1:-1]

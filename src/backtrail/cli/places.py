@@ -93,14 +93,16 @@ def came_from(store: Store, folder: Path) -> Path | None:
     return None if old == folder or old.is_dir() else old
 
 
-def title(store: Store, info: SessionInfo, limit: int = 60) -> str:
-    """A session's title; without one, what was said first."""
+def title(
+    store: Store, info: SessionInfo, limit: int = 60, masked: Callable[[str], str] = str
+) -> str:
+    """A session's title; without one, what was said first. What is `masked` is so before a cut."""
     if info.title:
-        return brief(info.title, limit)
+        return brief(masked(info.title), limit)
     from ..messages import text_of
 
     for event in store.read(info.id, kinds=("user_message",), limit=1):
-        return brief(text_of(event.data.get("message")), limit)
+        return brief(masked(text_of(event.data.get("message"))), limit)
     return ""
 
 

@@ -11,6 +11,7 @@ from .call import Call
 from .diffs import print_files, summary
 from .options import session_option
 from .places import came_from, latest_in
+from .plans import LONGEST_LIST
 from .verbs import Command, Usage
 from .wording import plural
 
@@ -42,7 +43,10 @@ def _run(call: Call) -> None:
     call.out.line(f"session {session.id} is in {folder} now{more}; it was in {before}")
     if found:
         call.out.line(f"its files differ from those it knew: {summary(found.files)}")
-        print_files(call.out, found.files, "  ")
+        print_files(call.out, found.files[:LONGEST_LIST], "  ")
+        if len(found.files) > LONGEST_LIST:
+            left = len(found.files) - LONGEST_LIST
+            call.out.line(f"  … and {left} more; --json lists all", "dim")
 
 
 def _chosen(call: Call, folder: Path) -> SessionInfo:

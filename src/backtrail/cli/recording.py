@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import StoreFailed
+from .hints import hint
 from .verbs import Command, Usage
 from .wording import brief, short
 
@@ -38,6 +39,7 @@ def _run(call: Call) -> int:
 
     cwd = str(Path.cwd())
     refuse_broad(cwd)
+    _refuse_volatile(call)
     with call.out.progress("reading files") as step:
         session = call.keep(
             Session.create(
@@ -53,7 +55,8 @@ def _run(call: Call) -> int:
         # The first look at the files takes long. From then on the terminal is the command's.
         session.checkpoint("before")
     _refuse_uncaptured(call, session)
-    done = record(session, command, cwd)
+    # With --json stdout holds one document, and nothing of the command's.
+    done = record(session, command, cwd, stdout=2 if call.out.as_json else None)
     for problem in session.problems:
         call.out.note(f"backtrail: {problem.what}: {problem.detail}")
     if call.out.as_json:
@@ -61,8 +64,21 @@ def _run(call: Call) -> int:
             {"session": session.id, "exit_code": done.exit_code, "checkpoints": done.points}
         )
     else:
-        call.out.note(f"recorded as {short(session.id)}; `backtrail undo` takes it back")
+        # What went wrong may be missing from the way back.
+        back = "" if session.problems else f"; `{hint(call, 'undo')}` takes it back"
+        call.out.note(f"recorded as {short(session.id)}{back}")
     return done.exit_code
+
+
+def _refuse_volatile(call: Call) -> None:
+    """As below, before anything is read: what ends with this process is no way back."""
+    from ..stores.memory import MemoryStore
+
+    if isinstance(call.store, MemoryStore):
+        raise Usage(
+            f"the command was not run, because nothing is left of `{call.store.url}` afterwards: "
+            "name a store on disk with --store"
+        )
 
 
 def _refuse_uncaptured(call: Call, session: Session) -> None:
@@ -84,7 +100,8 @@ COMMANDS = {
         backtrail record --title "try the codemod" -- npx codemod src
         backtrail record -- bash""",
         "The command has the terminal and its signals, and its exit code is ours. There is a\n"
-        "checkpoint before it, after it, and whenever its files have been quiet for a second.",
+        "checkpoint before it, after it, and whenever its files have been quiet for a second.\n"
+        "With --json what it prints goes to stderr.",
         rest="COMMAND",
     )
 }

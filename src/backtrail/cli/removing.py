@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
 from .call import Call
+from .moving import NOT_DONE
 from .options import SESSION, yes_option
 from .places import title
 from .verbs import Command, Usage
@@ -15,8 +16,6 @@ from .wording import ago, brief, plural, short
 
 if TYPE_CHECKING:
     from ..events import SessionInfo
-
-NOT_DONE = 1
 
 
 def _delete_options(parser: ArgumentParser) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
-from .moving import act, may_act, messages, preview, refuse_half, tell
+from .moving import NOT_DONE, act, may_act, messages, preview, refuse_half, tell
 from .options import session_option, yes_option
 from .picking import choose, pick
 from .places import title
@@ -79,7 +80,7 @@ def rewind(call: Call) -> int:
     wish = _wished(call, session)
     if wish is None:
         call.out.note("nothing was changed")
-        return 0
+        return NOT_DONE
     return go_back(call, session, wish)
 
 
@@ -97,11 +98,24 @@ def _wished(call: Call, session: Session) -> Wish | None:
         wish = picked(call, session)
     if wish is None:
         return None
+    if given.rest and given.scope == "conversation":
+        raise Usage("a PATH is of files, and `--scope conversation` leaves them as they are")
     paths = [_path(session, name) for name in given.rest] or None
+    _check_known(session, wish, given.rest, paths or [])
     scope: Scope | None = given.scope
     if scope is None and paths:
         scope = "files"
     return replace(wish, scope=scope, mode=given.mode, on_conflict=given.on_conflict, paths=paths)
+
+
+def _check_known(session: Session, wish: Wish, names: list[str], paths: list[str]) -> None:
+    """`NotFound` for a path that is neither there nor was at the point: a slip of the pen."""
+    for name, path in zip(names, paths, strict=True):
+        if os.path.lexists(path) or why_unwatched(session):
+            continue
+        plan = replace(wish, scope="files", paths=[path]).act(session, dry_run=True)
+        if not plan.files and not session.diff(wish.target, paths=[path]):
+            raise NotFound(f"there is no `{name}`, neither now nor then")
 
 
 def picked(call: Call, session: Session) -> Wish | None:
@@ -134,7 +148,7 @@ def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
         scope = _which(call, verb, wish.scope, bool(why))
         if scope is None:
             out.note("nothing was changed")
-            return 0
+            return NOT_DONE
         wish = replace(wish, scope=scope)
     else:
         refuse_half(session, wish.scope)
@@ -193,7 +207,7 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
         preview(call, session, plan, why_unwatched(session))
         if not call.confirm(f"{verb.capitalize()}?"):
             call.out.note("nothing was changed")
-            return 0
+            return NOT_DONE
     else:
         refuse_half(session, "both")
     words = "took back" if verb == "undo" else "did again"
@@ -248,10 +262,11 @@ def _last_change(session: Session, path: str) -> Event:
         for first, until in reversed(spans(session).items()):
             for call in reversed(look(first, until)):
                 names = [n for file in call.files for n in (file.path, file.old_path) if n]
-                if any(n == name or n.startswith(f"{name}/") for n in names):
+                if any(not name or n == name or n.startswith(f"{name}/") for n in names):
                     return find_event(session.store, session.id, call.seq)
     raise NotFound(
-        f"session `{session.id}` did not change `{name}`: `backtrail log -- {name}` lists which "
+        f"session `{session.id}` did not change `{name or '.'}`: `backtrail log -- "
+        f"{shlex.quote(name or '.')}` lists which "
         "one did, to be named with `--session`; or give a point with `--at` and `--mode exact`"
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from ..errors import BacktrailError, Conflict, Damaged, NotFound, SessionBusy
@@ -42,6 +44,7 @@ class Parser(ArgumentParser):
 
 def run(given: Sequence[str]) -> int:
     """Run a verb and return the exit code."""
+    _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that is not UTF-8 gets \u2026 and no error.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -164,9 +167,19 @@ def overview() -> str:
 def _failed(out: Output, code: int, message: str) -> int:
     try:
         out.failed(NAMES[code], message)
-    except BrokenPipeError:
+    except OSError as error:
+        # Nobody reads stdout, or its disk is full.
         out.abandon()
+        if not isinstance(error, BrokenPipeError):
+            out.note(f"backtrail: {message}")
     return code
+
+
+def _open_closed() -> None:
+    """Streams that were closed before we began read nothing, and write to nobody."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
 
 
 def _nearest(verb: str) -> str:

@@ -6,11 +6,12 @@ import re
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from ..errors import InvalidData
 from .call import Call
 from .options import mask_option, number_option
 from .output import Span
 from .places import around, is_within, masking, title
-from .verbs import Command
+from .verbs import Command, Usage
 from .wording import ago, plural, short
 
 if TYPE_CHECKING:
@@ -30,36 +31,50 @@ def _options(parser: ArgumentParser) -> None:
 
 def _run(call: Call) -> None:
     text = " ".join(call.arguments.text)
+    _check(text)
     limit = SHOWN if call.arguments.number is None else max(1, call.arguments.number)
     found = _hits(call, text, limit)
     masked = masking(call.arguments.mask)
+
+    def snippet(hit: Hit) -> str:
+        return _masked_snippet(hit, text) if call.arguments.mask else hit.snippet
+
     if call.out.as_json:
         rows = []
         for hit, info in found:
             row = {
-                "session_id": info.id, "title": info.title, "cwd": info.cwd,
-                "seq": hit.event.seq, "id": hit.event.id, "ts": hit.event.ts,
-                "kind": hit.event.kind, "snippet": masked(hit.snippet),
+                "session_id": info.id, "title": masked(info.title) if info.title else info.title,
+                "cwd": info.cwd, "seq": hit.event.seq, "id": hit.event.id, "ts": hit.event.ts,
+                "kind": hit.event.kind, "snippet": snippet(hit),
             }  # fmt: skip
             rows.append(row)
-        call.out.data({"text": text, "hits": rows})
+        call.out.data({"text": masked(text), "hits": rows})
         return
     last = None
     for hit, info in found:
         if info.id != last:
             if last is not None:
                 call.out.line()
-            named = masked(title(call.store, info))
+            named = title(call.store, info, masked=masked)
             call.out.spans((named, "bold"), (f"  {short(info.id)}  {info.cwd or ''}", "dim"))
             last = info.id
         who = hit.event.kind.removesuffix("_message").replace("_", " ")
         lead: list[Span] = [(f"  {hit.event.seq:>4} ", "cyan"), (f"{who}, ", "dim")]
         when: Span = (f"{ago(hit.event.ts)}  ", "dim")
-        call.out.spans(*lead, when, *_marked(masked(hit.snippet), text))
+        call.out.spans(*lead, when, *_marked(snippet(hit), text))
     everywhere = call.arguments.all or call.arguments.session
     call.out.note(
         plural(len(found), "hit") + ("" if everywhere else " here; `--all` looks everywhere")
     )
+
+
+def _check(text: str) -> None:
+    from ..stores.searching import Query
+
+    try:
+        Query(text)
+    except InvalidData as error:
+        raise Usage(str(error)) from error
 
 
 def _hits(call: Call, text: str, limit: int) -> list[tuple[Hit, SessionInfo]]:
@@ -86,6 +101,16 @@ def _hits(call: Call, text: str, limit: int) -> list[tuple[Hit, SessionInfo]]:
         if len(found) >= limit or len(hits) < asked:
             return found[:limit]
         asked *= 4
+
+
+def _masked_snippet(hit: Hit, text: str) -> str:
+    """A snippet of what is left when secrets are hidden: cut first, one would not be known."""
+    from ..messages import text_of
+    from ..secrets import mask
+    from ..stores.searching import Query
+
+    said, _ = mask(text_of(hit.event.data.get("message")))
+    return Query(text).snippet(said)
 
 
 def _families(

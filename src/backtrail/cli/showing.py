@@ -67,7 +67,7 @@ def _run(call: Call) -> None:
         call.out.data(shown)
         return
     printer = _Printer(call.out, masked, full=call.arguments.full)
-    printer.head(info, title(call.store, info))
+    printer.head(info, title(call.store, info, masked=masked))
     for turn in found:
         printer.turn(turn)
     if subagents and log == MAIN_LOG:
@@ -96,7 +96,7 @@ class _Printer:
 
     def head(self, info: SessionInfo, name: str) -> None:
         """What the session is."""
-        self._out.line(self._masked(name) or "(nothing said yet)", "bold")
+        self._out.line(name or "(nothing said yet)", "bold")
         who = " ".join(filter(None, (info.agent_name, info.model)))
         facts = [short(info.id), info.cwd or "", who, plural(info.turn_count, "turn")]
         tokens = sum(info.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
@@ -136,7 +136,8 @@ class _Printer:
         elif step.kind == "files_changed":
             self._out.line("  • changed by others", "magenta")
         else:
-            said = brief(self._masked(step.text), 100) if not self._full else step.text
+            said = self._masked(step.text)
+            said = said if self._full else brief(said, 100)
             self._out.line(f"  – {step.kind.replace('_', ' ')} {said}".rstrip(), "dim")
         for asked in step.calls if step.kind != "action" else ():
             self._call(asked)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from ..errors import BacktrailError
 from .call import Call
 from .diffs import print_files, summary
+from .hints import hint
 from .options import session_argument
 from .places import around, came_from, here, latest_in, title
-from .verbs import Command, modules
+from .verbs import Command
 from .wording import ago, brief, plural, short, size
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def _run(call: Call) -> None:
 
 
 def _nothing(call: Call) -> None:
-    steps = [*_moved(call), *(step for step in BEGIN if step[0].split()[1] in modules())]
+    steps = [*_moved(call), *BEGIN]
+    # A store that is only named now is no store of hooks, and the tour has its own.
+    record = hint(call, "record", "--", "COMMAND")
+    steps = [(record if "record" in command else command, what) for command, what in steps]
     if call.out.as_json:
         rows = [{"command": command, "what": what} for command, what in steps]
         call.out.data({"session": None, "folder": str(here()), "next": rows})
@@ -82,7 +86,7 @@ def _moved(call: Call) -> list[tuple[str, str]]:
         return []
     if old is None or latest_in(call.store, old) is None:
         return []
-    return [("backtrail relocate", f"go on with the sessions of {old}, which this folder was")]
+    return [(hint(call, "relocate"), f"go on with the sessions of {old}, which this folder was")]
 
 
 # --- looking -----------------------------------------------------------------------------
@@ -90,7 +94,7 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 
 def _look(call: Call, info: SessionInfo) -> _Now:
     from ..filepoints import last_tree
-    from .reading import files_by_event
+    from .reading import files_by_event, last_done
 
     prompt: Event | None = None
     live: set[int] = set()
@@ -109,7 +113,7 @@ def _look(call: Call, info: SessionInfo) -> _Now:
         turn = _joined([files for seq, files in by_event.items() if seq in live])
         if info.cwd is not None and last_tree(call.store, info.id) is not None:
             session = call.session(info.id)
-            since = session.diff(info.head).files
+            since = session.diff(last_done(call.store, info.id)).files
             missing = session.not_captured()
     except BacktrailError as error:
         return _Now(info, prompt, list(turn.values()), since, missing, str(error))
@@ -145,20 +149,20 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
     found = read_operations(call.store, now.info.id)
     steps: list[tuple[str, str]] = []
     if found.undone:
-        steps.append(("backtrail redo", "do again what was undone"))
+        steps.append(("redo", "do again what was undone"))
     elif found.done and found.done[-1].kind == "rewound":
-        steps.append(("backtrail undo", "take the rewind back"))
+        steps.append(("undo", "take the rewind back"))
     elif now.turn:
-        steps.append(("backtrail diff", "see what the last turn changed"))
-        steps.append(("backtrail undo", "take the last turn back"))
+        steps.append(("diff", "see what the last turn changed"))
+        steps.append(("undo", "take the last turn back"))
     elif found.done:
-        steps.append(("backtrail undo", "take the last turn back"))
+        steps.append(("undo", "take the last turn back"))
     if found.done:
-        steps.append(("backtrail rewind", "go back to an earlier prompt"))
-    steps.append(("backtrail resume", "go on with the session"))
-    steps.append(("backtrail show", "read the session"))
-    steps.append(("backtrail log", "list its events"))
-    return [step for step in steps if step[0].split()[1] in modules()][:3]
+        steps.append(("rewind", "go back to an earlier prompt"))
+    steps.append(("resume", "go on with the session"))
+    steps.append(("show", "read the session"))
+    steps.append(("log", "list its events"))
+    return [(hint(call, verb, session=now.info.id), what) for verb, what in steps[:3]]
 
 
 # --- telling -----------------------------------------------------------------------------
@@ -208,7 +212,7 @@ def _print(call: Call, now: _Now) -> None:
             out.line(f"  … {count - 3} more: `backtrail status --json` has all", "dim")
     if now.problem is not None:
         out.line()
-        out.line(f"Files: {now.problem}", "yellow")
+        out.line(f"Files: not compared with the disk: {now.problem}", "yellow")
 
 
 def _print_files(call: Call, what: str, files: list[FileDiff]) -> None:

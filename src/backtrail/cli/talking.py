@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError, NotFound
+from .hints import hint, point_name
 from .output import clean
 from .picking import pick
 from .places import here, title
@@ -165,11 +166,12 @@ class Chat:
 
     def _command(self, text: str) -> bool:
         name, _, rest = text[1:].partition(" ")
+        rest = _unquoted(rest.strip())
         if name in ("quit", "exit", "q"):
             return False
         if name not in COMMANDS:
             raise Usage(f"no command `/{brief(name)}`; /help lists them")
-        getattr(self, f"_{name}")(rest.strip())
+        getattr(self, f"_{name}")(rest)
         return True
 
     def _help(self, _: str) -> None:
@@ -210,9 +212,11 @@ class Chat:
         self._switch(made)
 
     def _checkpoint(self, label: str) -> None:
-        point = self._needed().checkpoint(label or None)
+        session = self._needed()
+        point = session.checkpoint(label or None)
         named = f' "{brief(label)}"' if label else ""
-        self.call.out.line(f"checkpoint{named} at event {point.seq}: /rewind {label or point.id}")
+        back = hint(self.call, "rewind", point_name(self.call, session, point))
+        self.call.out.line(f"checkpoint{named} at event {point.seq}: {back}")
 
     def _diff(self, _: str) -> None:
         from .diffs import print_diff, summary
@@ -228,6 +232,12 @@ class Chat:
         if found is not None and (self.session is None or found != self.session.id):
             self._switch(self._resume(found))
             self.call.out.line(f"now in session {found}")
+
+
+def _unquoted(text: str) -> str:
+    """What somebody put in quotes, as they do in a shell."""
+    is_quoted = len(text) > 1 and text[0] in "\"'" and text[0] == text[-1]
+    return text[1:-1] if is_quoted else text
 
 
 def pick_session(call: Call) -> str | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from ..errors import InvalidData
+from .verbs import Usage
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SPAN = re.compile(r"([0-9]+) ?(min|m|h|d|w)")
@@ -117,6 +117,6 @@ def moment(text: str, now: datetime | None = None) -> datetime:
         when = datetime.fromisoformat(text.strip())
         return (when if when.tzinfo else when.astimezone()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise InvalidData(
+        raise Usage(
             f"`{text}` is not a time: use such as 2026-04-26, 2026-04-26T12:00, 3d or 2h"
         ) from error

@@ -44,8 +44,13 @@ class Recorded:
     points: int
 
 
-def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
-    """Run a command in `cwd`, which the session watches over, and record what it changes."""
+def record(
+    session: Session, command: Sequence[str], cwd: str, *, stdout: int | None = None
+) -> Recorded:
+    """Run a command in `cwd`, which the session watches over, and record what it changes.
+
+    It prints where we do, unless another descriptor is given as its `stdout`.
+    """
     session.checkpoint("before")
     session.append({"role": "user", "content": shlex.join(command)})
     span = _Span(session, command)
@@ -54,7 +59,7 @@ def record(session: Session, command: Sequence[str], cwd: str) -> Recorded:
     code: int | None = None
     try:
         with _passing_signals() as attach:
-            child = subprocess.Popen(command, cwd=cwd)
+            child = subprocess.Popen(command, cwd=cwd, stdout=stdout)
             code = 1
             attach(child)
             code = _watched(child, look, span.tell)

@@ -1,0 +1,105 @@
+"""Odd arguments and odd places: each is told, none is taken for something else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import CODE, Stage
+
+
+@pytest.mark.parametrize("target", [">/dev/full", ">&-", "<&-", "2>&-"])
+def test_streams_that_cannot_be_used(worked: Stage, target: str) -> None:
+    """A full disk is an error; what is closed is not written to."""
+    line = f'exec "{sys.executable}" -c "{CODE}" ls --json {target}'
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=worked.project, env=worked.environment(), capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (1 if "full" in target else 0), done.stderr
+    assert ("No space left" in done.stderr) == ("full" in target)
+
+
+def test_watch_of_a_session_that_is_over_ends(worked: Stage) -> None:
+    """Nothing more will come."""
+    with worked.session("work") as s:
+        s.end("done")
+    told = worked.run("watch", "-n", "2", "--json")
+    assert [json.loads(row)["kind"] for row in told.out.splitlines()][-1] == "session_end"
+    assert worked.run("watch", "-n", "0").code == 0
+
+
+def test_log_passes_by_what_is_outside(worked: Stage) -> None:
+    """The other paths are meant all the same; nothing found is an empty list, for all."""
+    told = worked.run("log", "--json", "--", "README.md", "/etc/passwd")
+    assert [row["path"] for row in told.json["changes"]] == ["README.md"]
+    told = worked.run("log", "work", "--json", "--", "README.md", "/etc/passwd")
+    assert [row["path"] for row in told.json["changes"]] == ["README.md"]
+    plain, scripted = worked.run("log", "--", "no"), worked.run("log", "--json", "--", "no")
+    assert (plain.code, scripted.code, scripted.json["changes"]) == (0, 0, [])
+    assert "no call of these sessions changed no" in plain.err
+
+
+def test_the_whole_folder_can_be_restored(worked: Stage) -> None:
+    """`.` is all that the last call changed."""
+    done = worked.run("restore", ".", "--yes")
+    assert done.code == 0, done.err
+    assert (worked.project / ".env").read_text() == "TOKEN=only-copy\n"
+    assert (worked.project / "README.md").exists()
+
+
+def test_a_path_that_never_was_is_told(worked: Stage) -> None:
+    """A slip of the pen is not "all is so already"; what was there then is known."""
+    told = worked.run("rewind", "1", "--yes", "--", "typo.txt")
+    assert (told.code, "no `typo.txt`" in told.err) == (3, True)
+    told = worked.run("rewind", "1", "--yes", "--scope", "conversation", "--", "app.py")
+    assert (told.code, "--scope conversation" in told.err) == (2, True)
+    assert worked.run("rewind", "--last", "--yes", "--", ".env").code == 0
+    assert (worked.project / ".env").exists()
+
+
+def test_arguments_that_make_no_sense(worked: Stage) -> None:
+    """All end with the same code."""
+    for arguments in (
+        ("ls", "--since", "soon"),
+        ("search", ""),
+        ("search", "!!"),
+        ("log", "-n", "-3"),
+        ("ls", "-n", "x"),
+    ):
+        assert worked.run(*arguments).code == 2, arguments
+
+
+def test_with_json_the_output_of_a_command_is_beside_the_data(stage: Stage) -> None:
+    """Stdout holds one document."""
+    told = stage.run("record", "--json", "--", "echo", "hi")
+    assert told.json["exit_code"] == 0
+    assert told.err.startswith("hi\n")
+
+
+def test_what_is_here_already_is_told(stage: Stage) -> None:
+    """A second import of the same makes nothing new, and says so."""
+    Path(stage.folder, "m.json").write_text('[{"role": "user", "content": "hi"}]')
+    told = stage.run("import", "messages", "../m.json")
+    assert "1 new" in told.err
+    for more in ((), ("--dry-run",)):
+        told = stage.run("import", "messages", "../m.json", *more)
+        assert (told.out, "1 unchanged" in told.err) == ("", True)
+    assert stage.run("export", "-o", "../a.bundle").code == 0
+    assert "is here already" in stage.run("import", "../a.bundle").err
+    assert stage.run("import", "../a.bundle", "--json").json["sessions"][0]["created"] is False
+    assert "imported" in stage.run("import", "../a.bundle", "--as", "copy").err
+
+
+def test_relocate_shows_some_of_many(worked: Stage) -> None:
+    """As plans do; the numbers and JSON have all."""
+    for number in range(60):
+        (worked.project / f"file-{number}").touch()
+    told = worked.run("relocate")
+    assert len(told.lines) < 50
+    assert "more; --json lists all" in told.out
