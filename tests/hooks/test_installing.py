@@ -167,6 +167,7 @@ def test_a_file_of_ours_alone_goes(tmp_path: Path) -> None:
         ('{"hooks": []}', "`hooks` should be an object"),
         ('{"hooks": {"Stop": {}}}', "`hooks.Stop` should be a list"),
         ("[" * 100_000, "nested too deep"),
+        ('{"a": NaN}', "`NaN` is no JSON"),
     ],
 )
 def test_what_is_not_plain_json_is_refused(tmp_path: Path, text: str, place: str) -> None:
@@ -186,6 +187,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(InvalidData, match="is not UTF-8"):
         plan_install(CLAUDE, path, COMMAND)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write to it."""
+    os.mkfifo(tmp_path / "settings.json")
+    with pytest.raises(InvalidData, match="is no file"):
+        plan_install(CLAUDE, tmp_path / "settings.json", COMMAND)
 
 
 def test_links_and_modes_stay(tmp_path: Path) -> None:
@@ -300,6 +308,24 @@ def test_installing_shows_asks_and_does(world: World) -> None:
     assert len(find_ours(path.read_text(), "file", "claude-code")) == len(CLAUDE.events)
     again = world.run("hooks", "install", "claude-code", "--yes")
     assert "already" in again.stdout
+
+
+def test_the_settings_of_a_project_are_for_all(world: World) -> None:
+    """Others can read a new file; that it names a program of this machine is said before."""
+    path = world.project / ".claude" / "settings.json"
+    told = world.run("hooks", "install", "claude-code", "--project")
+    assert (told.returncode, path.exists()) == (2, False)
+    assert f"will call {PROGRAM}" in told.stderr
+    before = os.umask(0o022)
+    try:
+        world.run("hooks", "install", "claude-code", "--project", "--yes")
+        world.run("hooks", "install", "claude-code", "--local", "--yes")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.with_name("settings.local.json").stat().st_mode & 0o777 == 0o600
+    again = world.run("hooks", "install", "claude-code", "--project", "--yes")
+    assert "will call" not in again.stderr
 
 
 def test_installing_as_json(world: World) -> None:

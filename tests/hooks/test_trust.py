@@ -100,3 +100,18 @@ def test_status_tells_whether_gemini_runs_them(world: World, config: dict[str, o
     path.write_text(json.dumps({**json.loads(path.read_text()), "hooksConfig": config}))
     done = world.run("hooks", "status", "gemini")
     assert (done.returncode, "switched off" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("place", ["home/.claude/settings.json", ".claude/settings.local.json"])
+def test_status_tells_whether_claude_code_runs_them(world: World, place: str) -> None:
+    """It has one switch for all hooks, in any of its settings; the nearest counts."""
+    world.run("hooks", "install", "claude-code", "--yes")
+    file = world.root / place if place.startswith("home") else world.project / place
+    file.parent.mkdir(exist_ok=True)
+    told = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**told, "disableAllHooks": True}))
+    done = world.run("hooks", "status")
+    assert (done.returncode, str(file) in done.stdout) == (1, True), done.stdout
+    (world.project / ".claude").mkdir(exist_ok=True)
+    (world.project / ".claude/settings.local.json").write_text('{"disableAllHooks": false}')
+    assert world.run("hooks", "status").returncode == 0

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from .moving import NOT_DONE
 from .options import yes_option
 from .output import Output
 from .verbs import Command, Usage
@@ -57,15 +58,27 @@ def _run(call: Call) -> int:
 
 
 def _install(call: Call, dialect: Dialect, scope: Scope) -> int:
-    from ..hooks.installing import advice, apply, own_command, plan_install, settings_file
+    from ..hooks.installing import (
+        advice,
+        apply,
+        own_command,
+        plan_install,
+        settings_file,
+        warning,
+    )
 
     project = Path.cwd()
     path = settings_file(dialect, scope, project)
     command = own_command(dialect)
     change = plan_install(dialect, path, command)
-    notes = advice(dialect, path, shlex.split(command)[0], project)
+    program = shlex.split(command)[0]
+    notes = advice(dialect, path, program, project)
     copy: Literal["make", "leave"] = "make" if _is_first(change, dialect) else "leave"
-    done = _carried_out(call, change, "install", lambda: apply(change, copy))
+    before = warning(scope, change, program)
+    if before is not None:
+        call.out.note(f"note: {before}")
+    shared = scope == "project"
+    done = _carried_out(call, change, "install", lambda: apply(change, copy, shared=shared))
     baseline = done and _begin_baseline(call, project)
     if call.out.as_json:
         _data(call, dialect, scope, change, done, notes=notes, command=command)
@@ -82,7 +95,7 @@ def _install(call: Call, dialect: Dialect, scope: Scope) -> int:
         call.out.line(f"  backtrail hooks status {dialect.agent}   are they working?")
         call.out.line("  backtrail                        what happened here")
         call.out.line("  backtrail rewind                 go back")
-    return 0
+    return _code(call, change, done)
 
 
 def _is_first(change: Change, dialect: Dialect) -> bool:
@@ -136,7 +149,7 @@ def _uninstall(call: Call, dialect: Dialect, scope: Scope) -> int:
         call.out.line(f"there are no hooks of ours for {dialect.title} in {path}")
     elif done:
         call.out.line(f"removed; sessions of {dialect.title} stay as they are")
-    return 0
+    return _code(call, change, done)
 
 
 def _carried_out(call: Call, change: Change, what: str, act: _Act) -> bool:
@@ -152,6 +165,11 @@ def _carried_out(call: Call, change: Change, what: str, act: _Act) -> bool:
         return False
     act()
     return True
+
+
+def _code(call: Call, change: Change, done: bool) -> int:
+    """The exit code: who said no is told so."""
+    return 0 if done or not change.is_needed or call.arguments.dry_run else NOT_DONE
 
 
 def _show(out: Output, change: Change) -> None:

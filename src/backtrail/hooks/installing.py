@@ -22,7 +22,7 @@ from typing import Literal
 from ..errors import Conflict, InvalidData, Unsafe, Unsupported
 from ..stores.files import failed, sync_directory, write_all
 from .dialects import Dialect
-from .jsonfiles import parsed
+from .jsonfiles import parsed, read
 from .settings import find_ours, with_ours, without_ours
 
 Scope = Literal["user", "project", "local"]
@@ -133,20 +133,20 @@ def vanishing(program: Path) -> str | None:
 
 def plan_install(dialect: Dialect, path: Path, command: str) -> Change:
     """What putting the hooks in would change."""
-    before = _read(path)
+    before = read(path)
     return Change(path, before, with_ours(before or "", str(path), dialect, command))
 
 
 def plan_uninstall(dialect: Dialect, path: Path) -> Change:
     """What taking the hooks out would change."""
-    before = _read(path)
+    before = read(path)
     if before is None:
         return Change(path, None, None)
     name = str(path)
     ours = find_ours(before, name, dialect.agent) if before.strip() else []
     if not ours:
         return Change(path, before, before)
-    kept = _read(backup_of(path))
+    kept = read(backup_of(path))
     if kept is not None and _is_kept(kept, before, name, dialect, ours[0].command):
         return Change(path, before, kept)
     after = without_ours(before, name, dialect.agent)
@@ -167,29 +167,18 @@ def _is_kept(kept: str, before: str, name: str, dialect: Dialect, command: str) 
         return False
 
 
-def _read(path: Path) -> str | None:
-    try:
-        # As bytes: reading as text would change the ends of lines.
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise InvalidData(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    except OSError as error:
-        raise failed(error, f"read {path}") from error
-
-
 # --- acting ------------------------------------------------------------------------------
 
 
-def apply(change: Change, copy: Literal["make", "leave", "drop"]) -> None:
+def apply(change: Change, copy: Literal["make", "leave", "drop"], *, shared: bool = False) -> None:
     """Make a change, in one step; `Conflict` if the file is not what it was any more.
 
-    What was there is copied beside it, or an earlier copy is left, or goes.
+    What was there is copied beside it, or an earlier copy is left, or goes. A new file is for
+    its owner alone, unless it is to be `shared`.
     """
     # The file may be a link into a folder of settings that is kept elsewhere.
     path = Path(os.path.realpath(change.path))
-    if _read(path) != change.before:
+    if read(path) != change.before:
         raise Conflict(f"{change.path} was changed meanwhile: look at it and try again")
     kept = backup_of(change.path)
     try:
@@ -200,11 +189,19 @@ def apply(change: Change, copy: Literal["make", "leave", "drop"]) -> None:
             if copy == "make" and change.before is not None:
                 _replace(kept, change.before, 0o600)
             there = path.stat() if change.before is not None else None
-            _replace(path, change.after, there.st_mode & 0o7777 if there else 0o600, there)
+            new = 0o666 & ~_umask() if shared else 0o600
+            _replace(path, change.after, there.st_mode & 0o7777 if there else new, there)
         if copy == "drop":
             kept.unlink(missing_ok=True)
     except OSError as error:
         raise failed(error, f"write {change.path}") from error
+
+
+def _umask() -> int:
+    """What this process takes away from modes; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _replace(path: Path, text: str, mode: int, like: os.stat_result | None = None) -> None:
@@ -230,6 +227,16 @@ def _replace(path: Path, text: str, mode: int, like: os.stat_result | None = Non
 
 
 # --- telling -----------------------------------------------------------------------------
+
+
+def warning(scope: Scope, change: Change, program: str) -> str | None:
+    """What a person should know before they agree to a change."""
+    if scope != "project" or not change.is_needed:
+        return None
+    return (
+        f"{change.path} is shared with all who work on the project, and will call {program}, "
+        "which is on this machine: where there is none, the hooks fail; --local is for you alone"
+    )
 
 
 def advice(dialect: Dialect, path: Path, program: str, project: Path) -> list[str]:

@@ -8,11 +8,15 @@ commas, doubled keys) is refused with its place, since it would be lost.
 from __future__ import annotations
 
 import json
+import os
 import re
-from typing import NamedTuple
+import stat
+from pathlib import Path as File
+from typing import NamedTuple, NoReturn
 
 from ..errors import InvalidData
 from ..events import Json
+from ..stores.files import failed
 
 _decoder = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -31,6 +35,24 @@ class Member(NamedTuple):
     end: int
 
 
+def read(path: File) -> str | None:
+    """The text of a file; None if there is none, `InvalidData` if it is no text."""
+    try:
+        # Whatever else has that name, such as a pipe, might be waited for without end.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise InvalidData(f"{path} is no file: look what it is, and move it away")
+            # As bytes: reading as text would change the ends of lines.
+            return file.read().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise InvalidData(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise failed(error, f"read {path}") from error
+
+
 def parsed(text: str, name: str) -> dict[str, Json]:
     """The object in a file; `InvalidData` with the place where it is none."""
 
@@ -42,8 +64,13 @@ def parsed(text: str, name: str) -> dict[str, Json]:
             raise InvalidData(f"{name}: the key `{twice}` stands twice in one object: remove one")
         return found
 
+    def no_number(word: str) -> NoReturn:
+        raise InvalidData(
+            f"{name}: `{word}` is no JSON: mend the file, or put the hooks in by hand"
+        )
+
     try:
-        value = json.loads(text, object_pairs_hook=once)
+        value = json.loads(text, object_pairs_hook=once, parse_constant=no_number)
     except json.JSONDecodeError as error:
         comment = text[error.pos : error.pos + 2] in ("//", "/*")
         why = "a comment" if comment else error.msg

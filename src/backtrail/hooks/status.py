@@ -11,13 +11,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import BacktrailError, InvalidData
+from ..errors import BacktrailError
 from ..events import Json
 from .dialects import CHECK, DIALECTS, Dialect
 from .installing import MODULE, Scope, scopes, settings_file
-from .misses import Miss, read
+from .jsonfiles import read
+from .misses import Miss
+from .misses import read as read_misses
 from .settings import find_ours
-from .trust import silenced, untrusted
+from .trust import disabled, silenced, untrusted
 
 _PATIENCE = 20.0
 
@@ -51,19 +53,18 @@ def installed(agent: str | None, project: Path) -> list[Installed]:
 
 def recent(folder: Path | None, agent: str | None) -> list[Miss]:
     """What hooks missed, oldest first."""
-    return [miss for miss in read(folder) if agent is None or miss.agent in (agent, "")]
+    return [miss for miss in read_misses(folder) if agent is None or miss.agent in (agent, "")]
 
 
 def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
     path = settings_file(dialect, scope, project)
     try:
-        text = path.read_bytes().decode("utf-8")
-        ours = find_ours(text, str(path), dialect.agent) if text.strip() else []
-    except FileNotFoundError:
+        text = read(path)
+        ours = find_ours(text, str(path), dialect.agent) if text and text.strip() else []
+    except BacktrailError as error:
+        return [Installed(dialect.agent, scope, str(path), problem=str(error))]
+    if text is None:
         return []
-    except (OSError, ValueError) as error:
-        why = str(error) if isinstance(error, InvalidData) else f"cannot be read: {error}"
-        return [Installed(dialect.agent, scope, str(path), problem=why)]
     found: list[Installed] = []
     for command in dict.fromkeys(one.command for one in ours):
         events = [one.event for one in ours if one.command == command]
@@ -77,6 +78,9 @@ def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
             problem = untrusted(path, text, mine, project if scope == "project" else None)
         elif problem is None and dialect.agent == "gemini":
             problem = silenced(path, text)
+        elif problem is None:
+            strongest_first = reversed(scopes(dialect))
+            problem = disabled(settings_file(dialect, one, project) for one in strongest_first)
         row = Installed(
             dialect.agent, scope, str(path), command, events, missing, seconds, problem
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Codex runs none that a person has not looked at and trusted. What is trusted stands in the
 person's `config.toml`, for each hook by its place in its file, with a hash of the hook itself.
-Gemini CLI has a switch for all hooks, and a list of those that are off.
+Gemini CLI has a switch for all hooks, and a list of those that are off. Claude Code has a switch.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ..errors import BacktrailError
 from ..events import Json
-from .jsonfiles import parsed
+from .jsonfiles import parsed, read
 from .settings import NAME, Ours
 
 HOW = "start `codex`, which shows new hooks, and press `t` to trust them (later: `/hooks`)"
@@ -90,6 +91,21 @@ def silenced(path: Path, text: str) -> str | None:
         return f"hooks are switched off in {path}: set `hooksConfig.enabled` to true"
     if isinstance(off, list) and NAME in off:
         return f"`{NAME}` is switched off in {path}: `/hooks enable {NAME}` in Gemini CLI"
+    return None
+
+
+def disabled(files: Iterable[Path]) -> str | None:
+    """Why Claude Code runs no hooks at all; None if its settings, strongest first, let it."""
+    for path in files:
+        try:
+            told = parsed(read(path) or "{}", str(path)).get("disableAllHooks")
+        except BacktrailError:
+            # Told where that file is looked at for itself.
+            continue
+        if told is True:
+            return f"all hooks are switched off in {path}: take `disableAllHooks` out"
+        if told is False:
+            return None
     return None
 
 
