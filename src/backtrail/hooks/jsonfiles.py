@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from pathlib import Path as File
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ..errors import InvalidData
 from ..events import Json
@@ -64,13 +64,8 @@ def parsed(text: str, name: str) -> dict[str, Json]:
             raise InvalidData(f"{name}: the key `{twice}` stands twice in one object: remove one")
         return found
 
-    def no_number(word: str) -> NoReturn:
-        raise InvalidData(
-            f"{name}: `{word}` is no JSON: mend the file, or put the hooks in by hand"
-        )
-
     try:
-        value = json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+        value = json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         comment = text[error.pos : error.pos + 2] in ("//", "/*")
         why = "a comment" if comment else error.msg
