@@ -516,7 +516,7 @@ def test_tree_draws_forks_branches_and_subagents(worked: Stage) -> None:
         "├── branch Clean up.  left at event 5, 2 messages",
         "├── subagent scout  1 event",
         "└── fork Plan B  plan-b from event 5 · 1 turn · WHEN",
-        "    └── fork Plan C  plan-c from event 6 · 1 turn · WHEN",
+        "    └── fork Plan C  plan-c from event 7 · 1 turn · WHEN",
     ]
     below = worked.run("tree", "plan-c", "--json").json["trees"][0]["below"]
     assert [node["kind"] for node in below] == ["branch", "subagent", "fork"]

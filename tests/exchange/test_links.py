@@ -105,7 +105,7 @@ def test_a_record_gives_the_agent_no_options(name: str) -> None:
     info = SessionInfo("work", cwd="/p", agent_name="claude-code", metadata=native)
     assert resume_line(info) == "cd /p && backtrail chat --resume work"
     good = SessionInfo(
-        "work", cwd="/p", agent_name="claude-code",
+        "work", cwd="/p", agent_name="claude-code", turn_count=1,
         metadata={"native": {"agent": "claude-code", "id": FIRST}},
     )  # fmt: skip
     assert resume_line(good) == f"cd /p && claude --resume {FIRST}"

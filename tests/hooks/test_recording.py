@@ -151,9 +151,10 @@ def test_a_signal_before_the_command_is_known(
 
     monkeypatch.setattr("backtrail.hooks.recording.subprocess.Popen", Struck)
     script = "trap 'exit 7' TERM; touch up; sleep 30 & wait"
+    before = signal.getsignal(signal.SIGTERM)
     with Session.create("memory:", cwd=tmp_path) as session:
         assert record(session, ["sh", "-c", script], str(tmp_path)).exit_code == 7
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_signal_that_is_ignored(world: World) -> None:
