@@ -175,6 +175,27 @@ def test_fork_waits_for_who_opens_or_closes(tmp_path: Path, step: str) -> None:
     assert parent.end() == ["well"]
 
 
+def test_fork_leaves_a_closed_store_closed(tmp_path: Path) -> None:
+    """Whoever still holds the object gets no descriptor back, in neither process."""
+    parent = Script(
+        """
+        store.create(SessionInfo(id="s"))
+        store.close()
+        def opened():
+            found = (os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
+                     if os.path.exists(f"/proc/self/fd/{n}"))
+            return [name for name in found if "x.db" in name]
+        child = os.fork()
+        if child == 0:
+            os._exit(len(opened()))
+        assert os.waitpid(child, 0)[1] == 0 and opened() == [], opened()
+        print("well")
+        """,
+        tmp_path,
+    )
+    assert parent.end() == ["well"]
+
+
 def test_fork_gives_the_child_locks_of_its_own(tmp_path: Path) -> None:
     """When the parent is gone, others still see that the child uses the database.
 

@@ -261,6 +261,9 @@ class Database:
 
         `locked` says that another store of this process holds the lock on the same file.
         """
+        if not self._open:
+            # Its lock is closed with it, and would be opened again.
+            return False
         self._pausing = True
         if not locked:
             try:
