@@ -117,13 +117,13 @@ class Writers:
     """Who wrote last what is on the disk."""
 
     last: dict[str, str] = field(default_factory=dict)
-    ever: set[tuple[str, str]] = field(default_factory=set)
+    ever: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
 
     def note(self, before: Seen, after: Seen, who: str) -> None:
         """Whatever differs was written by `who`."""
         for path in after:
             if before.get(path) != after[path]:
                 self.last[path] = who
-                self.ever.add((who, path))
+                self.ever.setdefault(who, []).append((path, after[path]))
         for path in set(before) - set(after):
             self.last.pop(path, None)
