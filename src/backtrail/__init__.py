@@ -17,8 +17,9 @@ session, agent, aio, oneshot.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from .loading import loader
 
 if TYPE_CHECKING:
     from . import aio as aio
@@ -150,14 +151,5 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-
-def __getattr__(name: str) -> object:
-    # A hook pays for every import, so each name is loaded when it is first used.
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+# A hook pays for every import, so each name is loaded when it is first used.
+__getattr__ = loader(globals(), _HOME, _MODULES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,14 +18,14 @@ from .session import Session
 from .watching import Call
 
 
-class AsyncFiles:
+class AsyncFiles(ABC):
     """What a session knows about the files of its directory."""
 
     _session: Session
 
+    @abstractmethod
     def _tell(self) -> None:
         """Wake those who listen to the session."""
-        raise NotImplementedError
 
     @asynccontextmanager
     async def tool(

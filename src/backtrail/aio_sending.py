@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -27,20 +28,20 @@ if TYPE_CHECKING:
     from .watching import Call
 
 
-class AsyncSending:
+class AsyncSending(ABC):
     """The half of an `AsyncSession` that its agent answers."""
 
     _session: Session
     _scope: anyio.CancelScope | None = None
     _turning: Turning | None = None
 
+    @abstractmethod
     def _tell(self) -> None:
         """Wake those who listen to the session."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _driving(self) -> AbstractAsyncContextManager[None]:
         """Turns and rewinds: one task at a time."""
-        raise NotImplementedError
 
     if TYPE_CHECKING:
 

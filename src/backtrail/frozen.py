@@ -64,7 +64,8 @@ def _dataclass(*, frozen: bool, slots: bool, init: bool = True) -> Callable[[typ
 
         own |= {"__setattr__": assign, "__delattr__": delete}
         made: Any = type(plain)(plain.__name__, plain.__bases__, own)
-        return made  # type: ignore[no-any-return]
+        result: type = made
+        return result
 
     return decorate
 

@@ -179,7 +179,7 @@ def _open_closed() -> None:
     """Streams that were closed before we began read nothing, and write to nobody."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends
 
 
 def _nearest(verb: str) -> str:

@@ -114,7 +114,7 @@ class Unpacker:
         self._source = _Counted(file)
         decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
         self._stream = decompressor.stream_reader(
-            self._source,  # type: ignore[arg-type]
+            self._source,  # type: ignore[arg-type]  # it is only read
             read_size=1 << 16,
             read_across_frames=True,
         )

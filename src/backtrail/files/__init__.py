@@ -19,8 +19,9 @@ verifying, tombstones    what is damaged or missing, and what was erased on purp
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..loading import loader
 
 if TYPE_CHECKING:
     from .blobs import Blobs as Blobs
@@ -51,12 +52,5 @@ __all__ = [
     "verify",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Those who only read paths and plans need no database.
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+# Those who only read paths and plans need no database.
+__getattr__ = loader(globals(), _HOME)

@@ -149,7 +149,7 @@ def _load_msgspec() -> None:
     name = "typing_extensions"
     if name in sys.modules:
         return
-    sys.modules[name] = None  # type: ignore[assignment]
+    sys.modules[name] = None  # type: ignore[assignment]  # import says it is not there
     try:
         import_module("msgspec")
     finally:

@@ -17,9 +17,9 @@ scheme that another package registers in the entry-point group `backtrail.stores
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from ..loading import loader
 from .base import Durability, Lease, OnDamage, Store
 from .notes import Memory
 from .opening import open_store
@@ -59,12 +59,5 @@ __all__ = [
     "open_store",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Whoever has no database loads none.
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+# Whoever has no database loads none.
+__getattr__ = loader(globals(), _HOME)

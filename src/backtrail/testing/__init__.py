@@ -12,29 +12,13 @@ pytest collects every rule of the contract. See `StoreContract` for the few sett
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 # Before the import below, so that a failed rule shows the values it compared.
 pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.contract_{part}"
-        for part in (
-            "append",
-            "base",
-            "closing",
-            "forks",
-            "ids",
-            "info",
-            "lease",
-            "read",
-            "search",
-            "sessions",
-            "sharing",
-            "values",
-            "verbs",
-        )
-    ),
-    *(f"{__name__}.blob_contract{part}" for part in ("", "_base", "_removing", "_sharing")),
+    *(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("*contract_*.py"))
 )
 
 from .blob_contract import BlobContract  # noqa: E402
