@@ -14,7 +14,7 @@ def turn_part(sizes: Sizes) -> Part:
     def call(tool: str, store: str) -> Contender:
         job = {"task": "turn", "tool": tool, "store": dict(STORES)[store], "n": FILES}
         name = f"{tool} recorded, {store}"
-        return Contender(name, "ours", "agent_turn", job, slow=store == "JSONL")
+        return Contender(name, "ours", "agent_turn", job)
 
     def delta(name: str, task: str) -> Contender:
         job = {"task": task, "store": "sqlite", "times": sizes.many * 6}
@@ -54,6 +54,6 @@ def turn_part(sizes: Sizes) -> Part:
             "on the store and on `null:`. The difference, divided by ten, is what recording a call "
             "costs, with all else that the turn records. A shell call is allowed two scans, "
             "measured in the same process with nothing changed, and 4 ms; an edit, which declares "
-            "its path, 3 ms. A delta is timed from the agent to a subscriber. JSONL runs one round."
+            "its path, 3 ms. A delta is timed from the agent to a subscriber."
         ),
     )

@@ -81,5 +81,8 @@ def file_part(sizes: Sizes) -> Part:
             Goal("one known file", edit, "ms", (limit,), at_most=2.0),
             Goal("index in ms", index, "ms", at_most=50),
         ),
-        note="A bracket is opened: the file is read, hashed, compressed, stored and synced.",
+        note=(
+            "A bracket is opened: the file is read, hashed, stored and synced. Both wait 1 ms "
+            "before each, as nobody edits in a tight loop."
+        ),
     )

@@ -164,7 +164,17 @@ def test_sweeping_among_writers_for_long(fast: Path) -> None:
 @contextmanager
 def not_checking_the_epoch() -> Iterator[None]:
     """References are stored whatever was removed since."""
-    with patch.object(sqlite_blobs, "_check", lambda *_: None):
+    with (
+        patch.object(sqlite_blobs, "check", lambda *_: None),
+        patch.object(sqlite_blobs, "stands", lambda *_: True),
+    ):
+        yield
+
+
+@contextmanager
+def leaving_the_tray() -> Iterator[None]:
+    """A sweep that does not look into the tray first."""
+    with patch.object(SQLiteBlobs, "_empty_tray", lambda *_: None):
         yield
 
 
@@ -180,9 +190,9 @@ def not_asking_again() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("broken", [not_checking_the_epoch, not_asking_again])
+@pytest.mark.parametrize("broken", [not_checking_the_epoch, not_asking_again, leaving_the_tray])
 def test_sweeping_among_writers_finds_broken_stores(fast: Path, broken: Broken) -> None:
-    """The check above fails on a store without one of the two rules."""
+    """The check above fails on a store without one of the three rules."""
     with broken(), pytest.raises(Violation, match="no blob"):
         for round in range(15):
             (fast / str(round)).mkdir()

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from backtrail.errors import Damaged, NotFound, Unsupported
-from backtrail.files import packing, sqlite_blobs
+from backtrail.files import packing, sqlite_blobs, sqlite_rows
 from backtrail.files.blobs import Blobs, Keep, MemoryBlobs, Reference, Swept
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.stores import open_store
@@ -65,7 +65,7 @@ class BelievesItsDigests(SQLiteBlobs):
     """What is read is not checked."""
 
     def get(self, digest: bytes) -> bytes:
-        with patch.object(sqlite_blobs, "checked", lambda digest, content: content):
+        with patch.object(sqlite_rows, "checked", lambda digest, content: content):
             return super().get(digest)
 
 
@@ -197,13 +197,13 @@ def test_many_are_packed_as_one_is(blobs: SQLiteBlobs, at_once: bool) -> None:
     with patch.object(packing, "_AT_ONCE", at_once):
         assert list(packing.pack_all(contents)) == [packing.pack(content) for content in contents]
         blobs.write([(sha256(content).digest(), content) for content in contents])
-    assert len(list(blobs.digests())) == len(set(contents)) > 2 * sqlite_blobs._ROWS
+    assert len(list(blobs.digests())) == len(set(contents)) > 2 * sqlite_rows.ROWS
     assert all(blobs.get(sha256(content).digest()) == content for content in contents)
 
 
 def test_many_at_once_refresh_what_is_there(blobs: SQLiteBlobs) -> None:
     """Two writers may store the same: rows that somebody was faster with get a new stamp."""
-    contents = [str(n).encode() for n in range(3 * sqlite_blobs._ROWS + 1)]
+    contents = [str(n).encode() for n in range(3 * sqlite_rows.ROWS + 1)]
     given = [(sha256(content).digest(), content) for content in contents]
     blobs.write(given)
     raw(blobs).execute("UPDATE blobs SET stamp = 1")
@@ -217,7 +217,7 @@ def test_has_works_without_arrays(blobs: SQLiteBlobs) -> None:
     digests = {blobs.put(b"%d" % n) for n in range(50)}
     asked = digests | {os.urandom(32) for _ in range(50)}
     assert blobs.has(asked) == digests
-    with patch.object(sqlite_blobs, "_ARRAYS", False):
+    with patch.object(sqlite_rows, "_ARRAYS", False):
         assert blobs.has(asked) == digests
 
 
@@ -342,7 +342,7 @@ def test_sweep_takes_pieces_of_dead_writers(blobs: SQLiteBlobs) -> None:
 def test_a_large_write_survives_losing_its_pieces(blobs: SQLiteBlobs) -> None:
     """A sweep that takes a slow writer for dead only makes it begin again."""
     large = os.urandom(7 << 20)
-    real = sqlite_blobs._goes_on
+    real = sqlite_rows.goes_on
     calls = []
 
     def swept_once(*args: Any) -> bool:
@@ -352,7 +352,7 @@ def test_a_large_write_survives_losing_its_pieces(blobs: SQLiteBlobs) -> None:
             args[0]("DELETE FROM pending")
         return real(*args)
 
-    with patch.object(sqlite_blobs, "_goes_on", swept_once):
+    with patch.object(sqlite_blobs, "goes_on", swept_once):
         digest = blobs.put(large)
     assert len(calls) > 3
     assert blobs.get(digest) == large

@@ -13,7 +13,7 @@ from backtrail.files.index import Index
 from backtrail.stores import syncing
 from tests.talking import user
 
-CONTENTS = "blobs.db-wal"
+CONTENTS = "blobs.db-tray"
 LOG = "store.db-wal"
 
 

@@ -12,6 +12,7 @@ from backtrail.cli import main
 from backtrail.filepoints import last_tree
 from backtrail.files import verify
 from backtrail.files.cleaning import opened
+from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.trees import digest_of
 
 from .conftest import shell
@@ -19,12 +20,19 @@ from .conftest import shell
 
 def spoil(store_db: Path, *digests: bytes) -> None:
     """Change stored bytes behind the store's back."""
+    settle(store_db)
     connection = apsw.Connection(f"{store_db}-files/blobs.db")
     for digest in digests:
         connection.execute(
             "UPDATE blobs SET content = zeroblob(length(content)) WHERE digest = ?", (digest,)
         )
     connection.close()
+
+
+def settle(store_db: Path) -> None:
+    """Have all of it in the database."""
+    with SQLiteBlobs(f"{store_db}-files/blobs.db") as blobs:
+        blobs.drop_references("nobody")
 
 
 def lose(store_db: Path, digest: bytes) -> None:

@@ -35,7 +35,7 @@ def main(url: str, session_id: str, root: str, verb: str, what: str, step: str) 
             _die_at_a_name(int(step))
             session.rewind(what)
         else:
-            sqlite_blobs._goes_on = die  # type: ignore[assignment]
+            sqlite_blobs.goes_on = die  # type: ignore[assignment, attr-defined]
             session.checkpoint()
 
 

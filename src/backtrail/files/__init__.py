@@ -5,7 +5,7 @@
     verify        read everything and tell what is damaged or missing
 
 names, trees, ignore     words: paths, directories as blobs, what is not captured
-blobs, sqlite_blobs      contents by their digest; what relies on them
+blobs, sqlite_blobs, sqlite_rows, tray   contents by their digest; what relies on them
 known, index, trail, glance, scan, capture   from a directory to a tree digest, reading what changed
 brackets, catalogue, attribution   who changed what between two scans
 plan, conflicts          what a restore would do, path by path; pure

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..errors import Conflict
-from .blobs import Blobs, CachedBlobs, Reference
+from .blobs import Blobs, CachedBlobs, Reference, gone
 from .capture import Capture
 from .garbage import check_budget, check_floor
 from .index import Index
@@ -38,6 +38,7 @@ class Looking:
         self._blobs = blobs
         self._trees = trees
         self._path = path
+        self._folder = str(path.parent)
         self._limits = limits
         self._progress = progress
         self._index: Index | None = None
@@ -103,7 +104,7 @@ class Looking:
         self, root: int, log: Log | None, paths: Collection[bytes] | None,
         stop: Callable[[], bool] | None, sync: bool,
     ) -> bytes:  # fmt: skip
-        index = self._loaded()
+        index = self._loaded(check=paths is None)
         self._stored = False
         capture = Capture(self._blobs)
         scanner = Scanner(index, capture, self._limits, self._progress, stop)
@@ -113,8 +114,8 @@ class Looking:
             relied = new is None or new in self._relied
             if capture.pending or not relied:
                 if capture.pending:
-                    check_floor(self._path.parent)
-                    check_budget(self._blobs.used(), self._path.parent)
+                    check_floor(self._folder)
+                    check_budget(self._blobs.used(), self._folder)
                 sync = sync or capture.is_large
                 if not sync:
                     self._unsynced.update(capture.waiting)
@@ -124,6 +125,8 @@ class Looking:
                 if new is not None:
                     # One alone: references to earlier trees may be dropped by the budget.
                     self._relied = {new}
+            elif paths is not None and self._blobs.epoch() != index.epoch:
+                raise gone(())
         except BaseException as error:
             # The index may tell of contents that were not stored.
             self._index = None
@@ -141,8 +144,11 @@ class Looking:
         self._blobs.write([(EMPTY_DIGEST, EMPTY)], relied)
         return EMPTY_DIGEST
 
-    def _loaded(self) -> Index:
-        """The index as it was last saved, by whomever."""
+    def _loaded(self, *, check: bool = True) -> Index:
+        """The index as it was last saved, by whomever.
+
+        Unless that is left to a later `check`, it vouches only for what the store has.
+        """
         path = self._path
         stamp = _stamp(path)
         if self._index is None or stamp != self._index_stamp:
@@ -150,6 +156,8 @@ class Looking:
             self._index_stamp = stamp
             self._relied.clear()
         index = self._index
+        if not check and not index.doubtful:
+            return index
         epoch = self._blobs.epoch()
         if index.doubtful or index.epoch != epoch:
             wanted = set(index.digests())

@@ -4,6 +4,8 @@ A content is packed (compressed, if that helps) before the write lock is taken. 
 is a row. A large one is a row and its pieces in `chunks`, which come first, in transactions
 of their own, under a number that stands in `pending` until the row is there. A number in
 `pending` for long belongs to a writer that died, or to a content that was removed.
+
+A little, as an edit changes it, is laid into a `Tray` first.
 """
 
 from __future__ import annotations
@@ -13,38 +15,36 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, TypeVar, cast
 
 import apsw
 
-from ..errors import Damaged
+from ..errors import SessionBusy, StoreFailed
 from ..stores import files
-from ..stores.sqlite_connections import Database, Execute
-from ..stores.sqlite_schema import Schema
+from ..stores.sqlite_connections import Database
+from ..stores.sqlite_schema import failure
 from ..telemetry import logger
-from .blobs import Blobs, Keep, Reference, Swept, checked, damaged, gone, missing
-from .packing import Packed, pack, pack_all, unpack
+from .blobs import Blobs, Keep, Reference, Swept, checked, missing
+from .packing import Packed, pack_all
+from .sqlite_rows import (
+    EPOCH,
+    GET,
+    SCHEMA,
+    Slice,
+    check,
+    finish,
+    goes_on,
+    present,
+    put,
+    read,
+    refer,
+    stands,
+    unpacked,
+)
 from .sqlite_sweep import Sweep, erase
+from .tray import Laid, Tray
 
-_FIRST = """
-CREATE TABLE blobs(
-  n INTEGER PRIMARY KEY, digest BLOB NOT NULL, stamp REAL NOT NULL, size INTEGER NOT NULL,
-  codec INTEGER NOT NULL, chunks INTEGER, content BLOB NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX blobs_digest ON blobs(digest);
-CREATE TABLE chunks(key INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
-CREATE TABLE pending(n INTEGER PRIMARY KEY AUTOINCREMENT, stamp REAL NOT NULL) STRICT;
-CREATE TABLE "references"(
-  n INTEGER PRIMARY KEY AUTOINCREMENT,
-  store TEXT NOT NULL, log TEXT NOT NULL, root BLOB NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX references_whole ON "references"(store, log, root);
-CREATE TABLE about(id TEXT NOT NULL, epoch INTEGER NOT NULL) STRICT;
-INSERT INTO about VALUES(lower(hex(randomblob(16))), 1);
-"""
-
-SCHEMA = Schema(0x426B7462, (_FIRST,), "PRAGMA page_size = 8192; PRAGMA auto_vacuum = INCREMENTAL")
-"""The database of `SQLiteBlobs` ("Bktb")."""
+_T = TypeVar("_T")
 
 # Setting the stamp of a row reads all of it, so rows stay small.
 _INLINE = 64 << 10
@@ -54,41 +54,8 @@ _SLICE = 2 << 20
 # Every transaction touches many pages of the index, so few and large ones are cheaper.
 _GATHERED = 8 << 20
 
-_ROW = "(?, ?, ?, ?, ?, ?)"
-_PUT = (
-    f"INSERT INTO blobs(stamp, digest, size, codec, chunks, content) VALUES{_ROW}"
-    " ON CONFLICT(digest) DO UPDATE SET stamp = excluded.stamp"
-)
-
-# Each statement hands the interpreter to another thread, so many rows go by one.
-_ROWS = 50
-_PUT_MANY = _PUT.replace(_ROW, ", ".join([_ROW] * _ROWS))
-_GET = """
-SELECT b.size, b.codec, coalesce(c.content, b.content) FROM blobs b
-LEFT JOIN chunks c ON c.key >= b.chunks << 20 AND c.key < (b.chunks + 1) << 20
-WHERE b.digest = ? ORDER BY c.key
-"""
-_EPOCH = "SELECT epoch FROM about"
-
 # What a call changes is packed without asking whether it is there, which takes longer.
 _LITTLE = 64 << 10
-
-# One query for many digests is four times faster; not every build of apsw has it.
-_ARRAYS = "ENABLE_CARRAY" in apsw.compile_options
-
-
-class _Slice(NamedTuple):
-    """What one transaction stores: new contents, and those that seemed to be there.
-
-    A large content is alone in its slice, which becomes several transactions.
-    """
-
-    new: list[tuple[bytes, Packed]]
-    present: list[tuple[bytes, bytes]]
-    large: bool = False
-
-    def digests(self) -> list[bytes]:
-        return [digest for digest, _ in self.new] + [digest for digest, _ in self.present]
 
 
 class SQLiteBlobs(Blobs):
@@ -96,7 +63,14 @@ class SQLiteBlobs(Blobs):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.realpath(os.path.expanduser(path)))
-        self._database = Database(self.path, synced=True, idle=self._idle, schema=SCHEMA)
+        self._database = Database(
+            self.path, synced=True, idle=self._idle, schema=SCHEMA, first=self._empty_tray
+        )
+        self._tray = Tray(self.path.with_name(f"{self.path.name}-tray"), self._idle)
+        # The tray keeps its length, whatever is removed.
+        self._names = [str(self.path), f"{self.path}-wal"]
+        self._wrote = self._found = False
+        self._laid_before = 0
         self.id = cast(str, self._one("SELECT id FROM about"))
 
     def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
@@ -110,13 +84,28 @@ class SQLiteBlobs(Blobs):
     # --- reading -------------------------------------------------------------------------
 
     def get(self, digest: bytes) -> bytes:
-        return _content(digest, self._all(_GET, (digest,)))
+        laid = self._laid(digest)
+        if laid is not None:
+            return checked(digest, laid)
+        return unpacked(digest, self._all(GET, (digest,)))
+
+    def _laid(self, digest: bytes) -> bytes | None:
+        """What lies in the tray; what does not is looked for in the database after that."""
+        self._database.check_open()
+        return self._tray.contents().get(digest)
 
     def has(self, digests: Collection[bytes]) -> set[bytes]:
+        self._database.check_open()
+        # Perhaps another process has not synced it yet.
+        self._found = True
+        laid = self._tray.contents()
         with self._database.reading() as connection:
-            return _present(connection, digests)
+            return present(connection, digests).union(d for d in digests if d in laid)
 
     def size(self, digest: bytes) -> int:
+        laid = self._laid(digest)
+        if laid is not None:
+            return len(laid)
         found: int | None = self._one("SELECT size FROM blobs WHERE digest = ?", (digest,))
         if found is None:
             raise missing(digest)
@@ -124,12 +113,15 @@ class SQLiteBlobs(Blobs):
 
     def digests(self) -> Iterator[bytes]:
         self._database.check_open()
-        return (digest for _, digest in self._pages("SELECT n, digest FROM blobs"))
+        laid = dict.fromkeys(self._tray.contents())
+        rows = self._pages("SELECT n, digest FROM blobs")
+        return _all_once((digest for _, digest in rows), laid)
 
     def references(self) -> Iterator[Reference]:
         self._database.check_open()
+        laid = dict.fromkeys(self._tray.laid().references)
         rows = self._pages('SELECT n, store, log, root FROM "references"')
-        return (Reference(store, log, root) for _, store, log, root in rows)
+        return _all_once((Reference(store, log, root) for _, store, log, root in rows), laid)
 
     def _pages(self, query: str) -> Iterator[Any]:
         """The rows of a query that begins with `n`; no lock is held between pages."""
@@ -139,7 +131,7 @@ class SQLiteBlobs(Blobs):
             yield from rows
 
     def epoch(self) -> int:
-        return cast(int, self._one(_EPOCH))
+        return cast(int, self._one(EPOCH))
 
     def verify(self) -> Iterator[tuple[bytes, str]]:
         with self._database.reading() as connection:
@@ -153,7 +145,7 @@ class SQLiteBlobs(Blobs):
     def used(self) -> int:
         self._database.check_open()
         total = 0
-        for name in (str(self.path), f"{self.path}-wal"):
+        for name in self._names:
             try:
                 total += os.stat(name).st_size
             except FileNotFoundError:
@@ -175,9 +167,19 @@ class SQLiteBlobs(Blobs):
     ) -> None:
         database = self._database
         database.check_open()
+        batches = _gathered(contents)
+        first = next(batches, {})
+        if _is_little(first):
+            referring = list(references)
+            if self._lay(Laid(list(first.items()), referring, time.time()), epoch, relies):
+                if sync:
+                    self.flush()
+                return
+            references = referring
+        self._wrote = True
         began, earlier = 0, list[bytes]()
-        last = _Slice([], [])
-        for ready in self._slices(contents):
+        last = Slice([], [])
+        for ready in self._slices(chain([first], batches)):
             if last.new or last.present:
                 began = began or self.epoch()
                 self._store(last)
@@ -188,45 +190,46 @@ class SQLiteBlobs(Blobs):
             began = began or self.epoch()
             self._store(last)
             earlier += last.digests()
-            last = _Slice([], [])
+            last = Slice([], [])
         if last.new or last.present or referring:
             with database.writing as execute:
                 writer = database.writer()
-                _put(writer, last)
+                put(writer, last, time.time())
                 if referring:
-                    now: int = execute(_EPOCH).get
-                    _check(writer, now, epoch, relies)
-                    _check(writer, now, began if earlier else now, earlier)
-                    _refer(writer, referring)
+                    now: int = execute(EPOCH).get
+                    check(writer, now, epoch, relies)
+                    check(writer, now, began if earlier else now, earlier)
+                    refer(writer, referring)
         if sync:
             database.acknowledge()
+            self._found = False
 
-    def _slices(self, contents: Iterable[tuple[bytes, bytes]]) -> Iterator[_Slice]:
+    def _slices(self, batches: Iterable[dict[bytes, bytes]]) -> Iterator[Slice]:
         """Contents packed, and cut into transactions."""
-        for batch in _gathered(contents):
+        for batch in batches:
             there = set() if _is_little(batch) else self.has(batch)
-            ready, total = _Slice([], [(digest, batch.pop(digest)) for digest in there]), 0
+            ready, total = Slice([], [(digest, batch.pop(digest)) for digest in there]), 0
             for digest, packed in zip(batch, pack_all(list(batch.values())), strict=True):
                 length = len(packed.content)
                 if length > _INLINE:
-                    yield _Slice([(digest, packed)], [], large=True)
+                    yield Slice([(digest, packed)], [], large=True)
                     continue
                 ready.new.append((digest, packed))
                 total += length
                 if total >= _SLICE:
                     yield ready
-                    ready, total = _Slice([], []), 0
+                    ready, total = Slice([], []), 0
             if ready.new or ready.present:
                 yield ready
 
-    def _store(self, ready: _Slice) -> None:
+    def _store(self, ready: Slice) -> None:
         if ready.large:
             while not self._store_large(*ready.new[0]):
                 # A sweep took it for a dead writer's.
                 continue
             return
         with self._database.writing:
-            _put(self._database.writer(), ready)
+            put(self._database.writer(), ready, time.time())
 
     def _store_large(self, digest: bytes, packed: Packed) -> bool:
         """Store a content piece by piece; False if a sweep removed pieces meanwhile."""
@@ -237,36 +240,111 @@ class SQLiteBlobs(Blobs):
                 now = time.time()
                 if number == 0:
                     number = execute("INSERT INTO pending(stamp) VALUES(?) RETURNING n", (now,)).get
-                elif not _goes_on(execute, number, now):
+                elif not goes_on(execute, number, now):
                     return False
                 for at in range(start, min(start + _SLICE, len(content)), _CHUNK):
                     key = number << 20 | at // _CHUNK
                     piece = content[at : at + _CHUNK]
                     execute("INSERT INTO chunks(key, content) VALUES(?, ?)", (key, piece))
                 if start + _SLICE >= len(content):
-                    _finish(execute, number, digest, packed)
+                    finish(execute, number, digest, packed)
         return True
 
     def flush(self) -> None:
+        self._tray.flush()
+        if self._database.dirty:
+            self._found = False
         self._database.flush()
 
     def close(self) -> None:
-        self._database.close()
+        if self._database.closed:
+            return
+        try:
+            if self._tray.holds:
+                with self._database.writing:
+                    pass
+        except (StoreFailed, SessionBusy):
+            # There it is safe too.
+            logger().warning("contents stay in the tray of %s", self.path, exc_info=True)
+        finally:
+            try:
+                self._tray.close()
+            finally:
+                self._database.close()
 
     @property
     def dirty(self) -> bool:
-        sync = self._database.sync
-        return sync is not None and sync.dirty
+        return self._tray.dirty or self._database.dirty
 
     def _idle(self) -> None:
-        """In the background, after a sync: move the -wal into the database."""
+        """In the background, after a sync: empty the tray, move the -wal into the database."""
         try:
+            self._empty_when_idle()
             self._database.checkpoint()
             self._database.shorten()
         except Exception:
             if not self._database.closed:
                 # The thread serves other stores too and must go on.
                 logger().exception("the checkpoint of %s failed", self.path)
+
+    # --- the tray ------------------------------------------------------------------------
+
+    def _lay(self, laid: Laid, epoch: int | None, relies: Collection[bytes]) -> bool:
+        """Put little into the tray, with references that need no closer look; False if not.
+
+        Who stores once, as a hook does, has nothing of it. And what is in the database, and
+        perhaps not on the disk yet, must not come after what refers to it.
+        """
+        database, tray = self._database, self._tray
+        if not self._wrote or self._found or database.dirty:
+            return False
+        if not (laid.contents or laid.references):
+            return True
+        writer = database.hold()
+        try:
+            if not tray.is_ready():
+                return False
+            if laid.references and (epoch is not None or relies) and not stands(writer, epoch):
+                return False
+            if tray.lay(laid) is None:
+                self._empty_tray(writer)
+                return tray.lay(laid) is not None
+            return True
+        except apsw.Error as error:
+            raise failure(error, database.path) from error
+        finally:
+            database.lock.release()
+
+    def _empty_tray(self, writer: apsw.Connection) -> None:
+        """Move all that is in the tray into the database; only for who holds the lock."""
+        laid = self._tray.laid()
+        if laid.contents or laid.references:
+            packed = pack_all([content for _, content in laid.contents])
+            ready = list(zip((digest for digest, _ in laid.contents), packed, strict=True))
+            with writer:
+                put(writer, Slice(ready, []), laid.stamp)
+                refer(writer, laid.references)
+            sync = self._database.sync
+            assert sync is not None
+            self._database.writing.ticket = sync.note()
+            # On the disk there before it is gone here.
+            sync.flush()
+            self._tray.clear()
+
+    def _empty_when_idle(self) -> None:
+        """Empty the tray, unless somebody goes on laying things there."""
+        tray = self._tray
+        if tray.sync is None or not tray.holds:
+            return
+        laid, self._laid_before = self._laid_before, tray.sync.written
+        if laid != tray.sync.written:
+            tray.sync.later()
+            return
+        try:
+            with self._database.briefly:
+                pass
+        except SessionBusy:
+            tray.sync.later()
 
     # --- references ----------------------------------------------------------------------
 
@@ -293,10 +371,18 @@ class SQLiteBlobs(Blobs):
     # --- removing ------------------------------------------------------------------------
 
     def sweep(self, keep: Keep, before: float, *, dry_run: bool = False) -> Swept:
-        return Sweep(self._database, self.get, _read, keep, before).run(dry_run=dry_run)
+        if self._tray.contents():
+            with self._database.writing:
+                pass
+        return Sweep(self._database, self.get, read, keep, before).run(dry_run=dry_run)
 
     def remove(self, digests: Collection[bytes]) -> None:
         erase(self._database, digests)
+        self._database.hold()
+        try:
+            self._tray.wipe()
+        finally:
+            self._database.lock.release()
 
 
 def _gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, bytes]]:
@@ -313,79 +399,13 @@ def _gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, b
         yield batch
 
 
+def _all_once(stored: Iterable[_T], laid: dict[_T, None]) -> Iterator[_T]:
+    """What the database has, then what lay in the tray before that was asked."""
+    for one in stored:
+        laid.pop(one, None)
+        yield one
+    yield from laid
+
+
 def _is_little(batch: dict[bytes, bytes]) -> bool:
     return len(batch) <= 10 and sum(map(len, batch.values())) <= _LITTLE
-
-
-# --- in a transaction --------------------------------------------------------------------
-
-
-def _present(connection: apsw.Connection, digests: Collection[bytes]) -> set[bytes]:
-    if _ARRAYS and len(digests) > 10:
-        query = "SELECT b.digest FROM carray(?) a CROSS JOIN blobs b ON b.digest = a.value"
-        rows = connection.execute(query, (apsw.carray(tuple(digests)),))
-    else:
-        query = "SELECT digest FROM blobs WHERE digest = ?"
-        rows = connection.executemany(query, ((digest,) for digest in digests))
-    return {cast(bytes, digest) for (digest,) in rows}
-
-
-def _put(writer: apsw.Connection, ready: _Slice) -> None:
-    now = time.time()
-    new = ready.new
-    if ready.present:
-        touch = "UPDATE blobs SET stamp = ? WHERE digest = ? RETURNING digest"
-        rows = writer.executemany(touch, ((now, digest) for digest, _ in ready.present))
-        there = {digest for (digest,) in rows}
-        # Removed since they were seen.
-        new = new + [(d, pack(content)) for d, content in ready.present if d not in there]
-    values = [(now, digest, size, codec, None, data) for digest, (size, codec, data) in new]
-    whole = len(values) - len(values) % _ROWS
-    for at in range(0, whole, _ROWS):
-        writer.execute(_PUT_MANY, tuple(chain.from_iterable(values[at : at + _ROWS]))).fetchall()
-    writer.executemany(_PUT, values[whole:]).fetchall()
-
-
-def _check(writer: apsw.Connection, now: int, epoch: int | None, relies: Collection[bytes]) -> None:
-    """Whether what was found in an epoch is there now."""
-    if epoch == now:
-        return
-    lost = set(relies) - _present(writer, relies)
-    if lost or (epoch is not None and not relies):
-        raise gone(lost)
-
-
-def _refer(writer: apsw.Connection, references: list[Reference]) -> None:
-    query = 'INSERT OR IGNORE INTO "references"(store, log, root) VALUES(?, ?, ?)'
-    writer.executemany(query, references).fetchall()
-
-
-def _goes_on(execute: Execute, number: int, now: float) -> bool:
-    query = "UPDATE pending SET stamp = ? WHERE n = ? AND stamp > 0 RETURNING n"
-    return execute(query, (now, number)).get is not None
-
-
-def _finish(execute: Execute, number: int, digest: bytes, packed: Packed) -> None:
-    """All pieces are there: the row makes them a content, unless somebody was faster."""
-    row = (time.time(), digest, packed.size, packed.codec, number, b"")
-    if execute(f"{_PUT} RETURNING chunks", row).get == number:
-        execute("DELETE FROM pending WHERE n = ?", (number,))
-    else:
-        execute("UPDATE pending SET stamp = 0 WHERE n = ?", (number,))
-
-
-def _read(execute: Execute, digest: bytes) -> bytes:
-    return _content(digest, execute(_GET, (digest,)).fetchall())
-
-
-def _content(digest: bytes, rows: list[Any]) -> bytes:
-    if not rows:
-        raise missing(digest)
-    size, codec, content = rows[0]
-    if len(rows) > 1:
-        content = b"".join(row[2] for row in rows)
-    try:
-        content = unpack(Packed(size, codec, content))
-    except Damaged as error:
-        raise damaged(digest, str(error)) from error
-    return checked(digest, content)

@@ -11,7 +11,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from zlib import crc32
@@ -32,7 +32,7 @@ from .lines import (
     lines_in,
 )
 from .locks import FileLock
-from .syncing import SyncFile
+from .syncing import SyncFile, begin_writing
 
 PLAUSIBLE = 10_000
 """How far beyond the last number one in a damaged line is believed."""
@@ -251,7 +251,7 @@ def copy_prefix(source: int, target: int, seq: int) -> None:
     at = 0
     while at < keep:
         count = _copy(source, target, min(keep - at, MOST), at)
-        _begin_writing(target, at, count)
+        begin_writing(target, at, count)
         at += count
     events = [line.event for line in cut if line.event is not None]
     write_all(target, b"".join(encode_line(e, encode_data(e.data)) for e in events))
@@ -280,16 +280,6 @@ def _copy(source: int, target: int, count: int, at: int) -> int:
     data = os.pread(source, count, at)
     write_all(target, data)
     return len(data)
-
-
-def _begin_writing(fd: int, at: int, count: int) -> None:
-    """Let the disk begin with these bytes, so that the sync has less to wait for.
-
-    What is being written is not dropped, whatever the name of the advice.
-    """
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):
-            os.posix_fadvise(fd, at, count, os.POSIX_FADV_DONTNEED)
 
 
 @contextmanager

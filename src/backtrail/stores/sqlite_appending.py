@@ -28,7 +28,6 @@ from ..events import (
 from .batches import Draft, Stored, settle
 from .combining import Combiner, Job
 from .files import failed
-from .locks import WAIT
 from .sqlite_connections import Database, Execute
 from .sqlite_logs import Log, event_by_id, find_log, head_of
 from .sqlite_records import add_log
@@ -107,7 +106,7 @@ class Appender:
         except OSError as error:
             raise failed(error, f"lock the database {database.path}") from error
         if not locked:
-            self._lock()
+            database.enter()
         try:
             head = database.heads.get(log)
             writer, sync = database.connection, database.sync
@@ -133,15 +132,6 @@ class Appender:
             lock.release()
         return make_event(seq, id, ts, kind, data, None)
 
-    def _lock(self) -> None:
-        database = self._database
-        try:
-            database.enter(WAIT)
-        except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
-            raise failed(error, f"lock the database {database.path}") from error
-
     def append_together(self, session_id: str, new: UsualEvent) -> Event:
         """One event to a main log, synced, together with those of other threads."""
         data = new.data
@@ -165,7 +155,7 @@ class Appender:
         if sessions or place is None or len(jobs) > _MOST_ROWS:
             return False
         database, log = self._database, place.n
-        self._lock()
+        database.enter()
         try:
             head = database.heads.get(log)
             writer, sync = database.connection, database.sync

@@ -59,14 +59,17 @@ class Database:
     """An open database file, shared by the threads of this process."""
 
     def __init__(
-        self, path: str | Path, *, synced: bool, idle: Callable[[], None], schema: Schema = EVENTS
-    ) -> None:
+        self, path: str | Path, *, synced: bool, idle: Callable[[], None], schema: Schema = EVENTS,
+        first: Callable[[apsw.Connection], None] | None = None,
+    ) -> None:  # fmt: skip
         self.path = path = os.fspath(path)
         self.lock = lock_for(path)
         self.writing = _Writing(self, WAIT)
         self.briefly = _Writing(self, 0.05)
         self._synced = synced
         self._idle = idle
+        # Done before each transaction, under the lock.
+        self.first = first
         self._guard = threading.Lock()
         self._open = True
         self._used = 0
@@ -126,13 +129,32 @@ class Database:
 
     # --- writing ---------------------------------------------------------------------
 
-    def enter(self, wait: float) -> None:
-        """Take the lock that writers take."""
+    def enter(self, wait: float = WAIT) -> None:
+        """Take the lock that writers take; `lock.release` gives it back."""
         if self._pausing:
             self._wait()
         # Taking the lock would open its file again, and nobody would close it.
         self.check_open()
-        self.lock.acquire(wait)
+        try:
+            self.lock.acquire(wait)
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise files.failed(error, f"lock the database {self.path}") from error
+
+    def hold(self, wait: float = WAIT) -> apsw.Connection:
+        """Take the lock, for the connection that writes."""
+        self.enter(wait)
+        try:
+            writer = self.writer()
+            if self.sync is not None:
+                self.sync.check()
+            return writer
+        except BaseException as error:
+            self.lock.release()
+            if isinstance(error, apsw.Error):
+                raise failure(error, self.path) from error
+            raise
 
     @property
     def closed(self) -> bool:
@@ -177,6 +199,11 @@ class Database:
                 sync = self.sync
         if sync is not None:
             sync.flush()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something committed here may not be on the disk."""
+        return self.sync is not None and self.sync.dirty
 
     def checkpoint(self) -> None:
         """Move the -wal into the database while others go on, if it has grown."""
@@ -385,28 +412,20 @@ class _Writing:
 
     def __enter__(self) -> Execute:
         database = self._database
-        lock = database.lock
+        writer = database.hold(self._wait)
         try:
-            database.enter(self._wait)
-        except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
-            raise files.failed(error, f"lock the database {database.path}") from error
-        try:
-            writer = database.writer()
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
-            if database.sync is not None and database.sync.failure is not None:
-                raise database.sync.failure
+            if database.first is not None:
+                database.first(writer)
             self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
-        except apsw.Error as error:
-            lock.release()
-            raise failure(error, database.path) from error
-        except BaseException:
-            lock.release()
+        except BaseException as error:
+            database.lock.release()
+            if isinstance(error, apsw.Error):
+                raise failure(error, database.path) from error
             raise
         execute: Execute = self._execute
         return execute

@@ -37,6 +37,19 @@ def data_sync(fd: int) -> None:
         os.fdatasync(fd)
 
 
+def begin_writing(fd: int, at: int, count: int) -> None:
+    """Let the disk begin with these bytes, so that the sync has less to wait for.
+
+    What is being written is not dropped, whatever the name of the advice.
+    """
+    if hasattr(os, "posix_fadvise"):
+        try:
+            os.posix_fadvise(fd, at, count, os.POSIX_FADV_DONTNEED)
+        except OSError:
+            # It is only advice.
+            pass
+
+
 class SyncFile:
     """What was written to one file, and what of it is on the disk.
 
@@ -86,6 +99,11 @@ class SyncFile:
         """Let the background come by in a moment: to sync, and to do what is done when idle."""
         self._queued = True
         background.add(self)
+
+    @property
+    def written(self) -> int:
+        """The ticket of the last write."""
+        return self._written
 
     @property
     def dirty(self) -> bool:
