@@ -223,8 +223,7 @@ class Rewinding(Browsing):
         with self._driving():
             self._save()
             for attempt in range(_TRIES):
-                newest = next(self.events(reverse=True, limit=1), None)
-                head = newest.seq if newest else 0
+                head = self._head_now()
                 way = find()
                 move = self._move(way, wish)
                 data = {**way.data, "scope": wish.scope if workspace else "conversation"}
@@ -263,10 +262,6 @@ class Rewinding(Browsing):
         return workspace.preview(
             self._log_name, lambda now: self._plan_files(workspace, way, wish, now), self.store
         )
-
-    def _head_now(self) -> int:
-        newest = next(self.events(reverse=True, limit=1), None)
-        return newest.seq if newest else 0
 
     def _for_files(self, wish: _Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""

@@ -60,6 +60,7 @@ class Watching(Underway):
         super().__init__(store, session_id, options, owns=owns, at=at)
         self._turn_bracket: Bracket | None = None
         self._last: Event | None = None
+        self._unstored: set[str] = set()
 
     # --- scanning ------------------------------------------------------------------------
 
@@ -71,10 +72,13 @@ class Watching(Underway):
             events = [self._with_span(event) for event in events]
         if any(event.kind in _PASSING for event in events):
             events = self._passed(events)
+        asks = spans and any(event.kind == "assistant_message" for event in events)
+        given = {event.id for event in events if event.id is not None} if asks else set()
+        head = self._head_now() if given and self._watched() is not None else 0
         stored = super()._append(events, expected=expected)
         self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
-        if spans and any(event.kind == "assistant_message" for event in stored):
-            self._open_spans(stored)
+        if asks:
+            self._open_spans(self._added(stored, given, head) if given else stored)
         return stored
 
     def _passed(self, events: list[NewEvent]) -> list[NewEvent]:
@@ -128,11 +132,31 @@ class Watching(Underway):
 
     # --- calls in messages ---------------------------------------------------------------
 
+    def _head_now(self) -> int:
+        newest = next(self.events(reverse=True, limit=1), None)
+        return newest.seq if newest else 0
+
+    def _added(self, stored: list[Event], given: set[str], head: int) -> list[Event]:
+        """Those events that were not there before: one that is known asks for no call anew.
+
+        `given` are the ids that a caller chose, `head` is the head before. An event without
+        a number is not stored yet, and may be given again before it is.
+        """
+        before = self._unstored
+        self._unstored = before | {e.id for e in stored if e.id in given and not e.seq}
+        return [
+            event
+            for event in stored
+            if event.id not in given or (event.seq > head if event.seq else event.id not in before)
+        ]
+
     def _open_spans(self, events: list[Event]) -> None:
         """A bracket for each call that messages ask for and do not answer themselves."""
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         for call in pending(messages) if self._watched() is not None else ():
             bracket = self._begin_call(Call(call.name, None, call.id), None)
+            # An id that comes again is another call: some models count anew.
+            self._drop_span(call.id)
             if bracket is not None:
                 self._spans[call.id] = bracket
 

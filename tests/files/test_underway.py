@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Closed, NotFound, Session
+from backtrail import Closed, NotFound, Session, open_store
 from backtrail.files.brackets import Bracket
 from backtrail.files.looking import Log
 from backtrail.files.workspace import Workspace
+from backtrail.stores.buffered import Buffered
 from tests.files.test_calls import changed, newest
-from tests.talking import calling, result, user
+from tests.talking import assistant, calling, result, user
 
 
 def resumed(session: Session) -> Session:
@@ -152,6 +153,64 @@ def test_a_call_left_by_a_close_is_told_once(session: Session, project: Path) ->
         after.append(user("again"))
         assert len(list(after.events(kinds=("action",)))) == 3
         assert brackets_of(after) == []
+
+
+# --- messages that are appended again ------------------------------------------------------
+
+
+def said_again(session: Session, times: int) -> None:
+    """A turn with a call, said with ids as often as somebody may repeat a request."""
+    for _ in range(times):
+        session.append(user("go"), id="u1")
+        session.append(calling("c1"), id="m1")
+        session.append(result("c1"), id="r1")
+        session.append(assistant("done"), id="m2")
+
+
+@pytest.mark.parametrize(
+    "where", ["at once", "the turn", "after the turn", "elsewhere", "buffered"]
+)
+def test_a_message_that_is_appended_again_opens_no_call(
+    where: str, session: Session, project: Path
+) -> None:
+    """What a person does later is not the session's."""
+    if where == "at once":
+        session.append(calling("c1"), id="m1")
+        session.append(calling("c1"), id="m1")
+        session.append(result("c1"))
+    elif where == "buffered":
+        session.close()
+        session = Session.resume(Buffered(open_store(session.store.url)), "s")
+        said_again(session, 2)
+    else:
+        said_again(session, 2 if where == "the turn" else 1)
+    if where == "elsewhere":
+        session.close()
+        session = resumed(session)
+    if where != "at once":
+        session.append(calling("c1"), id="m1")
+    (project / "by-person").write_text("y\n")
+    session.append(user("next"))
+    assert brackets_of(session) == []
+    assert [e for e in session.events(kinds=("action",)) if "files" in e.data] == []
+    session.rewind(2)
+    assert (project / "by-person").exists()
+    session.close()
+
+
+def test_a_call_whose_id_comes_again_is_another(session: Session, project: Path) -> None:
+    """Some models count anew. What the first did is told, and then it is over."""
+    session.append(calling("c1"))
+    (project / "first").write_text("x\n")
+    session.append(calling("c1"))
+    (project / "second").write_text("x\n")
+    event = session.append(result("c1"))
+    assert changed(session, event) == ["second"]
+    assert brackets_of(session) == []
+    (project / "by-person").write_text("y\n")
+    session.append(user("next"))
+    session.rewind(2)
+    assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
 
 
 # --- points in the middle of a call --------------------------------------------------------
