@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import BacktrailError
 from .events import Event, Json, NewEvent, timestamp
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from .files.workspace import Workspace
 
 _RECENT = 200
+
+
+class Ended(NamedTuple):
+    """A call that is over: its last bracket, and what it did to the files, if anything."""
+
+    bracket: Bracket
+    files: dict[str, Json] | None
 
 
 class Underway(Workplace):
@@ -39,7 +46,7 @@ class Underway(Workplace):
         super().__init__(store, session_id, options, owns=owns, at=at)
         self._open: dict[str, Bracket] = {}
         self._spans: dict[str, Bracket] = {}
-        self._telling: list[tuple[NewEvent | None, Bracket | None]] = []
+        self._telling: list[tuple[NewEvent, Bracket | None]] = []
         self._queue = threading.Lock()
 
     # --- telling -------------------------------------------------------------------------
@@ -50,7 +57,7 @@ class Underway(Workplace):
             return super()._append(events, expected=expected)
         with self._queue:
             telling, self._telling = self._telling, []
-        told = [event for event, _ in telling if event is not None]
+        told = [event for event, _ in telling]
         try:
             stored = super()._append([*told, *events], expected=expected)
         except BaseException:
@@ -63,7 +70,7 @@ class Underway(Workplace):
                 workspace.drop(bracket)
         return stored[len(told) :]
 
-    def _tell(self, event: NewEvent | None, bracket: Bracket | None) -> None:
+    def _tell(self, event: NewEvent, bracket: Bracket | None) -> None:
         """Have the next append tell this; then the bracket is not needed any more."""
         with self._queue:
             self._telling.append((event, bracket))
@@ -116,24 +123,51 @@ class Underway(Workplace):
             if now is not None and self._workspace is not None:
                 self._workspace.drop(now)
 
-    def _ended(self, bracket: Bracket) -> tuple[Bracket, dict[str, Json] | None]:
-        """A call ends now: its newest bracket, and what it did to the files, for its event."""
+    def _ended(self, bracket: Bracket) -> Ended:
+        """A call ends now. Its event is to tell what it did, and then `_are_told`."""
         with self._watch:
             now = self._open.pop(bracket.id, None)
             workspace = self._workspace
             if now is None or workspace is None:
                 # The session was closed meanwhile, and the call was left to who opens it next.
-                return bracket, None
+                return Ended(bracket, None)
             try:
                 tree, done = workspace.end(now, self._log_name, self.store, told=False)
             except BacktrailError as failure:
                 self._missed(failure)
-                return now, {"missed": str(failure)}
+                return Ended(now, {"missed": str(failure)})
             if done is None:
                 # What changed all the same is somebody else's, and told with the next look.
-                return now, None
+                return Ended(now, None)
             self._tree = tree
-            return now, done.to_dict()
+            return Ended(now, done.to_dict())
+
+    def _are_told(self, ended: Iterable[Ended]) -> None:
+        """The events of these calls are in the log."""
+        for bracket, files in ended:
+            if files and self._workspace is not None:
+                self._workspace.told(bracket)
+
+    def _untold(self, ended: Iterable[Ended]) -> None:
+        """The events of these calls were not stored: what they did is told all the same."""
+        for bracket, files in ended:
+            if files and "after" in files:
+                self._tell_call(bracket, "interrupted", files)
+
+    def _taken_back(self, calls: Collection[str]) -> list[Ended]:
+        """What calls did that is not told yet: their results tell it after all.
+
+        Only what is last of all, since changes are told in the order of time.
+        """
+        found: list[Ended] = []
+        with self._mutex, self._queue:
+            while self._telling:
+                event, bracket = self._telling[-1]
+                if bracket is None or bracket.call not in calls or "interrupted" not in event.data:
+                    break
+                self._telling.pop()
+                found.insert(0, Ended(bracket, event.data["files"]))
+        return found
 
     # --- calls that nobody ends ----------------------------------------------------------
 
@@ -158,7 +192,7 @@ class Underway(Workplace):
                 with self._queue:
                     telling, self._telling = self._telling, []
                 for event, bracket in telling:
-                    if event is not None and bracket is not None:
+                    if bracket is not None:
                         workspace.keep(bracket, event.data["files"], NOBODY)
             except BacktrailError as error:
                 self._complain("not captured", str(error))

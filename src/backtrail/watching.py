@@ -27,7 +27,7 @@ from .files.names import declared
 from .messages import message_event
 from .options import SessionOptions
 from .stores.base import Store
-from .underway import Underway
+from .underway import Ended, Underway
 from .views import user_message
 
 _PASSING = frozenset({"user_message", "turn_end", "session_end"})
@@ -68,14 +68,20 @@ class Watching(Underway):
         self, events: list[NewEvent], *, expected: int | None = None, spans: bool = True
     ) -> list[Event]:
         """Append, with the tree at a user's message; calls in messages open brackets."""
-        if self._spans:
-            events = [self._with_span(event) for event in events]
-        if any(event.kind in _PASSING for event in events):
-            events = self._passed(events)
+        ended: list[Ended] = []
         asks = spans and any(event.kind == "assistant_message" for event in events)
         given = {event.id for event in events if event.id is not None} if asks else set()
         head = self._head_now() if given and self._watched() is not None else 0
-        stored = super()._append(events, expected=expected)
+        try:
+            if self._spans or self._telling:
+                events = [self._with_span(event, ended) for event in events]
+            if any(event.kind in _PASSING for event in events):
+                events = self._passed(events)
+            stored = super()._append(events, expected=expected)
+        except BaseException:
+            self._untold(ended)
+            raise
+        self._are_told(ended)
         self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
         if asks:
             self._open_spans(self._added(stored, given, head) if given else stored)
@@ -160,16 +166,20 @@ class Watching(Underway):
             if bracket is not None:
                 self._spans[call.id] = bracket
 
-    def _with_span(self, event: NewEvent) -> NewEvent:
-        """A result with what its call did to the files, where a message opened the bracket."""
+    def _with_span(self, event: NewEvent, ended: list[Ended]) -> NewEvent:
+        """A result with what its call did to the files, where a message opened the bracket.
+
+        The calls that it ends are added to `ended`.
+        """
         message = event.data.get("message")
         if event.kind != "tool_result" or not isinstance(message, dict):
             return event
-        ids = [id for id in sorted(answers_in(message)) if id in self._spans]
-        ended = [self._ended(self._spans.pop(id)) for id in ids]
-        found = [files for _, files in ended if files]
-        for bracket, _ in ended:
-            self._tell(None, bracket)
+        answered = answers_in(message)
+        over = self._taken_back(answered) if self._telling else []
+        ids = [id for id in sorted(answered) if id in self._spans]
+        over += [self._ended(self._spans.pop(id)) for id in ids]
+        ended += over
+        found = [files for _, files in over if files]
         if not found or "files" in event.data:
             return event
         data = {**event.data, "files": joined(found)}
@@ -258,20 +268,16 @@ class Watching(Underway):
         return bracket
 
     def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
-        if bracket is None:
-            files = self._grabbed(call)
-        else:
-            bracket, files = self._ended(bracket)
+        ended = [] if bracket is None else [self._ended(bracket)]
+        files = ended[0].files if ended else self._grabbed(call)
         if call.only_files and not files:
             return
         try:
             call.event = super()._append([self._told(call, files, error)])[0]
         except BaseException:
-            if files and bracket is not None and self._workspace is not None:
-                self._workspace.drop(bracket)
+            self._untold(ended)
             raise
-        if files and bracket is not None and self._workspace is not None:
-            self._workspace.told(bracket)
+        self._are_told(ended)
 
     def _grabbed(self, call: Call) -> dict[str, Json] | None:
         """What a call without a bracket did to the paths it declared."""

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from backtrail import Closed, NotFound, Session, open_store
+from backtrail import (
+    Closed,
+    Event,
+    InvalidData,
+    NewEvent,
+    NotFound,
+    Session,
+    StoreFailed,
+    open_store,
+)
+from backtrail.events import Json
 from backtrail.files.brackets import Bracket
 from backtrail.files.looking import Log
 from backtrail.files.workspace import Workspace
@@ -153,6 +163,70 @@ def test_a_call_left_by_a_close_is_told_once(session: Session, project: Path) ->
         after.append(user("again"))
         assert len(list(after.events(kinds=("action",)))) == 3
         assert brackets_of(after) == []
+
+
+# --- results that cannot be stored ---------------------------------------------------------
+
+ODD = os.fsdecode(b"caf\xe9")
+"""Text that JSON has no word for, as a listing of odd names gives it."""
+
+
+@contextmanager
+def broken(session: Session) -> Iterator[None]:
+    """A store that takes no results for a while."""
+    take = session.store.append
+
+    def refuse(id: str, events: Sequence[NewEvent], **how: Json) -> list[Event]:
+        if any(event.kind in ("tool_result", "action") for event in events):
+            raise StoreFailed("the disk is full")
+        return take(id, events, **how)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreFailed, match="full"):
+        patch.setattr(session.store, "append", refuse)
+        yield
+
+
+@pytest.mark.parametrize("why", ["odd", "full", "full by message", "odd by message"])
+@pytest.mark.parametrize("then", ["message", "close"])
+def test_a_call_whose_result_cannot_be_stored(
+    why: str, then: str, session: Session, project: Path
+) -> None:
+    """What it did is the session's all the same, and is told by the next event."""
+    refused = broken(session) if "full" in why else pytest.raises(InvalidData)
+    if "message" in why:
+        session.append(calling("c1"))
+        (project / "by-call").write_text("x\n")
+        with refused:
+            session.append(result("c1", ODD))
+    else:
+        with refused, session.tool("bash", id="c1") as call:
+            (project / "by-call").write_text("x\n")
+            call.result = ODD
+    after = passing(session, then)
+    (project / "by-person").write_text("y\n")
+    after.append(user("next"))
+    (told,) = after.events(kinds=("action",))
+    assert (told.data["call"], changed(after, told)) == ("c1", ["by-call"])
+    assert brackets_of(after) == []
+    after.rewind(2)
+    assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
+
+
+def test_a_result_that_is_mended_tells_what_its_call_did(session: Session, project: Path) -> None:
+    """As if it had been stored at once."""
+    for id in ("c1", "c2"):
+        session.append(calling(id))
+    (project / "by-call").write_text("x\n")
+    for _ in range(2):
+        with pytest.raises(InvalidData):
+            session.append(result("c1", ODD))
+    event = session.append(result("c1", "mended"))
+    assert changed(session, event) == ["by-call"]
+    (project / "later").write_text("x\n")
+    event = session.append(result("c2"))
+    assert changed(session, event) == ["later"]
+    assert not list(session.events(kinds=("action",)))
+    assert brackets_of(session) == []
 
 
 # --- messages that are appended again ------------------------------------------------------
