@@ -3,7 +3,8 @@
 A call is one bracket, or several in a row: at a point that somebody may come back to, what
 it did so far is told, and it goes on in a new bracket. What is to be told waits until the
 next append takes it along, and only then does its bracket go. So a crash loses none of it:
-an orphan is told with its session's next event.
+an orphan is told with its session's next event. The event names its bracket, so none is told
+twice.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Underway(Workplace):
         """Append, behind what is to be told of the files."""
         if not self._telling:
             return super()._append(events, expected=expected)
+        if any(event.id is not None for event, _ in self._telling):
+            expected = self._tell_alone(expected)
         with self._queue:
             telling, self._telling = self._telling, []
         told = [event for event, _ in telling]
@@ -70,17 +73,40 @@ class Underway(Workplace):
                 workspace.drop(bracket)
         return stored[len(told) :]
 
+    def _tell_alone(self, expected: int | None) -> int | None:
+        """Append what waits, one by one; the head that is to be expected then.
+
+        Where another process was quicker to tell of a call, that is skipped, and nothing must
+        hang on it.
+        """
+        while self._telling:
+            with self._queue:
+                event, bracket = self._telling.pop(0)
+            try:
+                stored = super()._append([event], expected=expected)
+            except BaseException:
+                with self._queue:
+                    self._telling.insert(0, (event, bracket))
+                raise
+            expected = None if expected is None else stored[0].seq
+            if bracket is not None and self._workspace is not None:
+                self._workspace.drop(bracket)
+        return expected
+
     def _tell(self, event: NewEvent, bracket: Bracket | None) -> None:
         """Have the next append tell this; then the bracket is not needed any more."""
         with self._queue:
             self._telling.append((event, bracket))
 
-    def _tell_call(self, bracket: Bracket, how: str, files: dict[str, Json]) -> None:
+    def _tell_call(
+        self, bracket: Bracket, how: str, files: dict[str, Json], id: str | None = None
+    ) -> None:
         """Have it told what a call did that does not tell it itself, or not now."""
+        files = {**files, "brackets": [bracket.id]}
         data: dict[str, Json] = {"name": bracket.name, how: True, "files": files}
         if bracket.call:
             data["call"] = bracket.call
-        self._tell(NewEvent("action", data), bracket)
+        self._tell(NewEvent("action", data, id=id), bracket)
 
     def _tell_others(self, tree: bytes) -> None:
         """Have it told what changed since this session last looked, and was none of its calls."""
@@ -124,7 +150,7 @@ class Underway(Workplace):
                 self._workspace.drop(now)
 
     def _ended(self, bracket: Bracket) -> Ended:
-        """A call ends now. Its event is to tell what it did, and then `_are_told`."""
+        """A call ends now. Its event is to tell what it did; `_are_told` or `_untold` follows."""
         with self._watch:
             now = self._open.pop(bracket.id, None)
             workspace = self._workspace
@@ -140,13 +166,16 @@ class Underway(Workplace):
                 # What changed all the same is somebody else's, and told with the next look.
                 return Ended(now, None)
             self._tree = tree
-            return Ended(now, done.to_dict())
+            return Ended(now, {**done.to_dict(), "brackets": [now.id]})
 
-    def _are_told(self, ended: Iterable[Ended]) -> None:
-        """The events of these calls are in the log."""
-        for bracket, files in ended:
-            if files and self._workspace is not None:
-                self._workspace.told(bracket)
+    def _are_told(self, ended: Iterable[Ended], events: list[Event]) -> None:
+        """These events are in the log. One that was there before does not tell of a call now."""
+        named = [id for event in events for id in named_in(event)]
+        for one in ended:
+            if one.bracket.id not in named:
+                self._untold([one])
+            elif self._workspace is not None:
+                self._workspace.told(one.bracket)
 
     def _untold(self, ended: Iterable[Ended]) -> None:
         """The events of these calls were not stored: what they did is told all the same."""
@@ -163,7 +192,8 @@ class Underway(Workplace):
         with self._mutex, self._queue:
             while self._telling:
                 event, bracket = self._telling[-1]
-                if bracket is None or bracket.call not in calls or "interrupted" not in event.data:
+                own = bracket is not None and bracket.call in calls and event.id is None
+                if bracket is None or not own or "interrupted" not in event.data:
                     break
                 self._telling.pop()
                 found.insert(0, Ended(bracket, event.data["files"]))
@@ -210,21 +240,33 @@ class Underway(Workplace):
             else:
                 workspace.keep(bracket, files, Runner(os.getpid(), own_birth(os.getpid())))
             if files is not None:
-                self._tell_call(bracket, "interrupted", files)
+                # Two processes may do this at once: the store takes one id only once.
+                self._tell_call(bracket, "interrupted", files, bracket.id)
                 self._tree = bytes.fromhex(files["after"])
 
     def _is_told(self, bracket: Bracket) -> bool:
         """Whether what a call did is in the log: its process died soon after that.
 
         Looks at all that came since the call began, and at some more: clocks are set, too.
-        One that was left has surely not been told by its process.
+        Events of earlier versions name no bracket: there, the newest with its trees counts.
         """
         before, began = bracket.tree.hex(), timestamp(bracket.since)
-        more = _RECENT if bracket.files is None else 0
         for n, event in enumerate(self.store.read(self.id, reverse=True)):
-            if n >= more and event.ts < began:
+            if n >= _RECENT and event.ts < began:
                 break
+            if event.id == bracket.id or bracket.id in named_in(event):
+                return True
             files = event.data.get("files")
-            if isinstance(files, dict) and files.get("before") == before:
+            if bracket.named or not isinstance(files, dict) or files.get("before") != before:
+                continue
+            # One that was left has surely not been told by its process.
+            if bracket.files is None or event.ts >= began:
                 return bool(event.data.get("name") == bracket.name)
         return False
+
+
+def named_in(event: Event) -> list[Json]:
+    """The ids of the brackets that an event tells of."""
+    files = event.data.get("files")
+    named = files.get("brackets") if isinstance(files, dict) else None
+    return named if isinstance(named, list) else []

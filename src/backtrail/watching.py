@@ -81,7 +81,8 @@ class Watching(Underway):
         except BaseException:
             self._untold(ended)
             raise
-        self._are_told(ended)
+        if ended:
+            self._are_told(ended, stored)
         self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
         if asks:
             self._open_spans(self._added(stored, given, head) if given else stored)
@@ -180,7 +181,7 @@ class Watching(Underway):
         over += [self._ended(self._spans.pop(id)) for id in ids]
         ended += over
         found = [files for _, files in over if files]
-        if not found or "files" in event.data:
+        if not found:
             return event
         data = {**event.data, "files": joined(found)}
         return NewEvent(event.kind, data, event.id, event.follows, event.ts)
@@ -277,7 +278,7 @@ class Watching(Underway):
         except BaseException:
             self._untold(ended)
             raise
-        self._are_told(ended)
+        self._are_told(ended, [call.event])
 
     def _grabbed(self, call: Call) -> dict[str, Json] | None:
         """What a call without a bracket did to the paths it declared."""

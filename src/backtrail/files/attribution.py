@@ -139,10 +139,10 @@ def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
     data: dict[str, Json] = {"parts": parts}
     if parts:
         data.update(before=parts[0]["before"], after=parts[-1]["after"])
-    for name in ("uncertain", "lost"):
-        paths = [path for files in found for path in files.get(name, ())]
-        if paths:
-            data[name] = sorted(set(paths))
+    for name in ("uncertain", "lost", "brackets"):
+        named = [one for files in found for one in files.get(name, ())]
+        if named:
+            data[name] = sorted(set(named))
     if any(files.get("partial") for files in found):
         data["partial"] = True
     missed = [files["missed"] for files in found if "missed" in files]

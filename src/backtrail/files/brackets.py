@@ -28,7 +28,8 @@ class Bracket(msgspec.Struct, frozen=True):
     which of the session's agents; empty is the main one.
     One that `ended` claims nothing more; it stays until what it did is in the log, and its
     process is the one that tells it. With `files`, that is found out already; where nobody's
-    process is left to tell it, whoever opens the session next does.
+    process is left to tell it, whoever opens the session next does. `named` says that the
+    event names the bracket; events did not always do so.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Bracket(msgspec.Struct, frozen=True):
     agent: str = ""
     ended: bool = False
     files: dict[str, Json] | None = None
+    named: bool = False
 
 
 class Runner(NamedTuple):

@@ -193,8 +193,8 @@ class Catalogue:
             if told or not spans:
                 _drop(execute, {bracket.id: workspace})
             else:
-                body = _encoded(replace(bracket, ended=True, pid=pid, born=own_birth(pid)))
-                execute("UPDATE brackets SET body = ? WHERE id = ?", (body, bracket.id))
+                ended = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
+                execute("UPDATE brackets SET body = ? WHERE id = ?", (_encoded(ended), bracket.id))
         return spans, {other.id for other in there if not other.ended} - {bracket.id}
 
     def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
@@ -216,7 +216,7 @@ class Catalogue:
                 return None
             there = _brackets(execute, workspace)
             later = None if over else _go_on(execute, workspace, bracket)
-            ended = _encoded(replace(bracket, ended=True))
+            ended = _encoded(replace(bracket, ended=True, named=True))
             execute("UPDATE brackets SET body = ? WHERE id = ?", (ended, bracket.id))
             tree, _ = _newest(execute, workspace)
         open_now = {other.id for other in there if not other.ended} - {bracket.id}
@@ -230,11 +230,12 @@ class Catalogue:
         `runner` is the process that is about to tell it.
         """
         pid, born, _ = runner
-        kept = _encoded(replace(bracket, ended=True, files=files, pid=pid, born=born))
+        ended = replace(bracket, ended=True, named=True, files=files, pid=pid, born=born)
         with self._writing() as execute:
             _, opened = _newest(execute, workspace)
             execute(
-                "UPDATE brackets SET opened = ?, body = ? WHERE id = ?", (opened, kept, bracket.id)
+                "UPDATE brackets SET opened = ?, body = ? WHERE id = ?",
+                (opened, _encoded(ended), bracket.id),
             )
 
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:

@@ -1,0 +1,186 @@
+"""What a call did is told once: by its own event, by whoever finds it, and by nobody else."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from backtrail import Closed, Event, Session
+from backtrail.files import catalogue
+from backtrail.files.brackets import Bracket
+from backtrail.files.workspace import Workspace
+from backtrail.stores import syncing
+from backtrail.underway import Ended, Underway, named_in
+from tests.files.test_calls import changed
+from tests.files.test_underway import brackets_of, resumed
+from tests.talking import assistant, calling, result, user
+
+
+@contextmanager
+def killed(session: Session) -> Iterator[None]:
+    """What another process of the session does, which dies at the end of it."""
+    pid = os.fork()
+    if pid:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+        raise _Elsewhere
+    # Long enough that nothing is done in the background meanwhile.
+    syncing.DELAY = 60
+    try:
+        yield
+        os._exit(9)
+    finally:
+        os._exit(1)
+
+
+class _Elsewhere(Exception):
+    """The block ran in the other process."""
+
+
+def actions(session: Session) -> list[Event]:
+    return list(session.events(kinds=("action", "tool_result")))
+
+
+def test_another_call_that_began_with_the_same_files(session: Session, project: Path) -> None:
+    """Its event is not taken for that of a call that a close left open."""
+    with suppress(Closed), session.tool("bash"):
+        with session.tool("bash"):
+            (project / "first").write_text("x\n")
+        (project / "second").write_text("x\n")
+        session.close()
+    with resumed(session) as after:
+        after.append(user("next"))
+        assert [changed(after, e) for e in actions(after)] == [["first"], ["second"]]
+        after.rewind(2)
+    assert sorted(os.listdir(project)) == ["README", "src"]
+
+
+def test_calls_that_end_together_before_a_crash(session: Session, project: Path) -> None:
+    """Both are told, so neither is told again behind a point that was set since."""
+    together = threading.Barrier(2)
+
+    class Slow(Session):
+        def _ended(self, bracket: Bracket) -> Ended:
+            ended = Underway._ended(self, bracket)
+            together.wait(10)
+            return ended
+
+    def work(name: str) -> None:
+        with session.tool(name, paths=[name]):
+            together.wait(10)
+            (project / name).write_text("x\n")
+            together.wait(10)
+
+    session.close()
+    with suppress(_Elsewhere), killed(session):
+        session = Slow.resume(session.store.url, "s")
+        threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        session.checkpoint("good")
+    with resumed(session) as after:
+        after.append(user("next"))
+        assert sorted(e.data["name"] for e in actions(after)) == ["a", "b"]
+        assert after.rewind("good").files == []
+        assert brackets_of(after) == []
+
+
+@pytest.mark.parametrize("how", ["tool", "turn", "message", "so far", "left"])
+def test_an_event_names_the_bracket_that_it_tells_of(
+    how: str, session: Session, project: Path
+) -> None:
+    """So a crash before the bracket goes makes nobody tell it again."""
+    with suppress(_Elsewhere), killed(session):
+        Workspace.told = Workspace.drop = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        with suppress(Closed):
+            if how == "message":
+                session.append(calling("c1"))
+                (project / "new").write_text("x\n")
+                session.append(result("c1"))
+            else:
+                with session.turn("go") if how == "turn" else session.tool("bash"):
+                    (project / "new").write_text("x\n")
+                    if how == "so far":
+                        session.checkpoint()
+                    if how == "left":
+                        session.close()
+        if how == "left":
+            resumed(session).append(user("it is told"))
+    left = [bracket.id for bracket in brackets_of(session)]
+    assert left
+    session.append(user("next"))
+    told = [event for event in actions(session) if "files" in event.data]
+    assert [changed(session, event) for event in told] == [["new"]]
+    assert [id for event in told for id in named_in(event) if id in left] == left[:1]
+    assert brackets_of(session) == []
+
+
+def test_two_processes_that_find_the_same_call(session: Session, project: Path) -> None:
+    """One of them tells it, and what the other says is not on another branch."""
+    with suppress(Closed), session.tool("bash"):
+        (project / "new").write_text("x\n")
+        session.close()
+    one, other = resumed(session), resumed(session)
+    with one, other:
+        workspace = other._watched()
+        assert workspace is not None
+        # Both have found it, before either has told it.
+        other._end_orphans(workspace)
+        (bracket,) = brackets_of(one)
+        one._tell_call(bracket, "interrupted", bracket.files or {}, bracket.id)
+        one.append(assistant("one"))
+        one.append(assistant("two"))
+        other.append(user("three"))
+        assert len(actions(other)) == 1
+        assert [m["content"] for m in other.messages()] == ["begin", "one", "two", "three"]
+        assert brackets_of(other) == []
+
+
+def test_a_result_that_is_appended_again_during_another_call(
+    session: Session, project: Path
+) -> None:
+    """With the same id, since the model counts anew: what that call did is not lost."""
+    session.append(calling("c1"))
+    session.append(result("c1"), id="r1")
+    session.append(calling("c1"))
+    (project / "new").write_text("x\n")
+    session.append(result("c1"), id="r1")
+    session.append(user("next"))
+    assert [changed(session, e) for e in session.events(kinds=("action",))] == [["new"]]
+    session.rewind(2)
+    assert not (project / "new").exists()
+
+
+OLD = {"named": False}
+"""What the brackets of an earlier version say."""
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_call_of_an_earlier_version(
+    told: bool, session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event names no bracket: it is known by its name and the tree it began with."""
+    with suppress(_Elsewhere), killed(session):
+        monkeypatch.setattr(catalogue, "replace", lambda b, **new: replace(b, **new | OLD))
+        ended = Underway._ended
+
+        def unnamed(self: Underway, bracket: Bracket) -> Ended:
+            now, files = ended(self, bracket)
+            if not told:
+                os._exit(9)
+            assert files is not None
+            return Ended(now, {name: files[name] for name in ("before", "after")})
+
+        monkeypatch.setattr(Underway, "_ended", unnamed)
+        with session.tool("bash"):
+            (project / "new").write_text("x\n")
+    session.append(user("next"))
+    assert [changed(session, event) for event in actions(session)] == [["new"]]
+    assert brackets_of(session) == []
