@@ -208,12 +208,12 @@ class Rewinding(Browsing):
         self, span: telemetry.Span, kind: str, find: Callable[[], _Way], wish: _Wish,
         *, dry_run: bool, anyway: bool,
     ) -> Rewind:  # fmt: skip
-        """Move what the wish says; planned again if somebody appended in between."""
+        """Move what the wish says. Only then are calls of messages over that have no result."""
         self._check_open()
         watched = self._watched()
         if watched is not None:
             watched.recover(self.store)
-            self._settle(watched, over=not dry_run and wish.scope != "files")
+            self._settle(watched)
         workspace = self._for_files(wish)
         notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
         if dry_run:
@@ -222,35 +222,42 @@ class Rewinding(Browsing):
             return self._result(span, self._move(way, wish), plan, notes, applied=False)
         with self._driving():
             self._save()
-            for attempt in range(_TRIES):
+            move, plan = self._moved(workspace, kind, find, wish, anyway=anyway)
+            if wish.scope != "files":
+                self._end_spans()
+            return self._result(span, move, plan, notes, applied=True)
+
+    def _moved(
+        self, workspace: Workspace | None, kind: str, find: Callable[[], _Way], wish: _Wish,
+        *, anyway: bool,
+    ) -> tuple[Move, Plan | None]:  # fmt: skip
+        """Plan and move; planned again if somebody appended in between."""
+        for attempt in range(_TRIES):
+            head = self._head_now()
+            way = find()
+            move = self._move(way, wish)
+            data = {**way.data, "scope": wish.scope if workspace else "conversation"}
+            batch = self._events(kind, way, move, data, wish)
+            plan = None
+            if workspace is not None:
+                plan = self._restore(workspace, way, wish, batch)
+                if plan.acts:
+                    return move, plan
                 head = self._head_now()
-                way = find()
-                move = self._move(way, wish)
-                data = {**way.data, "scope": wish.scope if workspace else "conversation"}
-                batch = self._events(kind, way, move, data, wish)
-                plan = None
-                if workspace is not None:
-                    done = self._restore(workspace, way, wish, batch)
-                    if done.acts:
-                        return self._result(span, move, done, notes, applied=True)
-                    plan, head = done, self._head_now()
-                if not (move.changes or anyway):
-                    return self._result(span, move, plan, notes, applied=True)
-                try:
-                    self._append(batch, expected=head)
-                    return self._result(span, move, plan, notes, applied=True)
-                except Conflict:
-                    if attempt == _TRIES - 1:
-                        raise
+            if not (move.changes or anyway):
+                return move, plan
+            try:
+                self._append(batch, expected=head)
+                return move, plan
+            except Conflict:
+                if attempt == _TRIES - 1:
+                    raise
         raise AssertionError("unreachable")
 
-    def _settle(self, workspace: Workspace, *, over: bool) -> None:
-        """What calls did is in the log, before something builds on it.
-
-        Where the conversation moves, calls of messages that have no result get none.
-        """
+    def _settle(self, workspace: Workspace) -> None:
+        """What calls did is in the log, before something builds on it."""
         if self._open:
-            self._look(over=over)
+            self._look()
         else:
             with self._watch:
                 self._end_orphans(workspace)

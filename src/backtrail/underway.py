@@ -142,6 +142,19 @@ class Underway(Workplace):
                 told = True
         return told
 
+    def _end_spans(self) -> None:
+        """The conversation went elsewhere: calls of messages that have no result get none."""
+        with self._watch:
+            workspace = self._workspace
+            if workspace is None or not self._spans:
+                return
+            try:
+                self._catch_up(workspace, {bracket.id for bracket in self._spans.values()})
+                self._spans.clear()
+            except BacktrailError as error:
+                # It did go there.
+                self._complain("not captured", str(error))
+
     def _drop_call(self, bracket: Bracket) -> None:
         """Forget a call that is under way."""
         with self._watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from backtrail import (
     NewEvent,
     NotFound,
     Session,
+    SessionBusy,
     StoreFailed,
     open_store,
 )
@@ -53,15 +54,12 @@ def passing(session: Session, how: str) -> Session:
         session.append(user("stop"))
     elif how == "end":
         session.end()
-    elif how == "rewind":
-        session.rewind(2, scope="conversation")
     else:
-        with pytest.raises(NotFound):
-            session.redo()
+        session.rewind(2, scope="conversation")
     return session
 
 
-@pytest.mark.parametrize("how", ["message", "end", "rewind", "redo", "close"])
+@pytest.mark.parametrize("how", ["message", "end", "rewind", "close"])
 def test_a_call_that_gets_no_result_is_over(how: str, session: Session, project: Path) -> None:
     """What it did is the session's, what is done later is somebody else's."""
     session.append(calling("c1"))
@@ -71,12 +69,49 @@ def test_a_call_that_gets_no_result_is_over(how: str, session: Session, project:
     (project / "by-person").write_text("y\n")
     after.append(user("next"))
     told = list(after.events(kinds=("action",)))
-    assert [(e.data["call"], e.data["interrupted"]) for e in told] == [("c1", True)]
+    over = "so_far" if how == "rewind" else "interrupted"
+    assert [(e.data["call"], e.data[over]) for e in told] == [("c1", True)]
     assert changed(after, told[0]) == ["by-call"]
     assert brackets_of(after) == []
     after.append(result("c1", "late"))
     after.rewind(2)
     assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
+
+
+@pytest.mark.parametrize("how", ["redo", "busy", "no way back", "full"])
+def test_a_rewind_that_fails_ends_no_call(
+    how: str, session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the call does then is its own, and is taken back with the rest."""
+    session.append(calling("c1"))
+    (project / "before").write_text("x\n")
+    if how == "redo":
+        with pytest.raises(NotFound):
+            session.redo()
+    elif how == "busy":
+        with open_store(session.store.url) as store, store.lease("s"), pytest.raises(SessionBusy):
+            session.rewind(2)
+    elif how == "no way back":
+        with monkeypatch.context() as patch, pytest.raises(NotFound, match="never copied"):
+            patch.setattr("backtrail.rewinding.plan_mine", _fail(NotFound("gone")))
+            session.rewind(2)
+    else:
+        with monkeypatch.context() as patch, pytest.raises(StoreFailed):
+            patch.setattr("backtrail.files.restore.Restore.apply", _fail(StoreFailed("full")))
+            session.rewind(2)
+    (project / "after").write_text("x\n")
+    event = session.append(result("c1"))
+    assert changed(session, event) == ["after"]
+    session.rewind(2)
+    assert sorted(os.listdir(project)) == ["README", "src"]
+    assert brackets_of(session) == []
+
+
+def _fail(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
