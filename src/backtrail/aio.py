@@ -21,11 +21,11 @@ from .aio_subscribing import AsyncSubscription
 from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
 from .calls import ToolCall
 from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
+from .filepoints import Mode, Scope
 from .files.conflicts import OnConflict
 from .history import Branch
 from .options import SessionOptions, checked, folder
 from .points import Target
-from .rewinding import Mode, Scope
 from .session import Session
 from .stores.base import Store
 from .subscribing import Delta

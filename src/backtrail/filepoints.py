@@ -7,11 +7,13 @@ this goes by `seq` over the whole log and not along the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
-from .errors import NotFound
+from .errors import InvalidData, NotFound
 from .events import AsDict, Event, Json
+from .files.conflicts import OnConflict
 from .files.differences import Diff, FileDiff, described, paths_of, step_counts
 from .files.names import shown
 from .files.plan import ALREADY, Change, Plan, changes_of
@@ -21,6 +23,12 @@ from .messages import text_of
 from .points import Target, find_event
 from .stores.base import Store, checkpoint_of
 from .views import FileChange
+
+Scope = Literal["both", "conversation", "files"]
+"""What a rewind moves."""
+
+Mode = Literal["mine", "exact"]
+"""Which files a rewind takes back: this session's changes, or all to equal a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,33 @@ class Point:
     cut: int
     tree: bytes | None
     head: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where an operation goes: the event to continue from, the files' point, its data."""
+
+    anchor: int
+    point: Point
+    data: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How files are to be taken back."""
+
+    scope: Scope = "both"
+    mode: Mode = "mine"
+    paths: Collection[str] | None = None
+    on_conflict: OnConflict = "keep"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("both", "conversation", "files"):
+            raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {self.scope!r}")
+        if self.mode not in ("mine", "exact"):
+            raise InvalidData(f"mode is 'mine' or 'exact', not {self.mode!r}")
+        if self.on_conflict not in ("keep", "merge", "aside", "overwrite"):
+            raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,15 @@ that holds the event: so conversation and files agree, also after a crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from . import telemetry
 from .browsing import Browsing
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Checkpoint, Event, Json, NewEvent, new_id
-from .filepoints import Point, changes_in, own_changes, point_at
+from .filepoints import Mode, Point, Scope, Way, Wish, changes_in, own_changes, point_at
 from .files.conflicts import OnConflict, resolve
 from .files.journal import Journal
 from .files.names import several
@@ -36,40 +37,8 @@ from .views import Rewind
 if TYPE_CHECKING:
     from .files.workspace import Workspace
 
-Scope = Literal["both", "conversation", "files"]
-"""What a rewind moves."""
-
-Mode = Literal["mine", "exact"]
-"""Which files a rewind takes back: this session's changes, or all to equal a tree."""
-
 _TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Where an operation goes: the event to continue from, the files' point, its data."""
-
-    anchor: int
-    point: Point
-    data: dict[str, Json]
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """How files are to be taken back."""
-
-    scope: Scope = "both"
-    mode: Mode = "mine"
-    paths: Collection[str] | None = None
-    on_conflict: OnConflict = "keep"
-
-    def __post_init__(self) -> None:
-        if self.scope not in ("both", "conversation", "files"):
-            raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {self.scope!r}")
-        if self.mode not in ("mine", "exact"):
-            raise InvalidData(f"mode is 'mine' or 'exact', not {self.mode!r}")
-        if self.on_conflict not in ("keep", "merge", "aside", "overwrite"):
-            raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
+_MANY_TRIES = 100
 
 
 class Rewinding(Browsing):
@@ -149,7 +118,7 @@ class Rewinding(Browsing):
         `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
         and `undo` takes the rewind back. With `dry_run`, only say what it would do.
         """
-        wish = _Wish(scope, mode, paths, on_conflict)
+        wish = Wish(scope, mode, paths, on_conflict)
         if (to is None) == (before is None):
             raise InvalidData("rewind takes either `to` or `before`")
         target = before if to is None else to
@@ -164,7 +133,7 @@ class Rewinding(Browsing):
                 named = find_event(self.store, self.id, target).kind
                 s.metadata["target"] = "snapshot" if named == "checkpoint" else "message"
             point = point_at(self.store, self.id, target, before=before is not None)
-            way = _Way(anchor, point, {"to": anchor, "mode": mode})
+            way = Way(anchor, point, {"to": anchor, "mode": mode})
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
     def undo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
@@ -176,16 +145,16 @@ class Rewinding(Browsing):
         return self._take_back("redone", self._redo_way, on_conflict, dry_run)
 
     def _take_back(
-        self, kind: str, find: Callable[[], _Way], on_conflict: OnConflict, dry_run: bool
+        self, kind: str, find: Callable[[], Way], on_conflict: OnConflict, dry_run: bool
     ) -> Rewind:
-        wish = _Wish(on_conflict=on_conflict)
+        wish = Wish(on_conflict=on_conflict)
         redo = kind == "redone"
         with telemetry.span(
             "session.undo", session_id=self.id, redo=redo, store=type(self.store).__name__
         ) as span:
             return self._go(span, kind, find, wish, dry_run=dry_run, anyway=True)
 
-    def _undo_way(self) -> _Way:
+    def _undo_way(self) -> Way:
         done = read_operations(self.store, self.id).done
         if not done:
             raise NotFound(f"session `{self.id}` has nothing to undo")
@@ -193,19 +162,19 @@ class Rewinding(Browsing):
         begun = next(self.store.read(self.id, after=last.seq - 1, limit=1), None)
         head = begun.data.get("git") if begun is not None else None
         point = Point(last.before, None, head if isinstance(head, str) else None)
-        return _Way(last.before, point, {"of": last.seq, "kind": last.kind})
+        return Way(last.before, point, {"of": last.seq, "kind": last.kind})
 
-    def _redo_way(self) -> _Way:
+    def _redo_way(self) -> Way:
         undone = read_operations(self.store, self.id).undone
         if not undone:
             raise NotFound(f"session `{self.id}` has nothing to redo")
         last = undone[-1]
-        return _Way(last.before, Point(last.before, None), {"of": last.seq, "kind": last.kind})
+        return Way(last.before, Point(last.before, None), {"of": last.seq, "kind": last.kind})
 
     # --- acting --------------------------------------------------------------------------
 
     def _go(
-        self, span: telemetry.Span, kind: str, find: Callable[[], _Way], wish: _Wish,
+        self, span: telemetry.Span, kind: str, find: Callable[[], Way], wish: Wish,
         *, dry_run: bool, anyway: bool,
     ) -> Rewind:  # fmt: skip
         """Move what the wish says. Only then are calls of messages over that have no result."""
@@ -228,7 +197,7 @@ class Rewinding(Browsing):
             return self._result(span, move, plan, notes, applied=True)
 
     def _moved(
-        self, workspace: Workspace | None, kind: str, find: Callable[[], _Way], wish: _Wish,
+        self, workspace: Workspace | None, kind: str, find: Callable[[], Way], wish: Wish,
         *, anyway: bool,
     ) -> tuple[Move, Plan | None]:  # fmt: skip
         """Plan and move; planned again if somebody appended in between."""
@@ -263,14 +232,14 @@ class Rewinding(Browsing):
                 self._end_orphans(workspace)
         self._append([])
 
-    def _preview(self, workspace: Workspace | None, way: _Way, wish: _Wish) -> Plan | None:
+    def _preview(self, workspace: Workspace | None, way: Way, wish: Wish) -> Plan | None:
         if workspace is None:
             return None
         return workspace.preview(
             self._log_name, lambda now: self._plan_files(workspace, way, wish, now), self.store
         )
 
-    def _for_files(self, wish: _Wish) -> Workspace | None:
+    def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
         if wish.scope == "conversation":
             return None
@@ -287,7 +256,7 @@ class Rewinding(Browsing):
         return kept if any(problem.detail == why for problem in self.problems) else []
 
     def _events(
-        self, kind: str, way: _Way, move: Move, data: dict[str, Json], wish: _Wish
+        self, kind: str, way: Way, move: Move, data: dict[str, Json], wish: Wish
     ) -> list[NewEvent]:
         """The events that tell of it, with ids, so that a journal can repeat them."""
         numbers = {"events_dropped": move.events_dropped, "message_count": move.message_count}
@@ -298,7 +267,7 @@ class Rewinding(Browsing):
             told.append(replace(prompt, id=new_id()))
         return told
 
-    def _restore(self, workspace: Workspace, way: _Way, wish: _Wish, batch: list[NewEvent]) -> Plan:
+    def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
         """Move the files, and append the events if any file moved."""
 
         def plan_for(now: bytes) -> Plan:
@@ -314,8 +283,13 @@ class Rewinding(Browsing):
             return Journal(new_id(), plan, now, store.url, store.scope, self.id, batch)
 
         def append(journal: Journal, after: bytes) -> None:
-            # A rewind that moved files is told whatever else was appended meanwhile.
-            self._append(journal.told(after), expected=self._head_now())
+            # A rewind that moved files is told whatever else was appended meanwhile; its ids
+            # make it safe to try again.
+            for _ in range(_MANY_TRIES):
+                with suppress(Conflict):
+                    self._append(journal.told(after), expected=self._head_now())
+                    return
+            raise Conflict(f"others append to session `{self.id}` all the time: try again")
 
         try:
             done = workspace.restore(self._log_name, plan_for, journal_for, append, self.store)
@@ -330,7 +304,7 @@ class Rewinding(Browsing):
 
     # --- planning ------------------------------------------------------------------------
 
-    def _plan_files(self, workspace: Workspace, way: _Way, wish: _Wish, now: bytes) -> Plan:
+    def _plan_files(self, workspace: Workspace, way: Way, wish: Wish, now: bytes) -> Plan:
         """What happens to each path, and the warnings that belong to it."""
         paths = None
         if wish.paths is not None:
@@ -349,7 +323,7 @@ class Rewinding(Browsing):
         return replace(plan, warnings=self._warnings(workspace, way, plan))
 
     def _plan_mine(
-        self, workspace: Workspace, way: _Way, now: bytes, paths: Collection[bytes] | None
+        self, workspace: Workspace, way: Way, now: bytes, paths: Collection[bytes] | None
     ) -> tuple[Plan, dict[bytes, bytes]]:
         try:
             changes = own_changes(self.store, self.id, way.point.cut)
@@ -361,7 +335,7 @@ class Rewinding(Browsing):
                 'A labelled checkpoint is kept: go there with mode="exact"'
             ) from error
 
-    def _warnings(self, workspace: Workspace, way: _Way, plan: Plan) -> list[str]:
+    def _warnings(self, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
         found: list[str] = []
         head = workspace.head()
         if way.point.head and head and head != way.point.head and plan.acts:
@@ -375,7 +349,7 @@ class Rewinding(Browsing):
                     found.append(f"event {event.seq} was not captured: {files['missed']}")
         return [*found, *workspace.problems]
 
-    def _move(self, way: _Way, wish: _Wish) -> Move:
+    def _move(self, way: Way, wish: Wish) -> Move:
         """The conversation's way; a rewind of files alone has none."""
         if wish.scope != "files":
             return self._plan(way.anchor)

@@ -6,11 +6,12 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from backtrail import NotFound, Session
+from backtrail import Event, NewEvent, NotFound, Session
 from backtrail.errors import Conflict, Damaged
 from backtrail.events import Json
 from backtrail.files.depot import Depot
@@ -484,3 +485,26 @@ def test_one_file_of_a_folder_that_is_gone(session: Session, project: Path, mode
     assert (project / "src").read_text() == "mine"
     nothing = session.rewind(point, scope="files", paths=["src/none"])
     assert not nothing.files
+
+
+def test_somebody_appends_while_a_rewind_is_told(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files have moved, so the rewind is told all the same, behind what came in between."""
+    shell(session, "echo new > new", project)
+    take = session.store.append
+    came = iter(range(7))
+
+    def late(id: str, events: Sequence[NewEvent], **how: Json) -> list[Event]:
+        if any(event.kind == "rewound" for event in events) and next(came, None) is not None:
+            take(id, [NewEvent("note", {})])
+        return take(id, events, **how)
+
+    monkeypatch.setattr(session.store, "append", late)
+    session.rewind(2)
+    assert not (project / "new").exists()
+    assert kinds(session)[-8:] == [*["note"] * 7, "rewound"]
+    assert session._workspace is not None
+    assert session._workspace.catalogue.journal(session._workspace.place.n) is None
+    session.undo()
+    assert (project / "new").exists()

@@ -12,7 +12,7 @@ from .wording import plural
 
 if TYPE_CHECKING:
     from ..events import Json
-    from ..rewinding import Scope
+    from ..filepoints import Scope
     from ..session import Session
     from ..views import Rewind
     from .call import Call

@@ -20,9 +20,9 @@ from .wording import ago, brief
 
 if TYPE_CHECKING:
     from ..events import Event
+    from ..filepoints import Mode, Scope
     from ..files.conflicts import OnConflict
     from ..history import Operation
-    from ..rewinding import Mode, Scope
     from ..session import Session
     from ..views import Rewind
     from .call import Call
