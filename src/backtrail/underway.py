@@ -28,17 +28,22 @@ _RECENT = 200
 
 
 class Ended(NamedTuple):
-    """A call that is over: its last bracket, and what it did to the files, if anything."""
+    """A call that is over: its last bracket, and what it did to the files, if anything.
+
+    With `failure`, the files could not be looked at.
+    """
 
     bracket: Bracket
     files: dict[str, Json] | None
+    failure: BacktrailError | None = None
 
 
 class Underway(Workplace):
     """A conversation with a directory in which calls are under way.
 
     `_open` has the bracket that each call is in now, by the one that it began with.
-    `_spans` are those that a message opened, by the call's id.
+    `_spans` are those that a message opened, by the call's id. `_unseen` are the brackets of
+    calls that are over, whose end could not be looked at.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Underway(Workplace):
         super().__init__(store, session_id, options, owns=owns, at=at)
         self._open: dict[str, Bracket] = {}
         self._spans: dict[str, Bracket] = {}
+        self._unseen: set[str] = set()
         self._telling: list[tuple[NewEvent, Bracket | None]] = []
         self._queue = threading.Lock()
 
@@ -165,21 +171,31 @@ class Underway(Workplace):
     def _ended(self, bracket: Bracket) -> Ended:
         """A call ends now. Its event is to tell what it did; `_are_told` or `_untold` follows."""
         with self._watch:
-            now = self._open.pop(bracket.id, None)
-            workspace = self._workspace
+            now, workspace = self._open.get(bracket.id), self._workspace
             if now is None or workspace is None:
                 # The session was closed meanwhile, and the call was left to who opens it next.
                 return Ended(bracket, None)
             try:
                 tree, done = workspace.end(now, self._log_name, self.store, told=False)
-            except BacktrailError as failure:
-                self._missed(failure)
-                return Ended(now, {"missed": str(failure)})
+            except BaseException as failure:
+                # The next look ends it.
+                self._unseen.add(now.id)
+                if not isinstance(failure, BacktrailError):
+                    raise
+                return Ended(now, {"missed": str(failure)}, failure)
+            finally:
+                del self._open[bracket.id]
             if done is None:
                 # What changed all the same is somebody else's, and told with the next look.
                 return Ended(now, None)
             self._tree = tree
             return Ended(now, {**done.to_dict(), "brackets": [now.id]})
+
+    def _say_missed(self, ended: Iterable[Ended]) -> None:
+        """Raise where the files could not be looked at, or go on, as the caller chose."""
+        for one in ended:
+            if one.failure is not None:
+                self._missed(one.failure)
 
     def _are_told(self, ended: Iterable[Ended], events: list[Event]) -> None:
         """These events are in the log. One that was there before does not tell of a call now."""
@@ -192,7 +208,7 @@ class Underway(Workplace):
 
     def _untold(self, ended: Iterable[Ended]) -> None:
         """The events of these calls were not stored: what they did is told all the same."""
-        for bracket, files in ended:
+        for bracket, files, _ in ended:
             if files and "after" in files:
                 self._tell_call(bracket, "interrupted", files)
 
@@ -222,9 +238,11 @@ class Underway(Workplace):
         """Calls that are still open end here; who opens the session next tells of them."""
         with self._watch:
             workspace = self._workspace
-            if workspace is None or not (self._open or self._telling):
+            if workspace is None or not (self._open or self._telling or self._unseen):
                 return
             try:
+                if self._unseen:
+                    self._end_orphans(workspace)
                 if self._open:
                     workspace.scan(self._log_name, self.store)
             except BacktrailError as error:
@@ -242,7 +260,7 @@ class Underway(Workplace):
 
     def _end_orphans(self, workspace: Workspace) -> None:
         """Have it told what calls did that a crash left open, or a session that was closed."""
-        for bracket in workspace.orphans(self.id):
+        for bracket in workspace.orphans(self.id, self._unseen):
             if bracket.ended and self._is_told(bracket):
                 workspace.drop(bracket)
                 continue
@@ -252,10 +270,12 @@ class Underway(Workplace):
                 files = done.to_dict() if done is not None else None
             else:
                 workspace.keep(bracket, files, Runner(os.getpid(), own_birth(os.getpid())))
+            self._unseen.discard(bracket.id)
             if files is not None:
                 # Two processes may do this at once: the store takes one id only once.
                 self._tell_call(bracket, "interrupted", files, bracket.id)
                 self._tree = bytes.fromhex(files["after"])
+        self._unseen.clear()
 
     def _is_told(self, bracket: Bracket) -> bool:
         """Whether what a call did is in the log: its process died soon after that.

@@ -175,12 +175,15 @@ class Watching(Underway):
         message = event.data.get("message")
         if event.kind != "tool_result" or not isinstance(message, dict):
             return event
-        answered = answers_in(message)
-        over = self._taken_back(answered) if self._telling else []
-        ids = [id for id in sorted(answered) if id in self._spans]
-        over += [self._ended(self._spans.pop(id)) for id in ids]
-        ended += over
-        found = [files for _, files in over if files]
+        answered, first = answers_in(message), len(ended)
+        if self._telling:
+            ended += self._taken_back(answered)
+        for id in sorted(answered):
+            if id in self._spans:
+                ended.append(self._ended(self._spans.pop(id)))
+        over = ended[first:]
+        self._say_missed(over)
+        found = [files for _, files, _ in over if files]
         if not found:
             return event
         data = {**event.data, "files": joined(found)}
@@ -242,7 +245,7 @@ class Watching(Underway):
                     workspace.begin, self._log_name, call.name, call.id, named, self.store
                 )
                 bracket = begin(rebind=self._fresh)
-                if workspace.left_open:
+                if workspace.left_open or self._unseen:
                     # They end before another begins, so that what they did is theirs.
                     workspace.drop(bracket)
                     self._end_orphans(workspace)
@@ -274,11 +277,13 @@ class Watching(Underway):
         if call.only_files and not files:
             return
         try:
-            call.event = super()._append([self._told(call, files, error)])[0]
+            event = super()._append([self._told(call, files, error)])[0]
         except BaseException:
             self._untold(ended)
             raise
-        self._are_told(ended, [call.event])
+        self._are_told(ended, [event])
+        self._say_missed(ended)
+        call.event = event
 
     def _grabbed(self, call: Call) -> dict[str, Json] | None:
         """What a call without a bracket did to the paths it declared."""
@@ -356,11 +361,13 @@ class Watching(Underway):
         bracket, self._turn_bracket = self._turn_bracket, None
         if self._spans:
             self._look(over=True)
-        if bracket is not None:
-            bracket, files = self._ended(bracket)
+        ended = [] if bracket is None else [self._ended(bracket)]
+        for bracket, files, failure in ended:
             if files:
-                self._tell(NewEvent("action", {"name": "turn", "files": files}), bracket)
+                told = NewEvent("action", {"name": "turn", "files": files})
+                self._tell(told, None if failure else bracket)
         super()._append([])
+        self._say_missed(ended)
 
     def _retire_turn(self) -> None:
         """The turn uses tools: what nobody claims is not its own."""

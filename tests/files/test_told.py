@@ -172,7 +172,7 @@ def test_a_call_of_an_earlier_version(
         ended = Underway._ended
 
         def unnamed(self: Underway, bracket: Bracket) -> Ended:
-            now, files = ended(self, bracket)
+            now, files, _ = ended(self, bracket)
             if not told:
                 os._exit(9)
             assert files is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, Damaged, NotFound, StoreFailed
@@ -124,21 +124,22 @@ class Workspace(Rooted):
         """A call is over: the tree now, and what the call did to the files, if anything.
 
         Who is about to tell it in a log says `told=False`, and calls `told` or `drop` once
-        that is done: killed in between, the bracket is an orphan and can be ended again.
+        that is done: killed in between, the bracket is an orphan and can be ended again. So
+        it can where the files cannot be looked at, and this raises.
 
         What it left lies in its files too, so contents are synced as events are.
         """
-        spans = done = None
         sync = store is None or store.durability == "synced"
         with self.locked(store) as root:
+            tree = self._looking.captured(root, log, bracket.paths, sync=sync)
+            spans, open_now = self.catalogue.end_bracket(self.place.n, bracket, tree, told=told)
+            done = None
             try:
-                tree = self._looking.captured(root, log, bracket.paths, sync=sync)
-                spans, open_now = self.catalogue.end_bracket(self.place.n, bracket, tree, told=told)
                 done = self._attributed(bracket, tree, spans, open_now)
                 if done is not None:
                     self._rely(log, done)
             finally:
-                if spans is None or (spans and done is None and not told):
+                if spans and done is None and not told:
                     self.drop(bracket)
         return tree, done
 
@@ -186,10 +187,10 @@ class Workspace(Rooted):
         if parts:
             self.blobs.write([], [Reference(*log, tree) for tree in parts])
 
-    def orphans(self, owner: str) -> list[Bracket]:
-        """Calls of a session that a crash left open, or somebody who closed it."""
+    def orphans(self, owner: str, besides: Collection[str] = ()) -> list[Bracket]:
+        """Calls of a session that a crash left open, or somebody who closed it; and `besides`."""
         open_now = self.catalogue.brackets(self.place.n)
-        return [bracket for bracket in open_now if _is_orphan(bracket, owner)]
+        return [b for b in open_now if b.id in besides or _is_orphan(b, owner)]
 
     # --- restoring -----------------------------------------------------------------------
 
