@@ -43,7 +43,7 @@ class Underway(Workplace):
 
     `_open` has the bracket that each call is in now, by the one that it began with.
     `_spans` are those that a message opened, by the call's id. `_unseen` are the brackets of
-    calls that are over, whose end could not be looked at.
+    calls that are over, whose end could not be looked at. Who changes these holds `_watch`.
     """
 
     def __init__(
@@ -62,21 +62,12 @@ class Underway(Workplace):
         """Append, behind what is to be told of the files."""
         if not self._telling:
             return super()._append(events, expected=expected)
-        if any(event.id is not None for event, _ in self._telling):
-            expected = self._tell_alone(expected)
-        with self._queue:
-            telling, self._telling = self._telling, []
-        told = [event for event, _ in telling]
-        try:
+        with self._mutex:
+            if any(event.id is not None for event, _ in self._telling):
+                expected = self._tell_alone(expected)
+            told = [event for event, _ in self._telling]
             stored = super()._append([*told, *events], expected=expected)
-        except BaseException:
-            with self._queue:
-                self._telling[:0] = telling
-            raise
-        workspace = self._workspace
-        for _, bracket in telling:
-            if bracket is not None and workspace is not None:
-                workspace.drop(bracket)
+            self._forget(len(told))
         return stored[len(told) :]
 
     def _tell_alone(self, expected: int | None) -> int | None:
@@ -86,21 +77,28 @@ class Underway(Workplace):
         hang on it.
         """
         while self._telling:
-            with self._queue:
-                event, bracket = self._telling.pop(0)
-            try:
-                stored = super()._append([event], expected=expected)
-            except BaseException:
-                with self._queue:
-                    self._telling.insert(0, (event, bracket))
-                raise
+            stored = super()._append([self._telling[0][0]], expected=expected)
             expected = None if expected is None else stored[0].seq
-            if bracket is not None and self._workspace is not None:
-                self._workspace.drop(bracket)
+            self._forget(1)
         return expected
 
+    def _forget(self, count: int) -> None:
+        """The first of what waits is in the log, and the brackets are not needed any more.
+
+        They go when there is time: what is stored must not fail here.
+        """
+        with self._queue:
+            told, self._telling = self._telling[:count], self._telling[count:]
+        for _, bracket in told:
+            if bracket is not None and self._workspace is not None:
+                self._workspace.told(bracket)
+
     def _tell(self, event: NewEvent, bracket: Bracket | None) -> None:
-        """Have the next append tell this; then the bracket is not needed any more."""
+        """Have the next append tell this; then the bracket is not needed any more.
+
+        It waits until it is in the log, and only who holds the mutex of appends takes it from
+        what waits. So nobody who appends after this gets in front of it.
+        """
         with self._queue:
             self._telling.append((event, bracket))
 
@@ -160,6 +158,13 @@ class Underway(Workplace):
             except BacktrailError as error:
                 # It did go there.
                 self._complain("not captured", str(error))
+
+    def _drop_span(self, id: str | None) -> None:
+        """A call has a bracket of its own: the one that its message opened is not needed."""
+        with self._watch:
+            bracket = self._spans.pop(id, None) if id is not None else None
+            if bracket is not None:
+                self._drop_call(bracket)
 
     def _drop_call(self, bracket: Bracket) -> None:
         """Forget a call that is under way."""
@@ -250,7 +255,7 @@ class Underway(Workplace):
             try:
                 self._catch_up(workspace, set(self._open))
                 self._spans.clear()
-                with self._queue:
+                with self._mutex, self._queue:
                     telling, self._telling = self._telling, []
                 for event, bracket in telling:
                     if bracket is not None:

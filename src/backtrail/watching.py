@@ -127,7 +127,8 @@ class Watching(Underway):
             except BacktrailError as error:
                 self._missed(error)
                 return {"files": {"missed": str(error)}}
-            self._spans = {id: b for id, b in self._spans.items() if b.id not in ended}
+            if over:
+                self._spans.clear()
             for note in workspace.problems:
                 self._complain("restore", note)
             self._fresh = False
@@ -162,10 +163,11 @@ class Watching(Underway):
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         for call in pending(messages) if self._watched() is not None else ():
             bracket = self._begin_call(Call(call.name, None, call.id), None)
-            # An id that comes again is another call: some models count anew.
-            self._drop_span(call.id)
-            if bracket is not None:
-                self._spans[call.id] = bracket
+            with self._watch:
+                # An id that comes again is another call: some models count anew.
+                self._drop_span(call.id)
+                if bracket is not None:
+                    self._spans[call.id] = bracket
 
     def _with_span(self, event: NewEvent, ended: list[Ended]) -> NewEvent:
         """A result with what its call did to the files, where a message opened the bracket.
@@ -179,8 +181,10 @@ class Watching(Underway):
         if self._telling:
             ended += self._taken_back(answered)
         for id in sorted(answered):
-            if id in self._spans:
-                ended.append(self._ended(self._spans.pop(id)))
+            with self._watch:
+                bracket = self._spans.pop(id, None)
+            if bracket is not None:
+                ended.append(self._ended(bracket))
         over = ended[first:]
         self._say_missed(over)
         found = [files for _, files, _ in over if files]
@@ -217,12 +221,6 @@ class Watching(Underway):
                 self._end_call(call, bracket, error)
             raise
         self._end_call(call, bracket, None)
-
-    def _drop_span(self, id: str | None) -> None:
-        """A call has a bracket of its own: the one that its message opened is not needed."""
-        bracket = self._spans.pop(id, None) if id is not None else None
-        if bracket is not None:
-            self._drop_call(bracket)
 
     def _begin_call(
         self, call: Call, paths: Collection[str | os.PathLike[str]] | None

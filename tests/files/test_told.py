@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from backtrail import Closed, Event, Session
+from backtrail import Closed, Event, NewEvent, Session, StoreFailed
+from backtrail.conversation import Conversation
+from backtrail.events import Json
 from backtrail.files import catalogue
 from backtrail.files.brackets import Bracket
 from backtrail.files.workspace import Workspace
@@ -141,6 +143,60 @@ def test_two_processes_that_find_the_same_call(session: Session, project: Path) 
         assert len(actions(other)) == 1
         assert [m["content"] for m in other.messages()] == ["begin", "one", "two", "three"]
         assert brackets_of(other) == []
+
+
+def test_a_bracket_that_cannot_be_dropped(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result is stored, and so `append` does not fail; who repeats it would have it twice."""
+
+    def fail(*_: object) -> None:
+        raise StoreFailed("the disk is full")
+
+    session.append(calling("c1"))
+    (project / "new").write_text("x\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue.Catalogue, "close_bracket", fail)
+        session.checkpoint()
+        (project / "more").write_text("x\n")
+        session.append(result("c1"))
+    assert [changed(session, event) for event in actions(session)] == [["new"], ["more"]]
+    session.append(user("next"))
+    assert brackets_of(session) == []
+
+
+def test_what_a_call_did_so_far_is_told_before_a_point(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another thread appends just then: going there takes nothing away."""
+    append = Conversation._append
+    took, marked = threading.Event(), threading.Event()
+
+    def slowly(self: Conversation, events: list[NewEvent], **how: Json) -> list[Event]:
+        if threading.current_thread() is other:
+            took.set()
+            marked.wait(0.5)
+        return append(self, events, **how)
+
+    other = threading.Thread(target=session.append, args=(assistant("hm"),))
+    look = Session._look
+
+    def looked(self: Session, **how: bool) -> dict[str, Json]:
+        details = look(self, **how)
+        if not other.ident:
+            other.start()
+            took.wait(10)
+        return details
+
+    monkeypatch.setattr(Conversation, "_append", slowly)
+    monkeypatch.setattr(Session, "_look", looked)
+    with session.tool("bash"):
+        (project / "new").write_text("x\n")
+        point = session.checkpoint("mid")
+        marked.set()
+        other.join()
+    assert session.rewind(point).files == []
+    assert (project / "new").exists()
 
 
 def test_a_result_that_is_appended_again_during_another_call(

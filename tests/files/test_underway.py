@@ -190,7 +190,7 @@ def test_a_call_left_by_a_close_is_told_once(session: Session, project: Path) ->
         session.close()
     pid = os.fork()
     if pid == 0:
-        Workspace.drop = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        Workspace.told = lambda *_: os._exit(9)  # type: ignore[method-assign]
         resumed(session).append(user("next"))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
