@@ -52,16 +52,19 @@ class Browsing(Watching):
     def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
         """Take `cwd`, or what is at the session's directory now, as its workspace from here on.
 
-        Returns how its files differ from those the session knew last.
+        Calls under way end here, and what they did in the old place is told. Returns how its
+        files differ from those the session knew last.
         """
         with self._watch:
-            known = self._tree_known()
             if cwd is not None:
                 place = folder(cwd)
                 if place != self.info().cwd:
                     self._rebind(place)
                     self.update(cwd=place)
                 self._cwd = place
+            self._end_all()
+            self._append([])
+            known = self._tree_known()
             self._let_go()
             self._fresh = True
             self._rebound = False

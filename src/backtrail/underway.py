@@ -242,26 +242,34 @@ class Underway(Workplace):
     def _leave_calls(self) -> None:
         """Calls that are still open end here; who opens the session next tells of them."""
         with self._watch:
+            self._end_all()
             workspace = self._workspace
-            if workspace is None or not (self._open or self._telling or self._unseen):
+            if workspace is None or not self._telling:
                 return
+            with self._mutex, self._queue:
+                telling, self._telling = self._telling, []
             try:
-                if self._unseen:
-                    self._end_orphans(workspace)
-                if self._open:
-                    workspace.scan(self._log_name, self.store)
-            except BacktrailError as error:
-                self._complain("not captured", str(error))
-            try:
-                self._catch_up(workspace, set(self._open))
-                self._spans.clear()
-                with self._mutex, self._queue:
-                    telling, self._telling = self._telling, []
                 for event, bracket in telling:
                     if bracket is not None:
                         workspace.keep(bracket, event.data["files"], NOBODY)
             except BacktrailError as error:
                 self._complain("not captured", str(error))
+
+    def _end_all(self) -> None:
+        """Every call is over: the directory is let go of."""
+        workspace = self._workspace
+        if workspace is None or not (self._open or self._unseen):
+            return
+        try:
+            self._end_orphans(workspace)
+            self._tree = workspace.scan(self._log_name, self.store)
+        except BacktrailError as error:
+            self._complain("not captured", str(error))
+        try:
+            self._catch_up(workspace, set(self._open))
+            self._spans.clear()
+        except BacktrailError as error:
+            self._complain("not captured", str(error))
 
     def _end_orphans(self, workspace: Workspace) -> None:
         """Have it told what calls did that a crash left open, or a session that was closed."""

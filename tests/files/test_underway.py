@@ -78,6 +78,27 @@ def test_a_call_that_gets_no_result_is_over(how: str, session: Session, project:
     assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
 
 
+@pytest.mark.parametrize("how", ["tool", "message"])
+def test_a_session_that_moves_during_a_call(
+    how: str, session: Session, project: Path, tmp_path: Path
+) -> None:
+    """What the call did in the old place is told before; then it is over."""
+    (tmp_path / "elsewhere").mkdir()
+    with under_way(session, how):
+        (project / "by-call").write_text("x\n")
+        with pytest.raises(NotFound):
+            session.relocate(tmp_path / "typo")
+        assert brackets_of(session)
+        session.relocate(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere" / "by-person").write_text("y\n")
+    told = next(session.events(kinds=("action",)))
+    assert (told.data["interrupted"], changed(session, told)) == (True, ["by-call"])
+    session.relocate(project)
+    session.rewind(2, scope="files")
+    assert sorted(os.listdir(project)) == ["README", "src"]
+    assert brackets_of(session) == []
+
+
 @pytest.mark.parametrize("how", ["redo", "busy", "no way back", "full"])
 def test_a_rewind_that_fails_ends_no_call(
     how: str, session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
