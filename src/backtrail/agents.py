@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass, fields
@@ -52,16 +52,6 @@ class End:
     reason: ExitReason
     error: str | None = None
     refused: bool = False
-
-
-Flow = Iterator[Json] | AsyncIterator[Json]
-
-
-class AgentLike(Protocol):
-    """Any callable that answers a turn."""
-
-    def __call__(self, turn: LiveTurn, /) -> Flow:
-        """Yield messages and deltas."""
 
 
 @dataclass(frozen=True, slots=True)

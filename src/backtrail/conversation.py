@@ -31,7 +31,7 @@ from .stores import live
 from .stores.base import Store
 from .stores.buffered import Buffered
 from .subscribing import Delta, Subscription
-from .views import beyond, user_message
+from .views import beyond
 
 
 class Conversation(Reading):
@@ -55,7 +55,6 @@ class Conversation(Reading):
         self._wait = options.get("wait", 0.0)
         self._on_error: OnError = options.get("on_error", "raise")
         self._mutex = threading.RLock()
-        self._turns = threading.RLock()
         self._depth = 0
         self._subscriptions: list[Subscription] = []
         self._unbegun: list[Subscription] = []
@@ -170,20 +169,6 @@ class Conversation(Reading):
         waiting = {event.id for event in self._unsaved}
         self._unsaved.extend(event for event in kept if event.id not in waiting)
         return [Event(0, event.id or "", "", event.kind, dict(event.data)) for event in kept]
-
-    @contextmanager
-    def turn(
-        self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
-    ) -> Iterator[Turn]:
-        """One turn around any code: appends the user's message, holds the lease."""
-        with self._driving():
-            yield Turn(self, self.append(user_message(content), id=id))
-
-    @contextmanager
-    def _driving(self) -> Iterator[None]:
-        """Turns and rewinds: one at a time in this process, one driver in all."""
-        with self._turns, self._leased(self._wait):
-            yield
 
     @contextmanager
     def _leased(self, wait: float) -> Iterator[None]:

@@ -9,8 +9,9 @@ event of the call carries the trees before and after it. What others did in betw
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -51,7 +52,7 @@ class Call:
         self.event: Event | None = None
 
 
-class Watching(Underway):
+class Watching(Underway, ABC):
     """A conversation whose directory is watched over."""
 
     def __init__(
@@ -328,6 +329,10 @@ class Watching(Underway):
         return {}
 
     # --- turns ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _driving(self) -> AbstractContextManager[None]:
+        """Turns and rewinds: one at a time in this process, one driver in all."""
 
     @contextmanager
     def turn(
