@@ -15,16 +15,14 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import BacktrailError
-from .events import Event, Json, NewEvent, timestamp
-from .files.brackets import NOBODY, Bracket, Runner, own_birth
+from .events import Event, Json, NewEvent
+from .files.brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
 from .options import SessionOptions
 from .stores.base import Store
 from .workplace import Workplace
 
 if TYPE_CHECKING:
     from .files.workspace import Workspace
-
-_RECENT = 200
 
 
 class Ended(NamedTuple):
@@ -274,7 +272,7 @@ class Underway(Workplace):
     def _end_orphans(self, workspace: Workspace) -> None:
         """Have it told what calls did that a crash left open, or a session that was closed."""
         for bracket in workspace.orphans(self.id, self._unseen):
-            if bracket.ended and self._is_told(bracket):
+            if bracket.ended and is_told(bracket, self.store.read(self.id, reverse=True)):
                 workspace.drop(bracket)
                 continue
             files = bracket.files
@@ -289,30 +287,3 @@ class Underway(Workplace):
                 self._tell_call(bracket, "interrupted", files, bracket.id)
                 self._tree = bytes.fromhex(files["after"])
         self._unseen.clear()
-
-    def _is_told(self, bracket: Bracket) -> bool:
-        """Whether what a call did is in the log: its process died soon after that.
-
-        Looks at all that came since the call began, and at some more: clocks are set, too.
-        Events of earlier versions name no bracket: there, the newest with its trees counts.
-        """
-        before, began = bracket.tree.hex(), timestamp(bracket.since)
-        for n, event in enumerate(self.store.read(self.id, reverse=True)):
-            if n >= _RECENT and event.ts < began:
-                break
-            if event.id == bracket.id or bracket.id in named_in(event):
-                return True
-            files = event.data.get("files")
-            if bracket.named or not isinstance(files, dict) or files.get("before") != before:
-                continue
-            # One that was left has surely not been told by its process.
-            if bracket.files is None or event.ts >= began:
-                return bool(event.data.get("name") == bracket.name)
-        return False
-
-
-def named_in(event: Event) -> list[Json]:
-    """The ids of the brackets that an event tells of."""
-    files = event.data.get("files")
-    named = files.get("brackets") if isinstance(files, dict) else None
-    return named if isinstance(named, list) else []

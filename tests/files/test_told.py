@@ -15,10 +15,11 @@ from backtrail import Closed, Event, NewEvent, Session, StoreFailed
 from backtrail.conversation import Conversation
 from backtrail.events import Json
 from backtrail.files import catalogue
-from backtrail.files.brackets import Bracket
+from backtrail.files.brackets import Bracket, named_in
 from backtrail.files.workspace import Workspace
+from backtrail.hooks.bracketing import Files
 from backtrail.stores import syncing
-from backtrail.underway import Ended, Underway, named_in
+from backtrail.underway import Ended, Underway
 from tests.files.test_calls import changed
 from tests.files.test_underway import brackets_of, resumed
 from tests.talking import assistant, calling, result, user
@@ -122,6 +123,18 @@ def test_an_event_names_the_bracket_that_it_tells_of(
     assert [changed(session, event) for event in told] == [["new"]]
     assert [id for event in told for id in named_in(event) if id in left] == left[:1]
     assert brackets_of(session) == []
+
+
+def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) -> None:
+    """It asks the log in the same way."""
+    with suppress(_Elsewhere), killed(session), session.tool("bash"):
+        (project / "new").write_text("x\n")
+    assert brackets_of(session)
+    hook = Files(session.store, "s", str(project), patience=1)
+    hook.look()
+    hook.close()
+    assert [changed(session, event) for event in actions(session)] == [["new"]]
+    assert (hook.troubles, brackets_of(session)) == ([], [])
 
 
 def test_two_processes_that_find_the_same_call(session: Session, project: Path) -> None:

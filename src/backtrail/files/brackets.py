@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 import msgspec
 
-from ..events import Json
+from ..events import Event, Json, timestamp
 from .roots import Identity
+
+_RECENT = 200
 
 
 class Place(NamedTuple):
@@ -94,6 +97,34 @@ def is_dead(bracket: Bracket) -> bool:
     except PermissionError:
         return False
     return bracket.born != born(bracket.pid)
+
+
+def is_told(bracket: Bracket, newest_first: Iterable[Event]) -> bool:
+    """Whether what a call did is in its log: its process died soon after that.
+
+    Looks at all that came since the call began, and at some more: clocks are set, too.
+    Events of earlier versions name no bracket: there, the newest with its trees counts.
+    """
+    before, began = bracket.tree.hex(), timestamp(bracket.since)
+    for n, event in enumerate(newest_first):
+        if n >= _RECENT and event.ts < began:
+            break
+        if event.id == bracket.id or bracket.id in named_in(event):
+            return True
+        files = event.data.get("files")
+        if bracket.named or not isinstance(files, dict) or files.get("before") != before:
+            continue
+        # One that was left has surely not been told by its process.
+        if bracket.files is None or event.ts >= began:
+            return bool(event.data.get("name") == bracket.name)
+    return False
+
+
+def named_in(event: Event) -> list[Json]:
+    """The ids of the brackets that an event tells of."""
+    files = event.data.get("files")
+    named = files.get("brackets") if isinstance(files, dict) else None
+    return named if isinstance(named, list) else []
 
 
 def born(pid: int) -> int:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ..errors import BacktrailError, NotFound, Unsafe
+from ..errors import BacktrailError, Unsafe
 from ..events import NewEvent
 from ..files.baseline import PARTIAL
-from ..files.brackets import Bracket, Runner, is_dead
+from ..files.brackets import Bracket, Runner, is_dead, is_told
 from ..files.names import inside
 from ..files.roots import refuse_broad
 from ..hashing import sha256
@@ -223,7 +223,7 @@ class Files:
 
     def _tell(self, workspace: Workspace, bracket: Bracket, how: dict[str, Json]) -> None:
         """End a call whose own hook does not, and append what it did."""
-        if bracket.ended and self._is_told(bracket):
+        if bracket.ended and is_told(bracket, self._store.read(self._id, reverse=True)):
             workspace.drop(bracket)
             return
         files = bracket.files
@@ -238,13 +238,6 @@ class Files:
         # Alone: where another hook was quicker, it is skipped and nothing hangs on it.
         self._store.append(self._id, [NewEvent("action", data, id=bracket.id)])
         workspace.drop(bracket)
-
-    def _is_told(self, bracket: Bracket) -> bool:
-        try:
-            self._store.find(self._id, bracket.id)
-        except NotFound:
-            return False
-        return True
 
     # --- calls before the first import is done -------------------------------------------
 
