@@ -285,8 +285,8 @@ PAIRS = [
     (SideLog, AsyncSideLog),
     (Subscription, AsyncSubscription),
 ]
-WORKINGS = {"after", "begin", "put", "take", "fill", "behind", "closed"}
-"""What a subscription has for the one who feeds it."""
+WORKINGS = {"after", "begin", "put", "take", "fill", "behind", "closed", "after_fork"}
+"""What a subscription has for the one who feeds it, and for a fork of the process."""
 
 
 def members(cls: type) -> dict[str, object]:

@@ -335,9 +335,10 @@ class Reading:
         self._parts: SimpleQueue[Json] = SimpleQueue()
         self._shut = False
         run = copy_context().run
-        threading.Thread(
+        self._thread = threading.Thread(
             target=run, args=(self._read, begin), name="backtrail-model", daemon=True
-        ).start()
+        )
+        self._thread.start()
 
     def _read(self, begin: Callable[[], Iterable[Json]]) -> None:
         try:
@@ -360,7 +361,9 @@ class Reading:
             try:
                 part = self._parts.get(timeout=_TICK)
             except Empty:
-                continue
+                if self._thread.is_alive() or not self._parts.empty():
+                    continue
+                return Failed(Unsupported("the stream is read by the parent of this process"))
             if isinstance(part, BaseException):
                 raise part
             return part

@@ -27,7 +27,7 @@ from .messages import as_message, message_event
 from .options import OnError, SessionOptions
 from .reading import Reading
 from .sidelog import SideLog
-from .stores import live
+from .stores import forking, live
 from .stores.base import Store
 from .stores.buffered import Buffered
 from .subscribing import Delta, Subscription
@@ -54,14 +54,30 @@ class Conversation(Reading):
         self._lease_mode = options.get("lease", "turn")
         self._wait = options.get("wait", 0.0)
         self._on_error: OnError = options.get("on_error", "raise")
-        self._mutex = threading.RLock()
+        self._new_locks()
         self._depth = 0
         self._subscriptions: list[Subscription] = []
         self._unbegun: list[Subscription] = []
-        self._listeners = threading.Lock()
         self._side: Store | None = None
-        self._side_mutex = threading.Lock()
         live.begin(self)
+        forking.register(self)
+
+    def _new_locks(self) -> None:
+        self._mutex = threading.RLock()
+        self._listeners = threading.Lock()
+        self._side_mutex = threading.Lock()
+
+    def after_fork(self) -> None:
+        """Leave to the parent what it drives and has not saved; a turn here takes the lease.
+
+        Blocks that the forking thread is in keep the locks they took.
+        """
+        self._new_locks()
+        self._depth = 0
+        self._unsaved = []
+        self._copied = None
+        if self._lease_mode == "session":
+            self._lease_mode = "turn"
 
     # --- writing -------------------------------------------------------------------------
 
@@ -184,7 +200,8 @@ class Conversation(Reading):
             try:
                 yield
             finally:
-                self._depth -= 1
+                # A fork within the block began anew.
+                self._depth = max(0, self._depth - 1)
 
     def log(self, name: str) -> SideLog:
         """A side log, such as "transcript"; its appends are buffered."""

@@ -6,10 +6,13 @@ shows at once.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
+from weakref import finalize
 
 import msgspec
 
@@ -129,7 +132,8 @@ class Reading:
         if found is not None:
             return str(found)
         if self._copied is None:
-            folder = self._held.enter_context(TemporaryDirectory(prefix="backtrail-"))
+            folder = mkdtemp(prefix="backtrail-")
+            self._held.callback(finalize(self, _remove, folder, os.getpid()))
             self._copied = Path(folder, f"{self.id}.jsonl")
             self._copied.touch(0o600)
         lines = (msgspec.json.encode(event.to_dict()) for event in self.events())
@@ -153,3 +157,9 @@ class Reading:
         except Closed:
             if not self._closed:
                 raise
+
+
+def _remove(folder: str, pid: int) -> None:
+    """Remove a folder that this process made; a fork of it leaves it alone."""
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)

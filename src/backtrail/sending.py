@@ -67,6 +67,12 @@ class Sending(TurnLog):
         self._live: LiveTurn | None = None
         self._close_stream: Callable[[], None] | None = None
 
+    def after_fork(self) -> None:
+        """Leave the turn under way to the parent, too."""
+        super().after_fork()
+        self._order = Order()
+        self._live = self._close_stream = None
+
     def send(
         self,
         content: Content,

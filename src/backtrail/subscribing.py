@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from .events import AsDict, Event, Json
+from .stores import forking
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,13 @@ class Subscription:
         self._ready = threading.Condition()
         self._closed = False
         self.lost_deltas = 0
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """Read again what a thread of the parent may have been about to take."""
+        self._ready = threading.Condition()
+        self._queue = deque()
+        self._behind = self._after is not None
 
     def begin(self, after: int) -> None:
         """What came up to this `seq` is not news; said before anything is put that may be."""

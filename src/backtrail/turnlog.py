@@ -45,6 +45,10 @@ class TurnLog(Rewinding):
         self._cancelled = threading.Event()
         self._close_agent: Callable[[], None] | None = None
 
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._cancelled = threading.Event()
+
     # --- beginning -----------------------------------------------------------------------
 
     def _open_send(self, message: dict[str, Json], id: str | None) -> Opened:

@@ -54,6 +54,12 @@ class Underway(Workplace):
         self._telling: list[tuple[NewEvent, Bracket | None]] = []
         self._queue = threading.Lock()
 
+    def after_fork(self) -> None:
+        """Leave to the parent what is to be told, too."""
+        super().after_fork()
+        self._queue = threading.Lock()
+        self._telling = []
+
     # --- telling -------------------------------------------------------------------------
 
     def _append(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:

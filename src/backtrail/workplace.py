@@ -47,6 +47,10 @@ class Workplace(Conversation):
         self._rebound = False
         self._watch = threading.RLock()
 
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._watch = threading.RLock()
+
     @property
     def _log_name(self) -> Log:
         scope = f"#{self.store.scope}" if self.store.scope else ""

@@ -26,29 +26,30 @@ from .workspace import Workspace
 
 _lock = threading.Lock()
 _open: dict[str, Depot] = {}
-_temporary: WeakKeyDictionary[Store, str] = WeakKeyDictionary()
+_temporary: WeakKeyDictionary[Store, tuple[str, int]] = WeakKeyDictionary()
+"""The folder of each store in memory, and the process that made it."""
 
 
 class Depot:
     """The contents and the catalogue in one folder. `close` it as often as it was opened."""
 
-    def __init__(self, folder: Path, *, temporary: bool) -> None:
+    def __init__(self, folder: Path, *, goes_with: int | None) -> None:
         make_directory(folder)
         mark(folder)
         self.folder = folder
         self.blobs: Blobs = SQLiteBlobs(folder / "blobs.db")
         self.catalogue = Catalogue(folder / "catalogue.db")
-        self._temporary = temporary
+        self._goes_with = goes_with
         self._users = 0
 
     @classmethod
     def of(cls, store: Store) -> Depot:
         """The depot of a store; `Unsupported` if it has none."""
-        folder, temporary = _folder_of(store)
+        folder, goes_with = _folder_of(store)
         with _lock:
             depot = _open.get(str(folder))
             if depot is None:
-                depot = _open[str(folder)] = cls(folder, temporary=temporary)
+                depot = _open[str(folder)] = cls(folder, goes_with=goes_with)
             depot._users += 1
         # Not a method of the depot: that would keep it, and not know that it is closed.
         unwrapped(store).relies_on = partial(_flush, str(folder))
@@ -73,10 +74,19 @@ class Depot:
             _open.pop(str(self.folder), None)
             self.catalogue.close()
             self.blobs.close()
-            if self._temporary:
+            if self._goes_with == os.getpid():
                 import shutil
 
                 shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _after_fork() -> None:
+    # Whatever a thread of the parent was about to open or close, the depots listed can be used.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _flush(folder: str) -> None:
@@ -87,10 +97,11 @@ def _flush(folder: str) -> None:
             depot.blobs.flush()
 
 
-def _folder_of(store: Store) -> tuple[Path, bool]:
+def _folder_of(store: Store) -> tuple[Path, int | None]:
+    """The folder for a store's files; if it is to go with a process, that one's number."""
     store = unwrapped(store)
     if store.contents is not None:
-        return Path(store.contents), False
+        return Path(store.contents), None
     # A hook pays for every import, and its store is in files.
     import tempfile
 
@@ -102,10 +113,10 @@ def _folder_of(store: Store) -> tuple[Path, bool]:
             "open_store(…, blobs=DIR), or set `contents`"
         )
     with _lock:
-        name = _temporary.get(store)
-        if name is None or not os.path.isdir(name):
-            name = _temporary[store] = tempfile.mkdtemp(prefix="backtrail-")
-    return Path(name), True
+        known = _temporary.get(store)
+        if known is None or not os.path.isdir(known[0]):
+            known = _temporary[store] = tempfile.mkdtemp(prefix="backtrail-"), os.getpid()
+    return Path(known[0]), known[1]
 
 
 def _identities(places: list[str]) -> set[tuple[int, int]]:

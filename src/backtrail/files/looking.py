@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..errors import Conflict
+from ..stores import forking
 from .blobs import Blobs, CachedBlobs, Reference, gone
 from .capture import Capture
 from .garbage import check_budget, check_floor
@@ -47,6 +48,11 @@ class Looking:
         self._relied: set[Reference] = set()
         self._unsynced: set[bytes] = set()
         self._stored = False
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """The index may tell of contents that a thread of the parent was about to store."""
+        self._index = None
 
     @property
     def unsaved(self) -> bool:

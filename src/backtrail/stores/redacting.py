@@ -15,6 +15,7 @@ from ..errors import InvalidData
 from ..events import MAIN_LOG, Event, Json, NewEvent, SessionInfo, encode_data
 from ..messages import Page
 from ..secrets import Redact, mask_json
+from . import forking
 from .adopting import Logs
 from .base import Store
 from .notes import Memory
@@ -37,6 +38,10 @@ class Redacting(Wrapper):
         self._redact = redact
         self._counting = threading.Lock()
         self.masked = 0
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        self._counting = threading.Lock()
 
     def _clean(self, value: Json) -> Json:
         cleaned, count = self._redact(value)

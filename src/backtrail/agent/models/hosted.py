@@ -18,6 +18,7 @@ from typing import Any
 
 from ...errors import Closed, Unsupported
 from ...events import Json
+from ...stores import forking
 from .base import Delta, Model, ModelFailed, Reply, Request
 
 
@@ -74,6 +75,12 @@ class HostedModel(Model):
         self._clients: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """Make clients anew: the parent goes on with its connections."""
+        self._lock = threading.Lock()
+        self._clients = {}
 
     @abstractmethod
     def _make(self, sdk: Any, is_async: bool) -> Any:
