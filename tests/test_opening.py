@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backtrail import AlreadyExists, Conflict, InvalidId, NotFound, Session
+from backtrail import AlreadyExists, Conflict, InvalidId, NotFound, Session, StoreFailed
+from backtrail.events import MAIN_LOG, Event
+from backtrail.files import depot
 from backtrail.stores import open_store
+from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, calling, kinds, result, talk, texts, user
 
@@ -342,3 +347,54 @@ def test_a_store_that_must_be_there_is_not_made(tmp_path: Path, scheme: str) -> 
     assert not place.exists()
     open_store(f"{scheme}{place}").close()
     open_store(f"{scheme}{place}", create=False).close()
+
+
+class Refusing(Wrapper):
+    """A store that takes only so many appends."""
+
+    left = 100
+
+    def append(
+        self, session_id: str, events: Any, *, log: str = MAIN_LOG, expected: int | None = None
+    ) -> list[Event]:
+        self.left -= 1
+        if self.left < 0:
+            raise StoreFailed("no")
+        return self.inner.append(session_id, events, log=log, expected=expected)
+
+
+@pytest.mark.parametrize("how", ["create", "resume", "fork"])
+def test_a_session_that_cannot_be_opened_lets_go_of_all(
+    how: str, disk_url: str, tmp_path: Path
+) -> None:
+    """Of its directory, of its lease, and of what it knows about files."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").write_text("text\n")
+    said = [user("first"), user("next")]
+    with Refusing(open_store(disk_url)) as store:
+        with Session.create(store, "s", cwd=work) as session:
+            session.append(user("first"))
+        store.left = 1 if how == "fork" else 0
+        with pytest.raises(StoreFailed):
+            if how == "create":
+                Session.create(store, "c", cwd=work, lease="session", messages=said)
+            elif how == "resume":
+                Session.resume(store, "s", lease="session", messages=said)
+            else:
+                with Session.resume(store, "s", files=False) as session:
+                    point = next(session.events()).id
+                    store.left = 100
+                    session.checkpoint("noted later", at=point)
+                    store.left = 1
+                    session.fork(at=point, lease="session", messages=said, files=True)
+        assert [name for name in depot._open if name.startswith(str(tmp_path))] == []
+        assert _held(tmp_path) == []
+
+
+def _held(folder: Path) -> list[str]:
+    """The locks of workspaces and leases that this process has open."""
+    names = (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
+    found = (os.readlink(name) for name in names if os.path.lexists(name))
+    mine = (name.removeprefix(str(folder)) for name in found if name.startswith(str(folder)))
+    return sorted(name for name in mine if "/lock-" in name or "lease" in name)

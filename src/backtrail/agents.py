@@ -334,10 +334,8 @@ class Reading:
     def __init__(self, begin: Callable[[], Iterable[Json]]) -> None:
         self._parts: SimpleQueue[Json] = SimpleQueue()
         self._shut = False
-        run = copy_context().run
-        self._thread = threading.Thread(
-            target=run, args=(self._read, begin), name="backtrail-model", daemon=True
-        )
+        run, work = copy_context().run, (self._read, begin)
+        self._thread = threading.Thread(None, run, "backtrail-model", work, daemon=True)
         self._thread.start()
 
     def _read(self, begin: Callable[[], Iterable[Json]]) -> None:
@@ -361,9 +359,9 @@ class Reading:
             try:
                 part = self._parts.get(timeout=_TICK)
             except Empty:
-                if self._thread.is_alive() or not self._parts.empty():
-                    continue
-                return Failed(Unsupported("the stream is read by the parent of this process"))
+                if not self._thread.is_alive() and self._parts.empty():
+                    return Failed(Unsupported("the stream is read by the parent of this process"))
+                continue
             if isinstance(part, BaseException):
                 raise part
             return part

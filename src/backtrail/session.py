@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, Unpack
 
 from . import telemetry
-from .errors import AlreadyExists, Conflict, InvalidData, NotFound
+from .errors import AlreadyExists, BacktrailError, Conflict, InvalidData, NotFound
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from .history import INHERITED
 from .messages import as_message, message_event, prompt_event
@@ -170,13 +170,10 @@ class Session(Sending):
         session._fresh = True
         with around:
             store.create(info, base=(base[0].id, base[1]) if base else None)
-        session._hold()
-        try:
+        with session._opening():
+            session._hold()
             start = NewEvent("session_start", {"info": store.info(session_id).to_dict()})
             session._append([start, *seeds])
-        except BaseException:
-            session._held.close()
-            raise
         return session
 
     @classmethod
@@ -193,16 +190,23 @@ class Session(Sending):
         ) as span:
             session = cls(store, session_id, options, owns=owns, at=at)
             session._resumed = True
-            session._hold()
-            try:
+            with session._opening():
+                session._hold()
                 session._adopt(options)
                 if telemetry.listeners:
                     span.measurements["message_count"] = len(session.messages())
                     span.metadata["source"] = "event_log"
-            except BaseException:
-                session._held.close()
-                raise
             return session
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Close a session that cannot be opened; nobody else would."""
+        try:
+            yield
+        except BaseException:
+            with suppress(BacktrailError):
+                self.close()
+            raise
 
     def _adopt(self, options: SessionOptions) -> None:
         """Take over what a resuming caller says about the session, if nothing is refused."""
@@ -305,7 +309,8 @@ class Session(Sending):
             around = self._forking(session_id, options.get("key"), at, place)
             fork = self._made(self.store, session_id, inherited, False, (parent, seq), around)
             owed = [prompt] if prompt and options.get("system_prompt") is None else []
-            fork._append([*owed, *self._noted_later(seq, listed=copy_checkpoints)])
+            with fork._opening():
+                fork._append([*owed, *self._noted_later(seq, listed=copy_checkpoints)])
             if telemetry.listeners:
                 span.measurements["message_count"] = len(fork.messages(repair=False))
                 anchor = event_id(self.store, self.id, seq)
