@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import NotFound, Owner, SessionBusy
+from ..errors import Closed, NotFound, Owner, SessionBusy
 from ..events import now
 from . import forking
 from .base import Lease
@@ -41,6 +41,7 @@ class FileLock:
         self.what = what
         self._mutex = threading.Lock()
         self._fd = -1
+        self._shut = False
         forking.register(self)
 
     def after_fork(self) -> None:
@@ -62,12 +63,17 @@ class FileLock:
         try:
             if self._fd < 0:
                 self._fd = os.open(self.path, _LOCK, 0o600)
+                if self._shut:
+                    self.close()
             try:
                 fcntl.flock(self._fd, _NOW)
             except BlockingIOError:
                 self._wait(wait)
-        except BaseException:
+        except BaseException as error:
             mutex.release()
+            if isinstance(error, ValueError):
+                # There is no file: it was shut.
+                raise Closed(f"{self.what} is closed") from None
             raise
 
     def try_acquire(self) -> bool:
@@ -111,8 +117,8 @@ class FileLock:
         """Give the lock back."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-        except OSError:
-            # Closing the file unlocks it too.
+        except (OSError, ValueError):
+            # Closing the file unlocks it too; perhaps somebody did.
             self.close()
         finally:
             self._mutex.release()
@@ -129,6 +135,11 @@ class FileLock:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def shut(self) -> None:
+        """Let go of the file for good: who comes later gets `Closed`, and opens none."""
+        self._shut = True
+        self.close()
 
 
 def holder(fd: int) -> Owner:

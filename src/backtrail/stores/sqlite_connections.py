@@ -133,8 +133,6 @@ class Database:
         """Take the lock that writers take; `lock.release` gives it back."""
         if self._pausing:
             self._wait()
-        # Taking the lock would open its file again, and nobody would close it.
-        self.check_open()
         try:
             self.lock.acquire(wait)
         except OSError as error:
@@ -180,8 +178,15 @@ class Database:
             except OSError as error:
                 connection.close()
                 raise files.failed(error, f"open {name}") from error
-            self.sync = SyncFile(name, fd, self._idle)
-            self.connection = connection
+            with self._guard:
+                if self._open:
+                    self.sync = SyncFile(name, fd, self._idle)
+                    self.connection = connection
+            if self.connection is None:
+                # Closed meanwhile, so nobody else lets go of these.
+                os.close(fd)
+                connection.close()
+                raise closed(self.path)
         return self.connection
 
     def acknowledge(self) -> None:
@@ -268,7 +273,7 @@ class Database:
     def _let_go(self, readers: list[apsw.Connection]) -> None:
         writer, sync = self.connection, self.sync
         with ExitStack() as closing:
-            closing.callback(self.lock.close)
+            closing.callback(self.lock.shut)
             if sync is not None:
                 closing.callback(os.close, sync.fd)
             for connection in readers if writer is None else [*readers, writer]:
@@ -295,7 +300,7 @@ class Database:
         if not locked:
             try:
                 self.lock.acquire(PATIENCE)
-            except (OSError, SessionBusy):
+            except (OSError, BacktrailError):
                 self._pausing = False
                 return False
         self._holds = not locked

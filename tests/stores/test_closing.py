@@ -1,0 +1,73 @@
+"""A database or a lock that is closed while another thread is at it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.talking import outcome
+
+from backtrail.errors import Closed
+from backtrail.events import SessionInfo
+from backtrail.stores import open_store, sqlite_connections
+from backtrail.stores.locks import FileLock
+from backtrail.stores.sqlite_connections import Database
+
+
+@pytest.mark.parametrize("step", ["enter", "connect"])
+def test_a_store_is_closed_while_a_thread_begins_to_write(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread is told so, and leaves no file open."""
+    store = open_store(f"sqlite:///{tmp_path}/x.db")
+    inside, go = threading.Event(), threading.Event()
+    place, name = (Database, "enter") if step == "enter" else (sqlite_connections, "connect")
+    real = getattr(place, name)
+
+    def slow(*given: Any) -> Any:
+        result = real(*given)
+        inside.set()
+        go.wait()
+        return result
+
+    monkeypatch.setattr(place, name, slow)
+    told: list[object] = []
+    thread = threading.Thread(
+        target=lambda: told.append(outcome(lambda: store.create(SessionInfo(id="s"))))
+    )
+    thread.start()
+    inside.wait()
+    store.close()
+    go.set()
+    thread.join()
+    assert [type(error) for error in told] == [Closed]
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("holder", ["thread", "process"])
+def test_a_lock_that_is_shut_while_a_thread_waits_for_it(holder: str, tmp_path: Path) -> None:
+    """It ends with `Closed`, whomever it waited for, and opens no file."""
+    lock, other = (FileLock(tmp_path / "lock", "it") for _ in range(2))
+    held = lock if holder == "thread" else other
+    held.acquire()
+    told: list[object] = []
+    thread = threading.Thread(target=lambda: told.append(outcome(lock.acquire)))
+    thread.start()
+    time.sleep(0.05)
+    lock.shut()
+    held.release()
+    thread.join()
+    other.close()
+    assert [type(error) for error in told] == [Closed]
+    assert files_of(tmp_path) == []
+
+
+def files_of(folder: Path) -> list[str]:
+    """The files of a folder that this process has open."""
+    names = (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
+    found = (os.readlink(name) for name in names if os.path.lexists(name))
+    return sorted(name for name in found if name.startswith(str(folder)))
