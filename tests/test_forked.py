@@ -131,7 +131,7 @@ def test_a_child_does_everything_while_all_locks_are_held(disk_url: str, tmp_pat
         session.close()
 
     with session, held(
-        session._mutex, session._turns, session._listeners, session._side_mutex, session._watch,
+        session._mutex, session._listeners, session._side_mutex, session._watch,
         session._queue, session._order, vars(session._cancelled)["_cond"], subscription._ready,
     ):  # fmt: skip
         forked(everything)
