@@ -25,7 +25,7 @@ from backtrail.files import sqlite_blobs
 from backtrail.files.blobs import Blobs
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.sqlite_sweep import Sweep
-from backtrail.stores.sqlite_connections import Execute
+from backtrail.stores.sqlite_transactions import Execute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

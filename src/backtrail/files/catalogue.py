@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from ..errors import SessionBusy
 from ..events import Json, new_id
-from ..stores.sqlite_connections import Database, Execute
+from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import Schema
+from ..stores.sqlite_transactions import Execute
 from ..telemetry import logger
 from .brackets import Bracket, Place, Runner, Split, Transition, own_birth
 from .roots import Identity

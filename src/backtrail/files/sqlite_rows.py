@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from ..errors import Damaged
-from ..stores.sqlite_connections import Execute
 from ..stores.sqlite_schema import Schema
+from ..stores.sqlite_transactions import Execute
 from .blobs import Reference, checked, damaged, gone, missing
 from .packing import Packed, pack, unpack
 

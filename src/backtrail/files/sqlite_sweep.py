@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Collection, Container
 from typing import Any
 
-from ..stores.sqlite_connections import Database, Execute
+from ..stores.sqlite_connections import Database
+from ..stores.sqlite_transactions import Execute
 from .blobs import Keep, Swept
 from .trees import Get
 

@@ -1,8 +1,9 @@
 """The SQLite store: one database for all sessions, safe for many threads and processes.
 
-Behind it stand `sqlite_schema` (tables, opening, errors), `sqlite_connections` (readers,
-the writer, syncing, process forks), `sqlite_logs` (events), `sqlite_records` (sessions and
-what is folded from their logs) and `sqlite_search` (the full-text index).
+Behind it stand `sqlite_schema` (tables, opening, errors), `sqlite_connections` (readers, the
+writer, syncing, process forks), `sqlite_transactions`, `sqlite_logs` (events),
+`sqlite_records` (sessions and what is folded from their logs) and `sqlite_search` (the
+full-text index).
 
 An append writes one row. Counts and search words follow later.
 """

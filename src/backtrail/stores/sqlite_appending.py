@@ -28,10 +28,11 @@ from ..events import (
 from .batches import Draft, Stored, settle
 from .combining import Combiner, Job
 from .files import failed
-from .sqlite_connections import Database, Execute
+from .sqlite_connections import Database
 from .sqlite_logs import Log, event_by_id, find_log, head_of
 from .sqlite_records import add_log
 from .sqlite_schema import failure
+from .sqlite_transactions import Execute
 
 if TYPE_CHECKING:
     from .batches import UsualEvent

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from ..errors import InvalidId, NotFound
 from ..events import MAIN_LOG
-from .sqlite_connections import Database, Execute
+from .sqlite_connections import Database
 from .sqlite_logs import MAX_SEQ, find_log
 from .sqlite_search import forget
+from .sqlite_transactions import Execute
 
 _ROWS = 1000
 _BYTES = 8 << 20

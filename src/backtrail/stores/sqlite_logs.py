@@ -16,7 +16,8 @@ import msgspec
 from ..errors import Damaged, NotFound
 from ..events import MESSAGE_KINDS, Event, Json, Problem, make_event, number_in
 from ..messages import Page, Said, said_in
-from .sqlite_connections import Database, Execute
+from .sqlite_connections import Database
+from .sqlite_transactions import Execute
 
 MAX_SEQ = (1 << 32) - 1
 """The highest `seq` a key has room for."""

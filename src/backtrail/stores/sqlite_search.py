@@ -15,8 +15,9 @@ from ..events import MESSAGE_KINDS, decode_data
 from ..messages import text_of
 from .files import NO_ROOM
 from .searching import Query, words_of
-from .sqlite_connections import Database, Execute
+from .sqlite_connections import Database
 from .sqlite_logs import MAX_SEQ
+from .sqlite_transactions import Execute
 
 SLICE = 200
 """Events indexed in one transaction: short enough for a writer to wait for."""

@@ -1,0 +1,136 @@
+"""Reads and transactions on one of the connections of a database.
+
+`with database.reading() as connection` lends one that reads. `with database.writing as
+execute` is a transaction, with SQLite's errors turned into ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import apsw
+
+from .sqlite_schema import failure
+
+if TYPE_CHECKING:
+    from .sqlite_connections import Database
+
+Execute = Callable[..., Any]
+"""A cursor's `execute`. Each call ends the statement before it, so fetch first.
+
+What rows hold is known from the query and not from the types of `apsw`, hence `Any`.
+"""
+
+_REMEMBERED = 4096
+
+
+class Reading:
+    """Lends a connection, and turns SQLite's errors into ours."""
+
+    __slots__ = ("_connection", "_database")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Any:
+        try:
+            self._connection = self._database.take()
+        except apsw.Error as error:
+            raise failure(error, self._database.path) from error
+        return self._connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._database.give(self._connection)
+        if isinstance(error, apsw.Error):
+            raise failure(error, self._database.path) from error
+
+
+class Writing:
+    """One transaction: locked, begun at once, committed or rolled back."""
+
+    def __init__(self, database: Database, wait: float) -> None:
+        self._database = database
+        self._wait = wait
+        self.ticket = 0
+        # Only the holder of the lock uses these.
+        self._of: apsw.Connection | None = None
+        self._execute: Any = None
+        self._moved: tuple[int, int] | None = None
+
+    def __enter__(self) -> Execute:
+        database = self._database
+        writer = database.hold(self._wait)
+        try:
+            if writer is not self._of:
+                self._of, self._execute = writer, writer.cursor().execute
+            if database.first is not None:
+                database.first(writer)
+            self._execute("BEGIN IMMEDIATE")
+            heads = database.heads
+            if heads and writer.data_version() != database.version:
+                heads.clear()
+        except BaseException as error:
+            database.lock.release()
+            if isinstance(error, apsw.Error):
+                raise failure(error, database.path) from error
+            raise
+        execute: Execute = self._execute
+        return execute
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        database = self._database
+        try:
+            if kind is None:
+                self._execute("COMMIT")
+                self._remember()
+                if database.sync is not None:
+                    database.writing.ticket = database.sync.note()
+        except apsw.Error as failed:
+            error = failed
+            raise failure(failed, database.path) from failed
+        finally:
+            try:
+                if error is not None or kind is not None:
+                    self._roll_back()
+            finally:
+                database.lock.release()
+        if isinstance(error, apsw.Error):
+            raise failure(error, database.path) from error
+        return False
+
+    def moves(self, log: int, head: int) -> None:
+        """Say that this transaction only appends to `log`, up to `head`."""
+        self._moved = log, head
+
+    def _remember(self) -> None:
+        database = self._database
+        if self._moved is None:
+            database.heads.clear()
+        elif self._of is not None:
+            log, head = self._moved
+            if len(database.heads) >= _REMEMBERED:
+                database.heads.clear()
+            database.heads[log] = head
+            database.version = self._of.data_version()
+            self._moved = None
+
+    def _roll_back(self) -> None:
+        self._moved = None
+        if self._of is not None and self._of.in_transaction:
+            try:
+                self._execute("ROLLBACK")
+            except apsw.Error:
+                # SQLite ends the transaction by itself when it cannot go on with it.
+                pass
