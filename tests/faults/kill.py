@@ -15,9 +15,12 @@ import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from tests.faults.calls import REAL, Calls, killing
 from tests.faults.raw import is_damaged, log_file, numbers, raw_lines
@@ -49,6 +52,19 @@ class Child:
     @property
     def killed(self) -> bool:
         return os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
+
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+def apart(work: Callable[Given, Made], *args: Given.args, **options: Given.kwargs) -> Made:
+    """Do something that forks often in a small process of its own.
+
+    A fork costs as much as its process is large, and the one that runs the tests knows them all.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(work, *args, **options).result()
 
 
 def forked(body: Callable[[int], None]) -> Child:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults import variants
-from tests.faults.kill import Sweep, Violation, shown, sweeps
+from tests.faults.kill import Sweep, Violation, apart, shown, sweeps
 from tests.faults.variants import Broken
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -23,13 +23,13 @@ def check(made: list[Sweep], points: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_kill_loses_nothing_acknowledged(fast: Path, part: int) -> None:
     """2,000 kill points: acknowledged means there, and half done means not there."""
-    check(sweeps(fast, 501 + part), 501 + part)
+    check(apart(sweeps, fast, 501 + part), 501 + part)
 
 
 @pytest.mark.torture
 def test_kill_ten_thousand_times(fast: Path) -> None:
     """The same at 10,000 points."""
-    check(sweeps(fast, 10_000), 10_000)
+    check(apart(sweeps, fast, 10_000), 10_000)
 
 
 @pytest.mark.parametrize(
