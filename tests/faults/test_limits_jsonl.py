@@ -6,11 +6,12 @@ import errno
 import os
 import resource
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from tests.faults import variants
-from tests.faults.kill import Violation, forked
+from tests.faults.kill import Violation, apart, forked
 from tests.faults.raw import main_log, numbers
 from tests.faults.script import REFUSED, SETUP
 
@@ -69,17 +70,21 @@ def at_file_size(root: Path, limit: int) -> None:
     after_filling(root, child.told.decode().split(), f"limit {limit}")
 
 
+def at_file_sizes(folder: Path, limits: Iterable[int]) -> None:
+    """The same at each of these limits."""
+    for n, limit in enumerate(limits):
+        at_file_size(folder / str(n), limit)
+
+
 def test_file_size_limit_at_many_bytes(fast: Path) -> None:
     """A file that may not grow, at limits all over the first 4 KB: no half event counts."""
-    for limit in range(0, 4097, 16):
-        at_file_size(fast / str(limit), limit + limit % 15)
+    apart(at_file_sizes, fast, [limit + limit % 15 for limit in range(0, 4097, 16)])
 
 
 @pytest.mark.torture
 def test_file_size_limit_at_every_byte(fast: Path) -> None:
     """A file that may not grow, at every limit from 0 to 4096 bytes."""
-    for limit in range(4097):
-        at_file_size(fast / str(limit), limit)
+    apart(at_file_sizes, fast, range(4097))
 
 
 def test_file_size_limit_finds_kept_short_writes(fast: Path) -> None:

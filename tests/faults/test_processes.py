@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.faults.kill import apart
 from tests.faults.workers import STORES, Worker, umask, url_of
 
 from backtrail.errors import SessionBusy
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import open_store
-from backtrail.stores.base import Store
+from backtrail.stores.base import Durability, Store
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -147,8 +148,15 @@ def test_only_one_drives(store: Store) -> None:
 # --- forks of the process ----------------------------------------------------------------
 
 
-def fork_rounds(store: Store, rounds: int) -> None:
+def fork_rounds(url: str, durability: Durability, rounds: int) -> None:
     """Fork a process whose threads append, again and again; both sides go on."""
+    with open_store(url, durability=durability) as store:
+        store.create(SessionInfo("s"))
+        fork_at_work(store, rounds)
+
+
+def fork_at_work(store: Store, rounds: int) -> None:
+    """The rounds of forks."""
     stop = threading.Event()
     counts = [0] * 4
     errors: list[BaseException] = []
@@ -194,13 +202,10 @@ def fork_rounds(store: Store, rounds: int) -> None:
     assert store.verify() == []
 
 
-@pytest.mark.parametrize("durability", ["written", "synced"])
-def test_fork_of_a_busy_process(url: str, durability: str) -> None:
+@pytest.mark.parametrize(("durability", "rounds"), [("written", 100), ("synced", 40)])
+def test_fork_of_a_busy_process(url: str, durability: Durability, rounds: int) -> None:
     """100 forks while threads append: no deadlock, nothing twice, both sides go on."""
-    level: str = durability
-    with open_store(url, durability="synced" if level == "synced" else "written") as store:
-        store.create(SessionInfo("s"))
-        fork_rounds(store, 100 if level == "written" else 40)
+    apart(fork_rounds, url, durability, rounds)
 
 
 def test_child_of_a_child(store: Store) -> None:
