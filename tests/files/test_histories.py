@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from backtrail import Checkpoint, Event, NotFound, Session
 from backtrail.stores import open_store
-from tests.files.world import Edit, Seen, Writers, do, edits, look
+from tests.files.world import MEMORY, Edit, Seen, Writers, do, edits, look
 from tests.talking import calling
 
 Who = Literal[
@@ -129,7 +129,7 @@ def test_exact_gives_the_state_of_the_point_and_undo_the_state_before(
     history: list[Step], choice: int
 ) -> None:
     """Bytes, modes and types, whoever made the changes."""
-    with TemporaryDirectory() as place, ExitStack() as closing:
+    with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:
             play.take(step)
@@ -149,7 +149,7 @@ def test_exact_gives_the_state_of_the_point_and_undo_the_state_before(
 @given(history=steps(), choice=st.integers(0, 100))
 def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int) -> None:
     """And one undo gives back exactly what was there."""
-    with TemporaryDirectory() as place, ExitStack() as closing:
+    with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:
             play.take(step)
@@ -172,7 +172,7 @@ def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int
 @given(history=steps(), choice=st.integers(0, 100))
 def test_overwriting_is_one_undo_away(history: list[Step], choice: int) -> None:
     """Whatever it took."""
-    with TemporaryDirectory() as place, ExitStack() as closing:
+    with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:
             play.take(step)
@@ -189,7 +189,7 @@ def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
     history: list[Step], choice: int
 ) -> None:
     """Also in the middle of a call, and after calls that got no result."""
-    with TemporaryDirectory() as place, ExitStack() as closing:
+    with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:
             play.take(step)
@@ -203,7 +203,7 @@ def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
 @given(history=steps())
 def test_the_other_session_takes_back_only_what_it_did(history: list[Step]) -> None:
     """Not what a rewind of the first did during its calls."""
-    with TemporaryDirectory() as place, ExitStack() as closing:
+    with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:
             play.take(step)

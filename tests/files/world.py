@@ -11,6 +11,9 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where files are in memory, if anywhere: hundreds of histories would wait for a disk."""
+
 Seen = dict[str, tuple[str, int, bytes]]
 """What is there: path to kind, mode and content."""
 
