@@ -25,6 +25,7 @@ from typing import NamedTuple, Self
 from ..errors import Closed, Conflict, Damaged, NotFound
 from ..events import new_id
 from ..hashing import sha256
+from ..stores import forking
 from .trees import EMPTY, EMPTY_DIGEST, Get
 
 
@@ -251,12 +252,16 @@ class MemoryBlobs(Blobs):
 
     def __init__(self) -> None:
         self.id = new_id()
-        self._lock = threading.RLock()
+        self.after_fork()
         self._contents: dict[bytes, bytes] = {}
         self._stamps: dict[bytes, float] = {}
         self._references: dict[Reference, None] = {}
         self._epoch = 0
         self._closed = False
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.RLock()
 
     def _open(self) -> threading.RLock:
         if self._closed:
