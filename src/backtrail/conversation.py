@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -56,6 +57,8 @@ class Conversation(Reading):
         self._on_error: OnError = options.get("on_error", "raise")
         self._new_locks()
         self._depth = 0
+        # The last events that were appended here, for who would read them again.
+        self._recent: deque[Event] = deque(maxlen=16)
         self._subscriptions: list[Subscription] = []
         self._unbegun: list[Subscription] = []
         self._side: Store | None = None
@@ -270,6 +273,7 @@ class Conversation(Reading):
             subscription.put(delta)
 
     def _publish(self, events: list[Event]) -> None:
+        self._recent.extend(events)
         for subscription in self._subscriptions:
             for event in events:
                 subscription.put(event)

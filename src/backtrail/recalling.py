@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from .calls import repair as repaired
 from .conversation import Conversation
-from .events import MESSAGE_KINDS, Event, Format, Json
+from .events import MESSAGE_KINDS, Event, Format, Json, decode_data, encode_data
 from .formats.messages import convert
+from .frozen import replace
 from .messages import page_of
 from .views import conversation
 
@@ -34,9 +35,7 @@ class Recall:
 
     def _grow(self) -> bool:
         """Add what is new; False if it does not simply come after what is known."""
-        # From the end: a log is not searched for where the new ones begin.
-        new = list(self._session.store.read(self._session.id, after=self._head, reverse=True))
-        new.reverse()
+        new = self._own() or self._others()
         if any(event.seq != at for at, event in enumerate(new, self._head + 1)):
             return False
         if not all(map(_simply_follows, new)):
@@ -45,6 +44,22 @@ class Recall:
             self._entries += conversation([page_of(new)])
             self._head = new[-1].seq
         return True
+
+    def _own(self) -> list[Event]:
+        """What is new, if this session appended it right behind what is known.
+
+        What others append later shows as a gap before the next of our own.
+        """
+        new = [event for event in list(self._session._recent) if event.seq > self._head]
+        if not new or new[0].seq != self._head + 1:
+            return []
+        # As a store gives them: whoever appended them may change what they hold.
+        return [replace(event, data=decode_data(encode_data(event.data))) for event in new]
+
+    def _others(self) -> list[Event]:
+        # From the end: a log is not searched for where the new ones begin.
+        read = self._session.store.read(self._session.id, after=self._head, reverse=True)
+        return list(read)[::-1]
 
     def _read(self) -> None:
         store, id = self._session.store, self._session.id
