@@ -53,7 +53,7 @@ def turn_part(sizes: Sizes) -> Part:
             "The same scripted turn of the built-in agent, ten times a call and its result, runs "
             "on the store and on `null:`. The difference, divided by ten, is what recording a call "
             "costs, with all else that the turn records. A shell call is allowed two scans, "
-            "measured in the same process with nothing changed, and 4 ms; an edit, which declares "
-            "its path, 3 ms. A delta is timed from the agent to a subscriber."
+            "measured in the same process with nothing changed, each after a shell, and 4 ms; an "
+            "edit, which declares its path, 3 ms. A delta is timed from the agent to a subscriber."
         ),
     )

@@ -148,6 +148,9 @@ class Blobs(ABC):
     def flush(self) -> None:
         """Return when everything written so far survives a power cut."""
 
+    def hasten(self) -> None:  # noqa: B027 - most have nothing to begin with
+        """A `flush` comes soon."""
+
     @property
     def dirty(self) -> bool:
         """Whether a `flush` may have something to do."""

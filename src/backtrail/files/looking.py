@@ -91,6 +91,11 @@ class Looking:
         if self._stored or self._may_lose(paths):
             self._sync()
 
+    def hasten(self) -> None:
+        """`settle` comes soon: what the last look stored may be on its way."""
+        if self._stored:
+            self._blobs.hasten()
+
     def _may_lose(self, paths: Collection[bytes] | None) -> bool:
         """Whether a content at `paths` may not be on the disk."""
         index = self._index

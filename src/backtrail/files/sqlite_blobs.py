@@ -250,6 +250,9 @@ class SQLiteBlobs(Blobs):
                     finish(execute, number, digest, packed)
         return True
 
+    def hasten(self) -> None:
+        self._tray.hasten()
+
     def flush(self) -> None:
         self._tray.flush()
         if self._database.dirty:

@@ -209,8 +209,6 @@ class Tray:
                 raise failed(error, f"write {self._path}") from error
             if written < len(record):
                 raise failed(_full(), f"write {self._path}")
-            # The caller has other things to do before it waits.
-            begin_writing(self._fd, self._end, len(record))
             self._take_in(laid)
             self._end += len(record)
             return self.sync.note()
@@ -242,6 +240,11 @@ class Tray:
         self._forget(generation)
 
     # --- the end -------------------------------------------------------------------------
+
+    def hasten(self) -> None:
+        """Let the disk begin: somebody is about to wait for it, and has other things to do."""
+        if self.dirty:
+            begin_writing(self._fd, 0, self._end)
 
     def flush(self) -> None:
         """Return when every record of this process is on the disk."""

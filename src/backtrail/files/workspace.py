@@ -104,6 +104,7 @@ class Workspace(Rooted):
         n = self.place.n
         with self.locked(store, rebind=rebind) as root:
             tree = self._looking.captured(root, log, paths, sync=False)
+            self._looking.hasten()
             bracket, there = self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
             self.left_open = [other for other in there if _is_orphan(other, log[1])]
             try:
