@@ -24,6 +24,8 @@ from .points import Target, find_event
 from .stores.base import Store, checkpoint_of
 from .views import FileChange
 
+_LAST = 100
+
 Scope = Literal["both", "conversation", "files"]
 """What a rewind moves."""
 
@@ -161,7 +163,10 @@ def changes_by_turn(
 def paths_changed(store: Store, session_id: str, get: Get, turn: int) -> set[str]:
     """The paths that the calls of one turn changed."""
     found: set[str] = set()
-    for event in store.read(session_id, after=turn):
+    # Mostly it is the last turn: from the end, a log is not searched for where it begins.
+    last = list(store.read(session_id, after=turn, reverse=True, limit=_LAST))
+    events = reversed(last) if len(last) < _LAST else store.read(session_id, after=turn)
+    for event in events:
         if event.kind == "user_message":
             break
         files = event.data.get("files")

@@ -374,7 +374,8 @@ class SQLiteBlobs(Blobs):
     # --- removing ------------------------------------------------------------------------
 
     def sweep(self, keep: Keep, before: float, *, dry_run: bool = False) -> Swept:
-        if self._tray.contents():
+        laid = self._tray.laid()
+        if laid.contents or laid.references:
             with self._database.writing:
                 pass
         return Sweep(self._database, self.get, read, keep, before).run(dry_run=dry_run)
