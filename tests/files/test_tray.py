@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from backtrail.errors import Conflict, StoreFailed
-from backtrail.files import tray
+from backtrail.files import sqlite_blobs, sqlite_sweep, tray
 from backtrail.files.blobs import Reference
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.trees import digest_of
@@ -118,6 +118,24 @@ def test_a_removed_content_leaves_no_trace(blobs: SQLiteBlobs, path: Path) -> No
     blobs.remove([digest])
     assert not any(secret in part.read_bytes() for part in path.parent.iterdir())
     assert lay(blobs, b"later") in blobs.has([digest_of(b"later")])
+
+
+def test_erasing_takes_nothing_that_others_lay_meanwhile(
+    blobs: SQLiteBlobs, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = lay(blobs, b"secret")
+    real = sqlite_sweep.erase
+    with SQLiteBlobs(path) as other:
+        other.put(b"first")
+
+        def erase(*args: Any) -> None:
+            real(*args)
+            lay(other, b"meanwhile")
+
+        monkeypatch.setattr(sqlite_blobs, "erase", erase)
+        blobs.remove([digest])
+        assert b"meanwhile" not in file(path).read_bytes()
+        assert other.get(digest_of(b"meanwhile")) == b"meanwhile"
 
 
 def test_references_are_refused_if_something_was_removed(blobs: SQLiteBlobs) -> None:

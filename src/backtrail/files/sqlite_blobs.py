@@ -382,11 +382,9 @@ class SQLiteBlobs(Blobs):
 
     def remove(self, digests: Collection[bytes]) -> None:
         erase(self._database, digests)
-        self._database.hold()
-        try:
+        with self._database.writing:
+            # What others laid meanwhile is in the database by now.
             self._tray.wipe()
-        finally:
-            self._database.lock.release()
 
 
 def _gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, bytes]]:
