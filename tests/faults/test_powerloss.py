@@ -141,13 +141,10 @@ def _appends(url: str, tell: Callable[[str], None], level: Durability, *, flush:
         at += 1
 
 
-def cut_once(disk: Disk, kind: str, work: Work, dice: random.Random, broken: Broken) -> int:
-    """One power cut while a process works; how many acknowledged appends were lost."""
-    url = url_of(kind, disk.place)
-    with broken():
-        worker = Worker(lambda tell: work(url, tell))
+def told_before_the_cut(disk: Disk, worker: Worker, wait: float) -> list[str]:
+    """Cut the power a moment after a worker told something; what it told till then."""
     told = [worker.line()]
-    time.sleep(dice.random() * 0.03)
+    time.sleep(wait)
     # Lines that reach the pipe before the cut were acknowledged before it.
     os.kill(worker.pid, signal.SIGSTOP)
     if not os.WIFSTOPPED(os.waitpid(worker.pid, os.WUNTRACED)[1]):
@@ -157,6 +154,15 @@ def cut_once(disk: Disk, kind: str, work: Work, dice: random.Random, broken: Bro
     told += worker.wait()
     disk.unmount()
     disk.mount()
+    return told
+
+
+def cut_once(disk: Disk, kind: str, work: Work, dice: random.Random, broken: Broken) -> int:
+    """One power cut while a process works; how many acknowledged appends were lost."""
+    url = url_of(kind, disk.place)
+    with broken():
+        worker = Worker(lambda tell: work(url, tell))
+    told = told_before_the_cut(disk, worker, dice.random() * 0.03)
     # In a process of its own, so that nothing here keeps a file of the disk open.
     checker = Worker(lambda tell: tell(str(len(lost(url, told)))))
     return int(checker.wait()[0])

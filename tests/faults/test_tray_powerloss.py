@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import pytest
 from tests.faults import variants
 from tests.faults.groups import named
 from tests.faults.kill import Violation
-from tests.faults.test_powerloss import ROUNDS, Disk, disk
+from tests.faults.test_powerloss import ROUNDS, Disk, disk, told_before_the_cut
 from tests.faults.variants import Broken, sound
 from tests.faults.workers import Worker
 
@@ -66,16 +63,7 @@ def cut_once(disk: Disk, first: int, dice: random.Random, broken: Broken) -> int
     path = disk.place / "blobs.db"
     with broken():
         worker = Worker(lambda tell: lay_for_ever(path, first, tell))
-    told = [worker.line()]
-    time.sleep(dice.random() * 0.05)
-    os.kill(worker.pid, signal.SIGSTOP)
-    if not os.WIFSTOPPED(os.waitpid(worker.pid, os.WUNTRACED)[1]):
-        raise Violation(f"the worker ended before the cut: {worker.line()}")
-    disk.cut()
-    worker.kill()
-    told += worker.wait()
-    disk.unmount()
-    disk.mount()
+    told = told_before_the_cut(disk, worker, dice.random() * 0.05)
     checker = Worker(lambda tell: tell(str(lost(path, told))))
     return int(checker.wait()[0])
 

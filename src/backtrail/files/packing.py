@@ -1,4 +1,4 @@
-"""Contents as they are stored: compressed where that helps.
+"""Contents as they are stored: in batches, compressed where that helps.
 
 Compressors are not safe to share between threads, so each thread has its own.
 """
@@ -6,7 +6,7 @@ Compressors are not safe to share between threads, so each thread has its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import zstandard
@@ -17,6 +17,12 @@ RAW, ZSTD = 0, 1
 
 _SHORT = 64
 _FEW = 10
+
+# Every transaction touches many pages of the index, so few and large ones are cheaper.
+_GATHERED = 8 << 20
+
+# What a call changes is packed without asking whether it is there, which takes longer.
+_LITTLE = 64 << 10
 
 # Not every build of zstandard has it.
 _AT_ONCE = "multi_compress_to_buffer" in zstandard.backend_features
@@ -87,3 +93,22 @@ def unpack(packed: Packed) -> bytes:
     if len(content) != size:
         raise Damaged(f"{len(content)} bytes are there and {size} were stored")
     return content
+
+
+def gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, bytes]]:
+    """Contents in batches, each once."""
+    batch: dict[bytes, bytes] = {}
+    total = 0
+    for digest, content in contents:
+        batch[digest] = content
+        total += len(content)
+        if total >= _GATHERED:
+            yield batch
+            batch, total = {}, 0
+    if batch:
+        yield batch
+
+
+def is_little(batch: dict[bytes, bytes]) -> bool:
+    """Whether a batch is what one call changes."""
+    return len(batch) <= 10 and sum(map(len, batch.values())) <= _LITTLE

@@ -25,7 +25,7 @@ from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import failure
 from ..telemetry import logger
 from .blobs import Blobs, Keep, Reference, Swept, checked, missing
-from .packing import Packed, pack_all
+from .packing import Packed, gathered, is_little, pack_all
 from .sqlite_rows import (
     EPOCH,
     GET,
@@ -50,12 +50,6 @@ _T = TypeVar("_T")
 _INLINE = 64 << 10
 _CHUNK = 1 << 20
 _SLICE = 2 << 20
-
-# Every transaction touches many pages of the index, so few and large ones are cheaper.
-_GATHERED = 8 << 20
-
-# What a call changes is packed without asking whether it is there, which takes longer.
-_LITTLE = 64 << 10
 
 
 class SQLiteBlobs(Blobs):
@@ -167,9 +161,9 @@ class SQLiteBlobs(Blobs):
     ) -> None:
         database = self._database
         database.check_open()
-        batches = _gathered(contents)
+        batches = gathered(contents)
         first = next(batches, {})
-        if _is_little(first):
+        if is_little(first):
             referring = list(references)
             if self._lay(Laid(list(first.items()), referring, time.time()), epoch, relies):
                 if sync:
@@ -207,7 +201,7 @@ class SQLiteBlobs(Blobs):
     def _slices(self, batches: Iterable[dict[bytes, bytes]]) -> Iterator[Slice]:
         """Contents packed, and cut into transactions."""
         for batch in batches:
-            there = set() if _is_little(batch) else self.has(batch)
+            there = set() if is_little(batch) else self.has(batch)
             ready, total = Slice([], [(digest, batch.pop(digest)) for digest in there]), 0
             for digest, packed in zip(batch, pack_all(list(batch.values())), strict=True):
                 length = len(packed.content)
@@ -309,10 +303,10 @@ class SQLiteBlobs(Blobs):
                 return False
             if laid.references and (epoch is not None or relies) and not stands(writer, epoch):
                 return False
-            if tray.lay(laid) is None:
-                self._empty_tray(writer)
-                return tray.lay(laid) is not None
-            return True
+            if tray.lay(laid):
+                return True
+            self._empty_tray(writer)
+            return tray.lay(laid)
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
@@ -387,27 +381,9 @@ class SQLiteBlobs(Blobs):
             self._tray.wipe()
 
 
-def _gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, bytes]]:
-    """Contents in batches, each once."""
-    batch: dict[bytes, bytes] = {}
-    total = 0
-    for digest, content in contents:
-        batch[digest] = content
-        total += len(content)
-        if total >= _GATHERED:
-            yield batch
-            batch, total = {}, 0
-    if batch:
-        yield batch
-
-
 def _all_once(stored: Iterable[_T], laid: dict[_T, None]) -> Iterator[_T]:
     """What the database has, then what lay in the tray before that was asked."""
     for one in stored:
         laid.pop(one, None)
         yield one
     yield from laid
-
-
-def _is_little(batch: dict[bytes, bytes]) -> bool:
-    return len(batch) <= 10 and sum(map(len, batch.values())) <= _LITTLE

@@ -194,15 +194,15 @@ class Tray:
         self.sync = SyncFile(str(self._path), fd, self._idle)
         return True
 
-    def lay(self, laid: Laid) -> int | None:
-        """Append a record; the ticket to wait for its sync with. None: empty the tray first."""
+    def lay(self, laid: Laid) -> bool:
+        """Append a record, to be synced; False if the tray has to be emptied first."""
         with self._mutex:
             assert self.sync is not None
             body = _encode(laid)
             check = crc32(body, crc32(_MARK.pack(_RECORD, self._generation)))
             record = _HEAD.pack(_RECORD, self._generation, len(body), check) + body
             if self._end + len(record) > SIZE:
-                return None
+                return False
             try:
                 written = os.pwrite(self._fd, record, self._end)
             except OSError as error:
@@ -211,7 +211,8 @@ class Tray:
                 raise failed(_full(), f"write {self._path}")
             self._take_in(laid)
             self._end += len(record)
-            return self.sync.note()
+            self.sync.note()
+            return True
 
     def clear(self) -> None:
         """Empty it: all that is in it lies in the database, on the disk."""
