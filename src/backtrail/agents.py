@@ -87,7 +87,7 @@ class LiveTurn:
 
     def __init__(
         self, session: Watching, event: Event, limits: Limits, cancelled: Callable[[], bool],
-        model: str | None, driver: Driver,
+        model: str | None, driver: Driver, recall: Recall,
     ) -> None:  # fmt: skip
         self.session = session
         self.event = event
@@ -100,7 +100,7 @@ class LiveTurn:
         self.end = End("end_turn")
         self.finished = False
         self.is_compacted: bool | None = None
-        self._recall = Recall(session)
+        self.recall = recall
         self.extra_usage: dict[str, int] = {}
         self.extra_cost: float | None = None
         self._began = time.monotonic()
@@ -124,7 +124,7 @@ class LiveTurn:
 
     def recalled(self, format: Format) -> list[dict[str, Json]]:
         """The same, for who changes nothing in it: only what is new is read."""
-        return self._recall.messages(format)
+        return self.recall.messages(format)
 
     def said(self) -> list[dict[str, Json]]:
         """The messages of this turn so far, without the user's."""

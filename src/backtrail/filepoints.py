@@ -7,7 +7,7 @@ this goes by `seq` over the whole log and not along the history.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -160,12 +160,16 @@ def changes_by_turn(
     return [turn for turn in turns if turn.seq or turn.calls]
 
 
-def paths_changed(store: Store, session_id: str, get: Get, turn: int) -> set[str]:
-    """The paths that the calls of one turn changed."""
-    found: set[str] = set()
+def events_behind(store: Store, session_id: str, turn: int) -> Iterator[Event]:
+    """What was appended behind a turn's message, the abandoned too."""
     # Mostly it is the last turn: from the end, a log is not searched for where it begins.
     last = list(store.read(session_id, after=turn, reverse=True, limit=_LAST))
-    events = reversed(last) if len(last) < _LAST else store.read(session_id, after=turn)
+    return reversed(last) if len(last) < _LAST else store.read(session_id, after=turn)
+
+
+def paths_changed(get: Get, events: Iterable[Event]) -> set[str]:
+    """The paths that calls changed, as `events` tell up to the next user's message."""
+    found: set[str] = set()
     for event in events:
         if event.kind == "user_message":
             break

@@ -1,17 +1,19 @@
 """The conversation of a turn under way, which only grows: what was read is kept.
 
-A loop asks for the whole conversation before every call of a model. Reading all of it each
-time costs more, the longer it gets.
+A turn asks which calls were left without a result, a loop asks for the whole conversation
+before every call of a model. Reading all of it each time costs more, the longer it gets.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 from .calls import repair as repaired
 from .conversation import Conversation
 from .events import MESSAGE_KINDS, Event, Format, Json, decode_data, encode_data
 from .formats.messages import convert
 from .frozen import replace
-from .messages import page_of
+from .messages import Page, page_of
 from .views import conversation
 
 
@@ -20,18 +22,45 @@ class Recall:
 
     def __init__(self, session: Conversation) -> None:
         self._session = session
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing: the turn is over."""
         self._entries: list[tuple[dict[str, Json], Format]] = []
         self._head = 0
+        self._compacted = False
 
     def messages(self, format: Format) -> list[dict[str, Json]]:
         """What `Session.messages(format)` gives."""
+        if not self._is_current():
+            return self._session.messages(format)
+        return repaired(convert(self._entries, format))
+
+    def stored(self) -> list[dict[str, Json]]:
+        """What `Session.messages(repair=False)` gives."""
+        if not self._is_current():
+            return self._session.messages(repair=False)
+        return [message for message, _ in self._entries]
+
+    def was_compacted(self) -> bool:
+        """Whether a compaction is in the conversation as it was last read."""
+        session = self._session
+        if self._head:
+            return self._compacted
+        if any(event.kind == "compaction" for event in session._unsaved):
+            return True
+        return next(iter(session.events(kinds=("compaction",), limit=1)), None) is not None
+
+    def _is_current(self) -> bool:
+        """Bring what is kept up to date; False if the log alone does not tell."""
         session = self._session
         if session._unsaved or session._prompt or session._at is not None:
             # Not all of it is in the log, or not all of the log counts.
-            return session.messages(format)
+            self.forget()
+            return False
         if not (self._head and self._grow()):
             self._read()
-        return repaired(convert(self._entries, format))
+        return True
 
     def _grow(self) -> bool:
         """Add what is new; False if it does not simply come after what is known."""
@@ -41,7 +70,7 @@ class Recall:
         if not all(map(_simply_follows, new)):
             return False
         if new:
-            self._entries += conversation([page_of(new)])
+            self._entries += conversation(self._noted([page_of(new)]))
             self._head = new[-1].seq
         return True
 
@@ -64,8 +93,21 @@ class Recall:
     def _read(self) -> None:
         store, id = self._session.store, self._session.id
         last = next(iter(store.read(id, reverse=True, limit=1)), None)
-        self._head = last.seq if last is not None else 0
-        self._entries = conversation(store.pages(id, until=self._head)) if self._head else []
+        self.forget()
+        if last is None:
+            return
+        until = last.seq
+        if last.kind == "rewound" and last.previous < until:
+            # What was taken back lies right before: it is not even looked at.
+            until = last.previous
+        if until:
+            self._entries = conversation(self._noted(store.pages(id, until=until)))
+        self._head = last.seq
+
+    def _noted(self, pages: Iterable[Page]) -> Iterator[Page]:
+        for page in pages:
+            self._compacted = self._compacted or "compaction" in page.kinds
+            yield page
 
 
 def _simply_follows(event: Event) -> bool:

@@ -199,7 +199,7 @@ class Sending(TurnLog):
 
     def _begun(self, event: Event, model: str | None, limits: Limits, driver: Json) -> LiveTurn:
         cancelled = self._cancelled.is_set
-        self._live = LiveTurn(self, event, limits, cancelled, model, driver)
+        self._live = LiveTurn(self, event, limits, cancelled, model, driver, self._recall)
         return self._live
 
     def _carry_out(self, turn: LiveTurn, todo: Engine) -> Generator[Delta | Event, None, Event]:
@@ -298,6 +298,7 @@ class Sending(TurnLog):
                 self._finish(turn, End("interrupted", "the turn was left"))
             except BacktrailError as error:
                 self._complain("turn", str(error))
+        self._recall.forget()
 
 
 class _Driver:

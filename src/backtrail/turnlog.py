@@ -13,10 +13,11 @@ from .agents import LiveTurn, add_cost, add_usage, resolve_agent, since
 from .calls import INTERRUPTED, answer_to, calls_in, pending
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent
-from .filepoints import paths_changed
+from .filepoints import events_behind, paths_changed
 from .history import spent
 from .messages import message_event, text_of
 from .options import SessionOptions
+from .recalling import Recall
 from .rewinding import Rewinding
 from .stores.base import Store
 from .turns import End, Result
@@ -44,10 +45,12 @@ class TurnLog(Rewinding):
         super().__init__(store, session_id, options, owns=owns, at=at)
         self._cancelled = threading.Event()
         self._close_agent: Callable[[], None] | None = None
+        self._recall = Recall(self)
 
     def after_fork(self) -> None:
         super().after_fork()
         self._cancelled = threading.Event()
+        self._recall.forget()
 
     # --- beginning -----------------------------------------------------------------------
 
@@ -112,7 +115,7 @@ class TurnLog(Rewinding):
 
     def _answer_pending(self, text: str) -> None:
         """Answer calls that have no result, in the log."""
-        messages = self.messages(repair=False)
+        messages = self._recall.stored()
         for call in pending(messages):
             asking = (m for m in reversed(messages) if any(c.id == call.id for c in calls_in(m)))
             answer = answer_to(call.id, next(asking, {}), text, failed=True)
@@ -169,10 +172,15 @@ class TurnLog(Rewinding):
                 text = text_of(event.data.get("message")) or text
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         reason, error = ended.data.get("reason", "end_turn"), ended.data.get("error")
-        return Result(text, messages, usage, self._paths_of(turn), reason, cost, error, turn)
+        paths = self._paths_of(turn, events)
+        return Result(text, messages, usage, paths, reason, cost, error, turn)
 
-    def _paths_of(self, turn: Event) -> list[str]:
-        """The paths that the calls of a turn changed."""
+    def _paths_of(self, turn: Event, events: list[Event]) -> list[str]:
+        """The paths that the calls of a turn changed; `events` are the live ones of it."""
         if self._workspace is None or turn.seq == 0:
             return []
-        return sorted(paths_changed(self.store, self.id, self._workspace.get, turn.seq))
+        newest = self._recent[-1].seq if self._recent else 0
+        if [event.seq for event in events] == list(range(turn.seq + 1, newest + 1)):
+            return sorted(paths_changed(self._workspace.get, events))
+        behind = events_behind(self.store, self.id, turn.seq)
+        return sorted(paths_changed(self._workspace.get, behind))

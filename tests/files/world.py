@@ -121,9 +121,20 @@ class Writers:
 
     last: dict[str, str] = field(default_factory=dict)
     ever: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
+    _left: tuple[Seen, dict[str, str]] | None = None
 
     def note(self, before: Seen, after: Seen, who: str) -> None:
-        """Whatever differs was written by `who`."""
+        """Whatever differs was written by `who`.
+
+        Nobody looks between two steps of a person: what is as it was before both is whose it was.
+        """
+        if who != "person":
+            self._left = None
+        elif self._left is None:
+            self._left = before, dict(self.last)
+        else:
+            before, last = self._left
+            self.last = dict(last)
         for path in after:
             if before.get(path) != after[path]:
                 self.last[path] = who

@@ -102,12 +102,9 @@ class Compaction:
 
 
 def _was_compacted(turn: LiveTurn) -> bool:
-    """Whether there is a compaction; the log is asked once in a turn."""
+    """Whether there is a compaction; that is looked up once in a turn."""
     if turn.is_compacted is None:
-        session = turn.session
-        stored = next(iter(session.events(kinds=("compaction",), limit=1)), None)
-        waiting = any(event.kind == "compaction" for event in session._unsaved)
-        turn.is_compacted = waiting or stored is not None
+        turn.is_compacted = turn.recall.was_compacted()
     return turn.is_compacted
 
 

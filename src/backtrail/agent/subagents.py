@@ -40,7 +40,10 @@ class ChildTurn(LiveTurn):
     def __init__(self, parent: LiveTurn, prompt: str, limits: Limits) -> None:
         message = {"role": "user", "content": prompt}
         event = Event(0, new_id(), "", "user_message", {"message": message})
-        super().__init__(parent.session, event, limits, parent.is_over, parent.model, parent.driver)
+        super().__init__(
+            parent.session, event, limits, parent.is_over, parent.model, parent.driver,
+            parent.recall,
+        )  # fmt: skip
         self.parent = parent
         self.is_compacted = False
         self.spoken: list[dict[str, Json]] = [message]

@@ -84,6 +84,7 @@ class Scanner:
         self.progress = progress
         self.stop = stop
         self._seen = self._reported = 0
+        self._ours: Container[tuple[int, int]] | None = None
         self._glance: Glance
         self._trail: Trail
         self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
@@ -280,11 +281,17 @@ class Scanner:
             if root:
                 raise StoreFailed(f"cannot list the workspace: {error.strerror}") from error
             raise _Hidden(reason) from error
-        marked = MARKER in found or _identity(frame.status) in self.limits.own()
+        marked = MARKER in found or self._is_ours(frame.status)
         if marked and not root:
             raise _Hidden(OUR_STORE)
         frame.ours = ours = stores_among(frame.fd, found.keys(), marked=marked)
         return {n: found[n] for n in found if n not in ours and not n.startswith(RESERVED)}
+
+    def _is_ours(self, status: os.stat_result) -> bool:
+        """Whether a directory belongs to a store of ours, which makes them before all else."""
+        if self._ours is None:
+            self._ours = self.limits.own()
+        return _identity(status) in self._ours
 
     def _changed(self, frame: Frame, names: Iterable[bytes]) -> tuple[Found, bool]:
         """Which of these names are not the files they were; whether to list again next time."""
@@ -370,7 +377,7 @@ class Scanner:
         known = frame.known
         frame.names, frame.before = IGNORE_FILES, _snapshot(known)
         if not known.inode:
-            if _identity(frame.status) in self.limits.own() or is_there(frame.fd, MARKER):
+            if self._is_ours(frame.status) or is_there(frame.fd, MARKER):
                 raise _Hidden(OUR_STORE)
             known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
         ours: Collection[bytes] = ()
