@@ -120,24 +120,18 @@ class Writers:
     """Who wrote last what is on the disk."""
 
     last: dict[str, str] = field(default_factory=dict)
-    ever: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
-    _left: tuple[Seen, dict[str, str]] | None = None
+    ever: list[tuple[str, str, object]] = field(default_factory=list)
 
     def note(self, before: Seen, after: Seen, who: str) -> None:
-        """Whatever differs was written by `who`.
-
-        Nobody looks between two steps of a person: what is as it was before both is whose it was.
-        """
-        if who != "person":
-            self._left = None
-        elif self._left is None:
-            self._left = before, dict(self.last)
-        else:
-            before, last = self._left
-            self.last = dict(last)
+        """Whatever differs was written by `who`."""
         for path in after:
             if before.get(path) != after[path]:
                 self.last[path] = who
-                self.ever.setdefault(who, []).append((path, after[path]))
+                self.ever.append((who, path, after[path]))
         for path in set(before) - set(after):
             self.last.pop(path, None)
+
+    def newest(self, path: str, besides: tuple[str, ...]) -> object:
+        """What was written last at a path, by all but some."""
+        found = [content for who, at, content in self.ever if at == path and who not in besides]
+        return found[-1] if found else None
