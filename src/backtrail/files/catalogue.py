@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ..errors import SessionBusy
@@ -28,6 +27,7 @@ from ..stores.sqlite_transactions import Execute
 from ..telemetry import logger
 from .brackets import Bracket, Place, Runner, Split, Transition, own_birth
 from .roots import Identity
+from .timeline import Line, calls_of, drop, line_of
 
 _FIRST = """
 CREATE TABLE workspaces(
@@ -52,12 +52,7 @@ CREATE TABLE journals(
 SCHEMA = Schema(0x426B7477, (_FIRST,), "PRAGMA page_size = 4096")
 
 
-_decode_bracket = msgspec.json.Decoder(Bracket).decode
-_decode_brackets = msgspec.json.Decoder(list[Bracket]).decode
-
-
-def _encoded(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+_MANY = 16
 
 
 class Catalogue:
@@ -65,27 +60,46 @@ class Catalogue:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path, synced=False, idle=self._idle, schema=SCHEMA)
-        # Ended brackets that are told, and their workspaces. They go with the next
-        # transaction; killed before, whoever finds them sees in the log that they are told.
+        # Ended brackets that are told, and their workspaces. They go with another
+        # transaction, or in the background; killed before, whoever finds them sees in the
+        # log that they are told.
         self._told: dict[str, int] = {}
 
     @contextmanager
-    def _writing(self, *, briefly: bool = False) -> Iterator[Execute]:
-        """A transaction. It drops what is told, too."""
-        told = dict(self._told)
+    def _writing(self, *, briefly: bool = False, tidy: bool = True) -> Iterator[Execute]:
+        """A transaction. It drops what is told, too, or leaves that while it is not much.
+
+        What is known of a line is forgotten, unless `_stands` says where it stands now.
+        """
+        told = dict(self._told) if tidy or len(self._told) >= _MANY else {}
         database = self._database
         with database.briefly if briefly else database.writing as execute:
-            _drop(execute, told)
+            if told:
+                drop(execute, told)
+                database.heads.clear()
             yield execute
         for id in told:
             self._told.pop(id, None)
 
+    def _line(self, execute: Execute, workspace: int) -> Line:
+        """Where a workspace stands, in a transaction."""
+        known: Line | None = self._database.heads.get(workspace)
+        return line_of(execute, workspace) if known is None else known
+
+    def _stands(self, line: Line) -> None:
+        """Where a workspace stands when the transaction is done, which changes nothing else."""
+        self._database.writing.moves(line.workspace, line)
+
+    def _tidy(self, *, briefly: bool = False) -> None:
+        """Drop what is told."""
+        if self._told:
+            with self._writing(briefly=briefly):
+                pass
+
     def _idle(self) -> None:
         """In the background, after a sync: drop what is told, if no other call came by."""
         try:
-            if self._told:
-                with self._writing(briefly=True):
-                    pass
+            self._tidy(briefly=True)
         except SessionBusy:
             self._come_by()
         except Exception:
@@ -149,8 +163,9 @@ class Catalogue:
         What a restore did is told by its own event, and is no call's, whichever are open.
         """
         if self.tree(workspace) != tree:
-            with self._writing() as execute:
-                _record(execute, workspace, tree, [] if restored else None)
+            with self._writing(tidy=False) as execute:
+                line = self._line(execute, workspace)
+                self._stands(line.moved(execute, tree, restored=restored))
 
     # --- brackets ------------------------------------------------------------------------
 
@@ -165,18 +180,16 @@ class Catalogue:
         """
         pid = os.getpid()
         by = runner or Runner(pid, own_birth(pid))
-        with self._writing() as execute:
-            there = _brackets(execute, workspace)
+        with self._writing(tidy=False) as execute:
+            line = self._line(execute, workspace)
+            there = line.calls
             if tree is None:
-                tree, opened = _newest(execute, workspace)
-            else:
-                opened = _record(execute, workspace, tree, there)
-            bracket = Bracket(new_id(), owner, opened, tree, paths, time.time(), name, call, *by)
-            execute(
-                "INSERT INTO brackets VALUES(?, ?, ?, ?)",
-                (bracket.id, workspace, opened, _encoded(bracket)),
-            )
-        return bracket, there
+                tree = line.newest()
+            line = line.moved(execute, tree)
+            now = time.time()
+            bracket = Bracket(new_id(), owner, line.changes, tree, paths, now, name, call, *by)
+            self._stands(line.opened(execute, bracket))
+        return bracket, [other for other in there if other.id not in self._told]
 
     def end_bracket(
         self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool
@@ -187,21 +200,21 @@ class Catalogue:
         `close_bracket`: this process is about to tell it.
         """
         pid = os.getpid()
-        with self._writing() as execute:
-            there = _brackets(execute, workspace)
-            _record(execute, workspace, tree, there)
-            spans = _transitions(execute, workspace, bracket.opened)
+        with self._writing(tidy=False) as execute:
+            line = self._line(execute, workspace).moved(execute, tree)
+            spans = line.since(execute, bracket.opened)
             if told or not spans:
-                _drop(execute, {bracket.id: workspace})
+                line = line.without(execute, bracket)
             else:
                 ended = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
-                execute("UPDATE brackets SET body = ? WHERE id = ?", (_encoded(ended), bracket.id))
-        return spans, {other.id for other in there if not other.ended} - {bracket.id}
+                line = line.changed(execute, ended)
+            self._stands(line)
+        return spans, line.open_besides(bracket)
 
     def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
         """A call goes on in a second bracket, which begins with the newest state known."""
         with self._writing() as execute:
-            return _go_on(execute, workspace, bracket)
+            return self._line(execute, workspace).going_on(execute, bracket)
 
     def split(self, workspace: int, bracket: Bracket, *, over: bool) -> Split | None:
         """A call up to the newest state known; None if nothing changed in it.
@@ -210,18 +223,15 @@ class Catalogue:
         `close_bracket` if there is something to tell: this process is about to do that.
         """
         with self._writing() as execute:
-            spans = _transitions(execute, workspace, bracket.opened)
+            line = self._line(execute, workspace)
+            spans = line.since(execute, bracket.opened)
             if not spans:
                 if over:
-                    _drop(execute, {bracket.id: workspace})
+                    line.without(execute, bracket)
                 return None
-            there = _brackets(execute, workspace)
-            later = None if over else _go_on(execute, workspace, bracket)
-            ended = _encoded(replace(bracket, ended=True, named=True))
-            execute("UPDATE brackets SET body = ? WHERE id = ?", (ended, bracket.id))
-            tree, _ = _newest(execute, workspace)
-        open_now = {other.id for other in there if not other.ended} - {bracket.id}
-        return Split(tree, spans, open_now, later)
+            later = None if over else line.going_on(execute, bracket)
+            line.changed(execute, replace(bracket, ended=True, named=True))
+        return Split(line.newest(), spans, line.open_besides(bracket), later)
 
     def keep_bracket(
         self, workspace: int, bracket: Bracket, files: dict[str, Json], runner: Runner
@@ -233,16 +243,13 @@ class Catalogue:
         pid, born, _ = runner
         ended = replace(bracket, ended=True, named=True, files=files, pid=pid, born=born)
         with self._writing() as execute:
-            _, opened = _newest(execute, workspace)
-            execute(
-                "UPDATE brackets SET opened = ?, body = ? WHERE id = ?",
-                (opened, _encoded(ended), bracket.id),
-            )
+            line = self._line(execute, workspace)
+            line.changed(execute, replace(ended, opened=line.changes))
 
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:
         """Forget a call. Transitions that no other bracket needs are dropped with it."""
         with self._writing() as execute:
-            _drop(execute, {bracket.id: workspace})
+            drop(execute, {bracket.id: workspace})
 
     def tell_bracket(self, workspace: int, bracket: Bracket) -> None:
         """What an ended call did is told: forget it soon, together with what is done next."""
@@ -253,7 +260,7 @@ class Catalogue:
         """The calls under way, and those that ended and are not told yet."""
         told = set(self._told)
         with self._database.reading() as connection:
-            found = _brackets(connection.execute, workspace)
+            found = calls_of(connection.execute, workspace)
         return [bracket for bracket in found if bracket.id not in told]
 
     # --- the journal ---------------------------------------------------------------------
@@ -287,6 +294,7 @@ class Catalogue:
 
     def trees(self) -> set[bytes]:
         """The trees that workspaces and open brackets rely on."""
+        self._tidy()
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT tree FROM workspaces WHERE tree IS NOT NULL UNION "
@@ -305,9 +313,7 @@ class Catalogue:
     def close(self) -> None:
         """Let go of the database."""
         try:
-            if self._told:
-                with self._writing():
-                    pass
+            self._tidy()
         finally:
             self._database.close()
 
@@ -317,67 +323,3 @@ _FIND = "SELECT n, device, inode, born, path FROM workspaces WHERE path = ?"
 
 def _place(row: Json) -> Place:
     return Place(row[0], Identity(*row[1:4]), row[4])
-
-
-def _record(execute: Json, workspace: int, tree: bytes, there: list[Bracket] | None = None) -> int:
-    """Note a transition if the tree is another; the number of the last one.
-
-    `there` are the brackets of the workspace, if they are known.
-    """
-    before, count = _newest(execute, workspace)
-    if before == tree:
-        return count
-    there = _brackets(execute, workspace) if there is None else there
-    open_now = [bracket for bracket in there if not bracket.ended]
-    if before is not None and open_now:
-        execute(
-            "INSERT INTO transitions VALUES(?, ?, ?, ?, ?)",
-            (workspace, count + 1, before, tree, _encoded(open_now)),
-        )
-    execute("UPDATE workspaces SET tree = ?, changes = ? WHERE n = ?", (tree, count + 1, workspace))
-    return count + 1
-
-
-def _newest(execute: Json, workspace: int) -> tuple[bytes, int]:
-    """The newest state known, and the number of the transition to it."""
-    row: tuple[bytes, int] = execute(
-        "SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)
-    ).fetchone()
-    return row
-
-
-def _brackets(execute: Json, workspace: int) -> list[Bracket]:
-    rows = execute("SELECT body FROM brackets WHERE workspace = ?", (workspace,)).fetchall()
-    return [_decode_bracket(body) for (body,) in rows]
-
-
-def _transitions(execute: Json, workspace: int, after: int) -> list[Transition]:
-    """What changed since the transition number `after`."""
-    rows = execute(
-        "SELECT n, before, after, brackets FROM transitions WHERE workspace = ? AND n > ?"
-        " ORDER BY n",
-        (workspace, after),
-    ).fetchall()
-    return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
-
-
-def _go_on(execute: Json, workspace: int, bracket: Bracket) -> Bracket:
-    """A second bracket of a call, from the newest state known on."""
-    tree, opened = _newest(execute, workspace)
-    later = replace(bracket, id=new_id(), opened=opened, tree=tree)
-    execute(
-        "INSERT INTO brackets VALUES(?, ?, ?, ?)", (later.id, workspace, opened, _encoded(later))
-    )
-    return later
-
-
-def _drop(execute: Json, brackets: Mapping[str, int]) -> None:
-    """Drop brackets, and transitions that none of the others needs."""
-    for id in brackets:
-        execute("DELETE FROM brackets WHERE id = ?", (id,))
-    for workspace in set(brackets.values()):
-        execute(
-            "DELETE FROM transitions WHERE workspace = ?1 AND n <= coalesce("
-            "(SELECT min(opened) FROM brackets WHERE workspace = ?1), n)",
-            (workspace,),
-        )

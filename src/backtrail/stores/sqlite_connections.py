@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -70,9 +71,9 @@ class Database:
         # The one that writes, once it is open; only for who holds the lock.
         self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
-        # The heads of logs that are marked dirty, as of the last commit of ours. Anybody
-        # else's commit gives the file another version and makes them worthless.
-        self.heads: dict[int, int] = {}
+        # Where logs that are marked dirty end, or workspaces stand, as of the last commit of
+        # ours. Anybody else's commit gives the file another version and makes it worthless.
+        self.heads: dict[int, Any] = {}
         self.version = 0
         with doorway:
             self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]

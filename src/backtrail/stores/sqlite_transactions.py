@@ -62,7 +62,7 @@ class Writing:
         # Only the holder of the lock uses these.
         self._of: apsw.Connection | None = None
         self._execute: Any = None
-        self._moved: tuple[int, int] | None = None
+        self._moved: tuple[int, Any] | None = None
 
     def __enter__(self) -> Execute:
         database = self._database
@@ -110,19 +110,19 @@ class Writing:
             raise failure(error, database.path) from error
         return False
 
-    def moves(self, log: int, head: int) -> None:
-        """Say that this transaction only appends to `log`, up to `head`."""
-        self._moved = log, head
+    def moves(self, name: int, head: Any) -> None:
+        """Say that this transaction moves only this head, and where to."""
+        self._moved = name, head
 
     def _remember(self) -> None:
         database = self._database
         if self._moved is None:
             database.heads.clear()
         elif self._of is not None:
-            log, head = self._moved
+            name, head = self._moved
             if len(database.heads) >= _REMEMBERED:
                 database.heads.clear()
-            database.heads[log] = head
+            database.heads[name] = head
             database.version = self._of.data_version()
             self._moved = None
 

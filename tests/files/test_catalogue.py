@@ -1,0 +1,78 @@
+"""The line of time of a workspace: what one connection remembers, another may have moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from backtrail.files.brackets import Bracket
+from backtrail.files.catalogue import Catalogue
+from backtrail.files.roots import Identity
+from backtrail.files.timeline import Line
+
+ONE, TWO, THREE = (bytes([n]) * 32 for n in (1, 2, 3))
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Catalogue, int]]:
+    catalogue = Catalogue(folder / "catalogue.db")
+    try:
+        yield catalogue, catalogue.place(Identity(1, 2, 3), b"/work").n
+    finally:
+        catalogue.close()
+
+
+def begin(catalogue: Catalogue, place: int, tree: bytes) -> Bracket:
+    return catalogue.open_bracket(place, "s", tree, None, "bash", None)[0]
+
+
+def test_what_others_record_meanwhile_is_seen(tmp_path: Path) -> None:
+    with opened(tmp_path) as (mine, place), opened(tmp_path) as (theirs, _):
+        bracket = begin(mine, place, ONE)
+        theirs.record(place, TWO)
+        spans, others = mine.end_bracket(place, bracket, THREE, told=True)
+        assert [(span.before, span.after) for span in spans] == [(ONE, TWO), (TWO, THREE)]
+        assert others == set()
+
+
+def test_calls_of_others_are_seen(tmp_path: Path) -> None:
+    with opened(tmp_path) as (mine, place), opened(tmp_path) as (theirs, _):
+        first = begin(mine, place, ONE)
+        second = begin(theirs, place, ONE)
+        spans, others = mine.end_bracket(place, first, TWO, told=True)
+        assert {call.id for call in spans[0].brackets} == {first.id, second.id}
+        assert others == {second.id}
+        theirs.end_bracket(place, second, TWO, told=True)
+        third = begin(mine, place, TWO)
+        assert mine.end_bracket(place, third, TWO, told=True) == ([], set())
+        assert mine.brackets(place) == []
+
+
+def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
+    with opened(tmp_path) as (catalogue, place):
+        first = begin(catalogue, place, ONE)
+        real = Line.changed
+
+        def fail(self: Line, *args: object) -> Line:
+            real(self, *args)  # type: ignore[arg-type]
+            raise OSError("in the middle")
+
+        with patch.object(Line, "changed", fail), pytest.raises(OSError, match="in the middle"):
+            catalogue.end_bracket(place, first, TWO, told=False)
+        spans, _ = catalogue.end_bracket(place, first, THREE, told=False)
+        assert [(span.before, span.after) for span in spans] == [(ONE, THREE)]
+
+
+def test_told_calls_go_when_there_are_many(tmp_path: Path) -> None:
+    with opened(tmp_path) as (catalogue, place):
+        for n in range(100):
+            bracket = begin(catalogue, place, bytes([n]) * 32)
+            catalogue.end_bracket(place, bracket, bytes([n + 1]) * 32, told=False)
+            catalogue.tell_bracket(place, bracket)
+        assert len(catalogue.trees()) == 1
+        with opened(tmp_path) as (other, _):
+            assert other.brackets(place) == []
