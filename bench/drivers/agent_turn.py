@@ -22,7 +22,7 @@ from backtrail.agent.tools import tools_named
 from backtrail.turns import LiveTurn
 
 CALLS = 10
-TURNS = 4
+TURNS = 12
 SCANS = 10
 
 
