@@ -343,11 +343,13 @@ def mint() -> tuple[str, str]:
     millis = time.time_ns() // 1_000_000
     instant = _instant
     if instant[0] != millis:
-        stamp = f"{millis:012x}"
-        prefix = f"{stamp[:8]}-{stamp[8:]}-7"
         second, rest = divmod(millis, 1000)
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        instant = _instant = (millis, prefix, f"{text}.{rest:03d}Z")
+        text = instant[4]
+        if instant[3] != second:
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        stamp = f"{millis:012x}"
+        ts = f"{text}.{rest:03d}Z"
+        instant = _instant = (millis, f"{stamp[:8]}-{stamp[8:]}-7", ts, second, text)
     try:
         return instant[1] + _noise.pop(), instant[2]
     except IndexError:
@@ -359,7 +361,7 @@ def mint() -> tuple[str, str]:
         return instant[1] + _noise.pop(), instant[2]
 
 
-_instant = (0, "", "")
+_instant = (0, "", "", -1, "")
 
 
 def numbered(id: str, seq: int) -> str:

@@ -16,6 +16,7 @@ from backtrail.files import ignore, trail
 from backtrail.files.blobs import MemoryBlobs
 from backtrail.files.capture import Capture
 from backtrail.files.glance import Glance
+from backtrail.files.ignore import OwnPlaces
 from backtrail.files.index import Index
 from backtrail.files.known import KnownDirectory
 from backtrail.files.scan import Limits, Scanner, Stopped
@@ -396,28 +397,22 @@ def test_reserved_names_are_not_seen(site: Site) -> None:
     assert site.scan() == site.scan([b"d/.backtrail-tmp-x"]) == digest
 
 
-def identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
-
-
 def test_our_stores_are_left_alone(site: Site) -> None:
     """Known by inode or by marker, and not in the tree; a directory that was, is opaque."""
     fill(site, "store.db", "store/log", "marked/.backtrail-store", "marked/x", "later/a", "b")
-    own = {identity(site / name) for name in ("store.db", "store")}
-    site.limits = Limits(own=lambda: own)
+    own = [str(site / name) for name in ("store.db", "store.db-wal", "store")]
+    site.limits = Limits(own=OwnPlaces(own))
     digest = site.scan()
     assert site.paths(digest).keys() == {b"later", b"later/a", b"b"}
     assert site.reasons().keys() == {b"store.db", b"store", b"marked"}
     fill(site, "store.db-wal")
-    own.add(identity(site / "store.db-wal"))
     assert site.scan() == digest
     assert site.scan([b"store/log", b"marked/x", b"store.db"]) == digest
     fill(site, "later/.backtrail-store")
     found = site.paths()
     assert found[b"later"].kind == "opaque"
     assert b"later/a" not in found
-    own.add(identity(site / "b"))
+    site.limits = Limits(own=OwnPlaces([*own, str(site / "b")]))
     fill(site, "b")
     assert site.paths().keys() == {b"later"}
 

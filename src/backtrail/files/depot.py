@@ -20,6 +20,7 @@ from ..stores.files import make_directory, mark
 from ..stores.wrapper import unwrapped
 from .blobs import Blobs
 from .catalogue import Catalogue
+from .ignore import OwnPlaces
 from .roots import refuse_store
 from .sqlite_blobs import SQLiteBlobs
 from .workspace import Workspace
@@ -62,7 +63,7 @@ class Depot:
         """The workspace at `root`, in which nothing of `store` is captured."""
         refuse_store(root)
         places = [str(self.folder), *map(str, store.places)]
-        own = partial(_identities, places)
+        own = OwnPlaces(places)
         return Workspace(root, self.blobs, self.catalogue, self.folder, own=own, progress=progress)
 
     def close(self) -> None:
@@ -117,14 +118,3 @@ def _folder_of(store: Store) -> tuple[Path, int | None]:
         if known is None or not os.path.isdir(known[0]):
             known = _temporary[store] = tempfile.mkdtemp(prefix="backtrail-"), os.getpid()
     return Path(known[0]), known[1]
-
-
-def _identities(places: list[str]) -> set[tuple[int, int]]:
-    found = set()
-    for place in places:
-        try:
-            status = os.stat(place)
-        except OSError:
-            continue
-        found.add((status.st_dev, status.st_ino))
-    return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..stores import files
@@ -70,6 +71,35 @@ IGNORED = b"ignored by git, and heavy"
 
 LASTING = frozenset({VERSION_CONTROL, PACKAGES, BUILD})
 """Reasons that hold as long as the directory is there, even if its tool is not at home now."""
+
+
+class OwnPlaces:
+    """The files and folders of a store of ours, which are never captured.
+
+    A file is one of them by its name and by what it is: under another name, as a second
+    link, it is a file like others.
+    """
+
+    def __init__(self, places: Collection[str] = ()) -> None:
+        self._places = places
+
+    @cached_property
+    def names(self) -> set[bytes]:
+        """What they are called, also where the store was opened by a link."""
+        paths = [*self._places, *map(os.path.realpath, self._places)]
+        return {os.fsencode(os.path.basename(path)) for path in paths}
+
+    def identities(self) -> set[tuple[int, int]]:
+        """The devices and inodes of those that are there."""
+        found = set()
+        for place in self._places:
+            try:
+                status = os.stat(place)
+            except OSError:
+                continue
+            found.add((status.st_dev, status.st_ino))
+        return found
+
 
 Names = Callable[[bytes], bool]
 """Whether a name is in a directory."""

@@ -15,7 +15,7 @@ from ..errors import Conflict
 from ..stores import forking
 from .blobs import Blobs, CachedBlobs, Reference, gone
 from .capture import Capture
-from .garbage import check_budget, check_floor
+from .garbage import check_room
 from .index import Index
 from .known import not_captured
 from .names import shown
@@ -125,8 +125,7 @@ class Looking:
             relied = new is None or new in self._relied
             if capture.pending or not relied:
                 if capture.pending:
-                    check_floor(self._folder)
-                    check_budget(self._blobs.used(), self._folder)
+                    check_room(self._folder, self._blobs.used())
                 sync = sync or capture.is_large
                 if not sync:
                     self._unsynced.update(capture.waiting)

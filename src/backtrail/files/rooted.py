@@ -19,10 +19,11 @@ from .beneath import DIRECTORY
 from .blobs import Blobs, CachedBlobs
 from .brackets import Place
 from .catalogue import Catalogue
+from .ignore import OwnPlaces
 from .looking import Log, Looking
 from .names import meant, shown
 from .roots import Identity, identity
-from .scan import Limits, Own
+from .scan import Limits
 from .trees import EMPTY_DIGEST, diff_trees, look_up
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Rooted:
         catalogue: Catalogue,
         state: Path,
         *,
-        own: Own = frozenset,
+        own: OwnPlaces | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.root = os.fsencode(os.path.realpath(root))
@@ -53,7 +54,7 @@ class Rooted:
         self._is_whole = False
         self._checked: tuple[int, int, int] | None = None
         index = state / f"index-{self.place.n}"
-        self._looking = Looking(blobs, index, Limits(own=own), progress, self.get)
+        self._looking = Looking(blobs, index, Limits(own=own or OwnPlaces()), progress, self.get)
 
     @property
     def path(self) -> str:

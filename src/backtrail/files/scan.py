@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -29,6 +29,7 @@ from .ignore import (
     MOUNTED,
     OUR_STORE,
     RESERVED,
+    OwnPlaces,
     stores_among,
 )
 from .index import Index
@@ -40,9 +41,6 @@ GRANULARITY = 20_000_000
 
 _REPORT = 1000
 _AT_ONCE = 200
-
-Own = Callable[[], Container[tuple[int, int]]]
-"""The devices and inodes of what belongs to a store of ours, which is never captured."""
 
 Found = list[tuple[bytes, os.stat_result | OSError]]
 """Names that are not what they were, and what looking at them gave."""
@@ -63,7 +61,7 @@ class Limits(msgspec.Struct):
     """What a scan does not capture."""
 
     file_size: int = FILE_LIMIT
-    own: Own = frozenset
+    own: OwnPlaces = OwnPlaces()
     granularity: int = GRANULARITY
 
 
@@ -84,7 +82,7 @@ class Scanner:
         self.progress = progress
         self.stop = stop
         self._seen = self._reported = 0
-        self._ours: Container[tuple[int, int]] | None = None
+        self._ours: set[tuple[int, int]] | None = None
         self._glance: Glance
         self._trail: Trail
         self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
@@ -99,13 +97,12 @@ class Scanner:
         Paths are relative to the root. What lies in an opaque directory, behind a link or
         outside is ignored.
         """
-        known = self.index.root
-        if known is None or not known.digest or self.index.device != os.fstat(root).st_dev:
-            return self._run(root, None)
         return self._run(root, by_name(paths))
 
     def _run(self, root: int, only: Paths | None) -> bytes:
         index, status = self.index, os.fstat(root)
+        if index.root is None or not index.root.digest or index.device != status.st_dev:
+            only = None
         if index.root is None:
             index.root = KnownDirectory()
         elif index.device != status.st_dev:
@@ -290,7 +287,7 @@ class Scanner:
     def _is_ours(self, status: os.stat_result) -> bool:
         """Whether a directory belongs to a store of ours, which makes them before all else."""
         if self._ours is None:
-            self._ours = self.limits.own()
+            self._ours = self.limits.own.identities()
         return _identity(status) in self._ours
 
     def _changed(self, frame: Frame, names: Iterable[bytes]) -> tuple[Found, bool]:
@@ -338,17 +335,17 @@ class Scanner:
         if not found:
             return
         known = frame.known
-        frame.changed.update(name for name, _ in found)
+        frame.changed.update([name for name, _ in found])
         readings: list[Reading] = []
-        # A store makes files while we look; those that were found are there by now.
-        ours = self.limits.own()
+        own = self.limits.own
         for name, now in found:
             old = known.files.get(name)
             if isinstance(now, OSError):
                 self._lost(known, name, now)
                 continue
             captured = old is not None and old.kind != "skipped"
-            if _identity(now) in ours:
+            if name in own.names and _identity(now) in own.identities():
+                # A store makes files while we look; one that was found is there by now.
                 reason = OUR_STORE
             else:
                 reason = self._trail.why_not_file(name, captured)
@@ -386,7 +383,7 @@ class Scanner:
             ours = stores_among(frame.fd, there, marked=MARKER in known.opaque)
         names = [n for n in only.names if n not in ours and not n.startswith(RESERVED)]
         changed, _ = self._changed(frame, names)
-        if any(name in IGNORE_FILES for name, _ in changed):
+        if not {name for name, _ in changed}.isdisjoint(IGNORE_FILES):
             frame.only, frame.relist = None, True
             self._list(frame)
             return

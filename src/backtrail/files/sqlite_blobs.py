@@ -65,6 +65,7 @@ class SQLiteBlobs(Blobs):
         self._names = [str(self.path), f"{self.path}-wal"]
         self._wrote = self._found = False
         self._laid_before = 0
+        self._stood: tuple[int, int | None] | None = None
         self.id = cast(str, self._one("SELECT id FROM about"))
 
     def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
@@ -301,9 +302,16 @@ class SQLiteBlobs(Blobs):
         try:
             if not tray.is_ready():
                 return False
-            if laid.references and (epoch is not None or relies) and not stands(writer, epoch):
-                return False
-            if tray.lay(laid):
+            if laid.references and (epoch is not None or relies):
+                known = tray.generation, epoch
+                # Whoever removes something empties the tray first.
+                if not (tray.holds and known == self._stood) and not stands(writer, epoch):
+                    return False
+                self._stood = None
+                if tray.lay(laid):
+                    self._stood = known
+                    return True
+            elif tray.lay(laid):
                 return True
             self._empty_tray(writer)
             return tray.lay(laid)

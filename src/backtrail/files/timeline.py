@@ -61,7 +61,7 @@ class Line(NamedTuple):
             "INSERT INTO brackets VALUES(?, ?, ?, ?)",
             (bracket.id, self.workspace, bracket.opened, _encoded(bracket)),
         )
-        return self._replace(calls=(*self.calls, bracket))
+        return Line(self.workspace, self.tree, self.changes, (*self.calls, bracket), self.last)
 
     def changed(self, execute: Execute, bracket: Bracket) -> Line:
         """A call about which something else is to be said."""

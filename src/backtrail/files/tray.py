@@ -98,6 +98,11 @@ class Tray:
             return Laid(list(self._contents.items()), list(self._references), self._stamp)
 
     @property
+    def generation(self) -> int:
+        """Another number each time that it was emptied, as this process has looked."""
+        return self._generation
+
+    @property
     def holds(self) -> bool:
         """Whether anything was in it when this process looked last."""
         return bool(self._contents or self._references)
