@@ -148,6 +148,27 @@ def test_references_are_refused_if_something_was_removed(blobs: SQLiteBlobs) -> 
     assert list(blobs.references()) == []
 
 
+def test_what_others_remove_is_seen_before_the_next_reference(
+    blobs: SQLiteBlobs, path: Path
+) -> None:
+    """Also by who was just told that nothing was removed, and by others' records behind that."""
+    epoch = blobs.epoch()
+
+    def refer(log: str) -> None:
+        blobs.write([], [Reference("store", log, digest_of(b"first"))], epoch=epoch)
+
+    refer("one")
+    refer("two")
+    with SQLiteBlobs(path) as other:
+        other.drop_references("store", "one")
+        other.drop_references("store", "two")
+        assert other.sweep(lambda _roots, _get: set(), before=1e12).blobs == 1
+        other.put(b"again")
+        lay(other, b"behind")
+    with pytest.raises(Conflict):
+        refer("three")
+
+
 # --- crashes and damage ------------------------------------------------------------------
 
 DYING = """
