@@ -165,8 +165,8 @@ def test_what_others_remove_is_seen_before_the_next_reference(
         assert other.sweep(lambda _roots, _get: set(), before=1e12).blobs == 1
         other.put(b"again")
         lay(other, b"behind")
-    with pytest.raises(Conflict):
-        refer("three")
+        with pytest.raises(Conflict):
+            refer("three")
 
 
 # --- crashes and damage ------------------------------------------------------------------
