@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hashlib import sha256 as sha256
 else:
+    _new = None
 
     def sha256(data: bytes = b"") -> object:
         """`hashlib.sha256`."""
-        from hashlib import sha256
-
-        return sha256(data)
+        global _new
+        if _new is None:
+            from hashlib import sha256 as _new
+        return _new(data)

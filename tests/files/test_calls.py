@@ -12,7 +12,6 @@ import pytest
 
 from backtrail import Closed, Damaged, Session, StoreFailed
 from backtrail.events import Event, Json
-from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.workspace import Workspace
 from backtrail.stores import syncing
 from tests.files.conftest import shell
@@ -380,9 +379,7 @@ def test_a_call_whose_files_cannot_be_made_safe_does_not_begin(
 
     workspace = session._workspace
     assert workspace is not None
-    blobs = workspace.blobs
-    assert isinstance(blobs, SQLiteBlobs)
-    monkeypatch.setattr(blobs._database, "flush", fail)
+    monkeypatch.setattr(workspace.blobs, "flush", fail)
     (project / "README").write_text("a person's\n")
     with pytest.raises(StoreFailed, match="broken"), session.tool("bash"):
         pytest.fail("it ran")

@@ -60,23 +60,18 @@ class Catalogue:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path, synced=False, idle=self._idle, schema=SCHEMA)
-        # Ended brackets that are told, and their workspaces. They go with another
-        # transaction, or in the background; killed before, whoever finds them sees in the
-        # log that they are told.
+        # Ended brackets that are told, and their workspaces. Some at a time go together, or
+        # in the background; killed before, whoever finds them sees in the log that they are
+        # told.
         self._told: dict[str, int] = {}
 
     @contextmanager
-    def _writing(self, *, briefly: bool = False, tidy: bool = True) -> Iterator[Execute]:
-        """A transaction. It drops what is told, too, or leaves that while it is not much.
-
-        What is known of a line is forgotten, unless `_stands` says where it stands now.
-        """
-        told = dict(self._told) if tidy or len(self._told) >= _MANY else {}
+    def _writing(self, *, briefly: bool = False) -> Iterator[Execute]:
+        """A transaction. It drops what is told, too. What is known of lines is forgotten."""
+        told = dict(self._told)
         database = self._database
         with database.briefly if briefly else database.writing as execute:
-            if told:
-                drop(execute, told)
-                database.heads.clear()
+            drop(execute, told)
             yield execute
         for id in told:
             self._told.pop(id, None)
@@ -87,7 +82,10 @@ class Catalogue:
         return line_of(execute, workspace) if known is None else known
 
     def _stands(self, line: Line) -> None:
-        """Where a workspace stands when the transaction is done, which changes nothing else."""
+        """Where a workspace stands when the transaction is done, which changes nothing else.
+
+        Without this word, the transaction makes all that is known of lines forgotten.
+        """
         self._database.writing.moves(line.workspace, line)
 
     def _tidy(self, *, briefly: bool = False) -> None:
@@ -97,7 +95,7 @@ class Catalogue:
                 pass
 
     def _idle(self) -> None:
-        """In the background, after a sync: drop what is told, if no other call came by."""
+        """In the background, after a sync: drop what is told, if no other call does."""
         try:
             self._tidy(briefly=True)
         except SessionBusy:
@@ -163,7 +161,7 @@ class Catalogue:
         What a restore did is told by its own event, and is no call's, whichever are open.
         """
         if self.tree(workspace) != tree:
-            with self._writing(tidy=False) as execute:
+            with self._database.writing as execute:
                 line = self._line(execute, workspace)
                 self._stands(line.moved(execute, tree, restored=restored))
 
@@ -180,7 +178,7 @@ class Catalogue:
         """
         pid = os.getpid()
         by = runner or Runner(pid, own_birth(pid))
-        with self._writing(tidy=False) as execute:
+        with self._database.writing as execute:
             line = self._line(execute, workspace)
             there = line.calls
             if tree is None:
@@ -200,7 +198,7 @@ class Catalogue:
         `close_bracket`: this process is about to tell it.
         """
         pid = os.getpid()
-        with self._writing(tidy=False) as execute:
+        with self._database.writing as execute:
             line = self._line(execute, workspace).moved(execute, tree)
             spans = line.since(execute, bracket.opened)
             if told or not spans:
@@ -254,7 +252,10 @@ class Catalogue:
     def tell_bracket(self, workspace: int, bracket: Bracket) -> None:
         """What an ended call did is told: forget it soon, together with what is done next."""
         self._told[bracket.id] = workspace
-        self._come_by()
+        if len(self._told) % _MANY:
+            self._come_by()
+        else:
+            self._idle()
 
     def brackets(self, workspace: int) -> list[Bracket]:
         """The calls under way, and those that ended and are not told yet."""

@@ -39,6 +39,7 @@ class Looking:
         self._blobs = blobs
         self._trees = trees
         self._path = path
+        self._name = str(path)
         self._folder = str(path.parent)
         self._limits = limits
         self._progress = progress
@@ -61,7 +62,7 @@ class Looking:
 
     def save(self) -> None:
         """Save what is known, unless somebody else did meanwhile."""
-        if self._index is not None and _stamp(self._path) == self._index_stamp:
+        if self._index is not None and _stamp(self._name) == self._index_stamp:
             self._save_index(self._index, now=True)
 
     def captured(
@@ -159,10 +160,9 @@ class Looking:
 
         Unless that is left to a later `check`, it vouches only for what the store has.
         """
-        path = self._path
-        stamp = _stamp(path)
+        stamp = _stamp(self._name)
         if self._index is None or stamp != self._index_stamp:
-            self._index = Index.load(path, self._blobs.id, self._blobs.epoch())
+            self._index = Index.load(self._path, self._blobs.id, self._blobs.epoch())
             self._index_stamp = stamp
             self._relied.clear()
         index = self._index
@@ -186,7 +186,7 @@ class Looking:
             if self._unsynced:
                 self._sync()
             index.save(self._path)
-            self._index_stamp = _stamp(self._path)
+            self._index_stamp = _stamp(self._name)
             self._saved = time.monotonic()
 
     def forget(self) -> None:
@@ -204,7 +204,7 @@ class Looking:
         return sorted(found)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:

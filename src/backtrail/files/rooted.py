@@ -6,10 +6,9 @@ Whoever takes the lock finishes a restore that was cut short, before anything el
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Conflict, Damaged, NotFound
 from ..stores.base import Store
@@ -82,28 +81,35 @@ class Rooted:
             return self.catalogue.rebind(known.n, here, self.root)
         return self.catalogue.place(here, self.root)
 
-    @contextmanager
     def locked(
         self, store: Store | None = None, *, rebind: bool = False, make: bool = False
-    ) -> Iterator[int]:
+    ) -> Locked:
         """The root's descriptor, with nobody else at work in the workspace; -1 if it is gone.
 
         A restore that was cut short is finished first. `rebind` takes whatever directory
         is there now for the workspace, `make` makes the root again.
         """
+        return Locked(self, store, rebind, make)
+
+    def _enter(self, store: Store | None, rebind: bool, make: bool) -> int:
         self._take()
+        fd = -1
         try:
             cut_short = self._is_cut_short()
             fd = self._open_root(make or cut_short)
-            try:
-                if fd >= 0:
-                    self._check_identity(fd, rebind)
-                    if cut_short:
-                        self._recover(fd, store)
-                yield fd
-            finally:
-                if fd >= 0:
-                    os.close(fd)
+            if fd >= 0:
+                self._check_identity(fd, rebind)
+                if cut_short:
+                    self._recover(fd, store)
+        except BaseException:
+            self._leave(fd)
+            raise
+        return fd
+
+    def _leave(self, fd: int) -> None:
+        try:
+            if fd >= 0:
+                os.close(fd)
         finally:
             self._lock.release()
 
@@ -252,6 +258,23 @@ class Rooted:
             with self._lock:
                 self._looking.save()
         self._lock.close()
+
+
+class Locked:
+    """A workspace in which nobody else is at work. Every call of a tool comes by twice."""
+
+    __slots__ = ("_fd", "_how", "_of")
+
+    def __init__(self, of: Rooted, *how: Any) -> None:
+        self._of = of
+        self._how = how
+
+    def __enter__(self) -> int:
+        self._fd = self._of._enter(*self._how)
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        self._of._leave(self._fd)
 
 
 def _identity_at(path: bytes) -> Identity | None:

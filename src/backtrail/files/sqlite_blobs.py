@@ -250,9 +250,10 @@ class SQLiteBlobs(Blobs):
 
     def flush(self) -> None:
         self._tray.flush()
+        self._database.check_open()
         if self._database.dirty:
             self._found = False
-        self._database.flush()
+            self._database.flush()
 
     def close(self) -> None:
         if self._database.closed:

@@ -69,6 +69,8 @@ class Tray:
         self._fd = -1
         self._refused = self._closed = False
         self.sync: SyncFile | None = None
+        # The last whole header that was read, and the generation it tells.
+        self._header = b"", 0
         self.after_fork()
         forking.register(self)
 
@@ -133,8 +135,13 @@ class Tray:
     def _read_header(self) -> int:
         """The generation that counts."""
         data = os.pread(self._fd, _HEADER.size + _HEAD.size, 0)
+        header, known = self._header
+        if data[: _HEADER.size] == header:
+            return known
         if _is_header(data):
-            return int(_HEADER.unpack_from(data)[1])
+            generation = int(_HEADER.unpack_from(data)[1])
+            self._header = data[: _HEADER.size], generation
+            return generation
         if len(data) == _HEADER.size + _HEAD.size:
             mark, generation = _MARK.unpack_from(data, _HEADER.size)
             if mark == _RECORD:
