@@ -291,17 +291,17 @@ def test_a_sweep_in_the_middle_of_a_scan(
     session: Session, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the scan believed to be stored is stored again before anything refers to it."""
-    check = garbage.check_room
+    check = garbage.check_floor
     swept: list[int] = []
 
-    def sweep_first(path: Path, used: int) -> None:
+    def sweep_first(path: Path) -> int:
         if not swept:
             with opened(session.store) as depot:
                 depot.blobs.drop_references(store_name(session.store))
                 swept.append(mark_and_sweep(depot.blobs, grace=0).blobs)
-        check(path, used)
+        return check(path)
 
-    monkeypatch.setattr(looking, "check_room", sweep_first)
+    monkeypatch.setattr(looking, "check_floor", sweep_first)
     (project / "new").write_text("new")
     said(session)
     assert swept[0] > 2

@@ -106,6 +106,11 @@ class Capture:
         return bool(self._new) or self._unsynced
 
     @property
+    def size(self) -> int:
+        """The bytes of what `finish` will store."""
+        return self._bytes
+
+    @property
     def is_large(self) -> bool:
         """Whether some of it was handed over already."""
         return self._unsynced

@@ -164,14 +164,14 @@ class Point(NamedTuple):
     reference: Reference
 
 
-def default_budget(path: str | Path, disk: _Space | None = None) -> int:
+def default_budget(path: str | Path) -> int:
     """The bytes that blobs may take: 10 GB, or 5 % of the disk if that is less.
 
     The environment's `BACKTRAIL_BUDGET` has the last word.
     """
     given = os.environ.get(BUDGET)
     if given is None:
-        return min(10 * _GB, (disk or _space(path)).total // 20)
+        return min(10 * _GB, _space(path).total // 20)
     from ..settings import size_in_bytes
 
     size = size_in_bytes(given)
@@ -252,17 +252,7 @@ def _floor(disk: _Space) -> int:
 
 def check_floor(path: str | Path, floor: int | None = None) -> int:
     """The free bytes of the disk; `DiskLow` if they are fewer than the floor."""
-    return _above_floor(path, _space(path), floor)
-
-
-def check_room(path: str | Path, used: int) -> None:
-    """Raise `DiskLow` if the disk is low, or blobs take more than they may."""
     disk = _space(path)
-    _above_floor(path, disk, None)
-    check_budget(used, path, default_budget(path, disk))
-
-
-def _above_floor(path: str | Path, disk: _Space, floor: int | None) -> int:
     free = disk.free
     least = _floor(disk) if floor is None else floor
     if free < least:

@@ -15,10 +15,11 @@ from ..errors import Conflict
 from ..stores import forking
 from .blobs import Blobs, CachedBlobs, Reference, gone
 from .capture import Capture
-from .garbage import check_room
+from .garbage import check_budget, check_floor
 from .index import Index
 from .known import not_captured
 from .names import shown
+from .packing import LITTLE
 from .scan import Limits, Scanner, Stopped
 from .trees import EMPTY, EMPTY_DIGEST
 
@@ -126,7 +127,9 @@ class Looking:
             relied = new is None or new in self._relied
             if capture.pending or not relied:
                 if capture.pending:
-                    check_room(self._folder, self._blobs.used())
+                    check_floor(self._folder)
+                    if paths is None or capture.size > LITTLE:
+                        check_budget(self._blobs.used(), self._folder)
                 sync = sync or capture.is_large
                 if not sync:
                     self._unsynced.update(capture.waiting)

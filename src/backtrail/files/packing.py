@@ -22,7 +22,7 @@ _FEW = 10
 _GATHERED = 8 << 20
 
 # What a call changes is packed without asking whether it is there, which takes longer.
-_LITTLE = 64 << 10
+LITTLE = 64 << 10
 
 # Not every build of zstandard has it.
 _AT_ONCE = "multi_compress_to_buffer" in zstandard.backend_features
@@ -111,4 +111,4 @@ def gathered(contents: Iterable[tuple[bytes, bytes]]) -> Iterator[dict[bytes, by
 
 def is_little(batch: dict[bytes, bytes]) -> bool:
     """Whether a batch is what one call changes."""
-    return len(batch) <= 10 and sum(map(len, batch.values())) <= _LITTLE
+    return len(batch) <= 10 and sum(map(len, batch.values())) <= LITTLE
