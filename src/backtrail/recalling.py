@@ -37,8 +37,8 @@ class Recall:
         return repaired(convert(self._entries, format))
 
     def stored(self) -> list[dict[str, Json]]:
-        """What `Session.messages(repair=False)` gives."""
-        if not self._is_current():
+        """What `Session.messages(repair=False)` gives, with what others appended just now."""
+        if not self._is_current(alone=False):
             return self._session.messages(repair=False)
         return [message for message, _ in self._entries]
 
@@ -51,20 +51,24 @@ class Recall:
             return True
         return next(iter(session.events(kinds=("compaction",), limit=1)), None) is not None
 
-    def _is_current(self) -> bool:
-        """Bring what is kept up to date; False if the log alone does not tell."""
+    def _is_current(self, *, alone: bool = True) -> bool:
+        """Bring what is kept up to date; False if the log alone does not tell.
+
+        What others append right behind our own events is seen with the next of ours, if we
+        may take it that we are `alone`.
+        """
         session = self._session
         if session._unsaved or session._prompt or session._at is not None:
             # Not all of it is in the log, or not all of the log counts.
             self.forget()
             return False
-        if not (self._head and self._grow()):
+        if not (self._head and self._grow(alone)):
             self._read()
         return True
 
-    def _grow(self) -> bool:
+    def _grow(self, alone: bool) -> bool:
         """Add what is new; False if it does not simply come after what is known."""
-        new = self._own() or self._others()
+        new = (alone and self._own()) or self._others()
         if any(event.seq != at for at, event in enumerate(new, self._head + 1)):
             return False
         if not all(map(_simply_follows, new)):

@@ -43,20 +43,18 @@ class TurnLog(Rewinding):
         self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
     ) -> None:
         super().__init__(store, session_id, options, owns=owns, at=at)
-        self._cancelled = threading.Event()
         self._close_agent: Callable[[], None] | None = None
-        self._recall = Recall(self)
+        self._new_turn()
 
     def after_fork(self) -> None:
         super().after_fork()
-        self._cancelled = threading.Event()
-        self._recall.forget()
+        self._new_turn()
 
     # --- beginning -----------------------------------------------------------------------
 
     def _open_send(self, message: dict[str, Json], id: str | None) -> Opened:
         """Find the turn, or begin it: the user's message is in the log then."""
-        self._cancelled = threading.Event()
+        self._new_turn()
         known = self._known_turn(id) if id is not None else None
         if known is not None:
             ended = self._end_of(known) or self._end_of(known, live=False)
@@ -76,7 +74,7 @@ class TurnLog(Rewinding):
         """Find the turn that is not finished."""
         if pending not in ("fail", "retry"):
             raise InvalidData(f"pending is 'fail' or 'retry', not {pending!r}")
-        self._cancelled = threading.Event()
+        self._new_turn()
         event = self._last_turn()
         if event is None or self._end_of(event) is not None:
             raise NotFound(f"session `{self.id}` has no turn to finish")
@@ -84,6 +82,11 @@ class TurnLog(Rewinding):
         if pending == "fail":
             self._answer_pending(INTERRUPTED)
         return Opened(event, agent)
+
+    def _new_turn(self) -> None:
+        """What was kept for the last turn does not count: a purge, say, shows in no new event."""
+        self._cancelled = threading.Event()
+        self._recall = Recall(self)
 
     def _known_turn(self, id: str) -> Event | None:
         for new in self._unsaved:
@@ -180,7 +183,7 @@ class TurnLog(Rewinding):
         if self._workspace is None or turn.seq == 0:
             return []
         newest = self._recent[-1].seq if self._recent else 0
-        if [event.seq for event in events] == list(range(turn.seq + 1, newest + 1)):
+        if events and [event.seq for event in events] == list(range(turn.seq + 1, newest + 1)):
             return sorted(paths_changed(self._workspace.get, events))
         behind = events_behind(self.store, self.id, turn.seq)
         return sorted(paths_changed(self._workspace.get, behind))

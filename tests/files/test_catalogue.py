@@ -13,6 +13,7 @@ from backtrail.files.brackets import Bracket
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.roots import Identity
 from backtrail.files.timeline import Line
+from backtrail.stores.sqlite_transactions import Writing
 
 ONE, TWO, THREE = (bytes([n]) * 32 for n in (1, 2, 3))
 
@@ -65,6 +66,19 @@ def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
             catalogue.end_bracket(place, first, TWO, told=False)
         spans, _ = catalogue.end_bracket(place, first, THREE, told=False)
         assert [(span.before, span.after) for span in spans] == [(ONE, THREE)]
+
+
+def test_who_is_interrupted_after_a_commit_leaves_nothing_to_be_believed(tmp_path: Path) -> None:
+    """The next transaction, which says nothing of a line, must not take over what it left."""
+    with opened(tmp_path) as (catalogue, place):
+        first = begin(catalogue, place, ONE)
+        strikes = patch.object(Writing, "_remember", side_effect=KeyboardInterrupt)
+        with strikes, pytest.raises(KeyboardInterrupt):
+            catalogue.record(place, TWO)
+        second = catalogue.go_on(place, first)
+        spans, others = catalogue.end_bracket(place, first, THREE, told=True)
+        assert others == {second.id}
+        assert second.id in {call.id for call in spans[-1].brackets}
 
 
 def test_told_calls_go_when_there_are_many(tmp_path: Path) -> None:

@@ -497,3 +497,15 @@ def test_collecting_is_told(session: Session, project: Path) -> None:
     assert signal.measurements["duration"] > 0
     assert signal.metadata["sessions"] == ["s"]
     assert signal.metadata["over_budget"] is False
+
+
+def test_the_budget_holds_for_a_large_file_that_a_call_declares(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One so large that parts of it are stored while it is read."""
+    monkeypatch.setenv(BUDGET, "3MB")
+    dice = random.Random(6)
+    for _ in range(2):
+        with session.tool("write", paths=["big"]):
+            (project / "big").write_bytes(dice.randbytes(9 << 20))
+    assert any("may take" in problem.detail for problem in session.problems)

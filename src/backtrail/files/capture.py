@@ -107,7 +107,7 @@ class Capture:
 
     @property
     def size(self) -> int:
-        """The bytes of what `finish` will store."""
+        """The bytes of what `finish` will store; what was handed over is not in it."""
         return self._bytes
 
     @property

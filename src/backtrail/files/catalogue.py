@@ -52,27 +52,26 @@ CREATE TABLE journals(
 SCHEMA = Schema(0x426B7477, (_FIRST,), "PRAGMA page_size = 4096")
 
 
-_MANY = 16
-
-
 class Catalogue:
     """The line of time of every workspace that shares one blob store."""
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path, synced=False, idle=self._idle, schema=SCHEMA)
-        # Ended brackets that are told, and their workspaces. Some at a time go together, or
-        # in the background; killed before, whoever finds them sees in the log that they are
-        # told.
+        # Ended brackets that are told, and their workspaces. They go with the next
+        # transaction; killed before, whoever finds them sees in the log that they are told.
         self._told: dict[str, int] = {}
+        # Workspaces with transitions that no bracket needs any more.
+        self._untidy: set[int] = set()
 
     @contextmanager
     def _writing(self, *, briefly: bool = False) -> Iterator[Execute]:
         """A transaction. It drops what is told, too. What is known of lines is forgotten."""
-        told = dict(self._told)
+        told, untidy = dict(self._told), set(self._untidy)
         database = self._database
         with database.briefly if briefly else database.writing as execute:
-            drop(execute, told)
+            drop(execute, told, untidy.union(told.values()))
             yield execute
+        self._untidy -= untidy
         for id in told:
             self._told.pop(id, None)
 
@@ -90,7 +89,7 @@ class Catalogue:
 
     def _tidy(self, *, briefly: bool = False) -> None:
         """Drop what is told."""
-        if self._told:
+        if self._told or self._untidy:
             with self._writing(briefly=briefly):
                 pass
 
@@ -178,8 +177,9 @@ class Catalogue:
         """
         pid = os.getpid()
         by = runner or Runner(pid, own_birth(pid))
+        told = [id for id, where in list(self._told.items()) if where == workspace]
         with self._database.writing as execute:
-            line = self._line(execute, workspace)
+            line = self._line(execute, workspace).without(execute, told)
             there = line.calls
             if tree is None:
                 tree = line.newest()
@@ -187,7 +187,11 @@ class Catalogue:
             now = time.time()
             bracket = Bracket(new_id(), owner, line.changes, tree, paths, now, name, call, *by)
             self._stands(line.opened(execute, bracket))
-        return bracket, [other for other in there if other.id not in self._told]
+        if told:
+            self._untidy.add(workspace)
+            for id in told:
+                self._told.pop(id, None)
+        return bracket, list(there)
 
     def end_bracket(
         self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool
@@ -202,7 +206,9 @@ class Catalogue:
             line = self._line(execute, workspace).moved(execute, tree)
             spans = line.since(execute, bracket.opened)
             if told or not spans:
-                line = line.without(execute, bracket)
+                line = line.without(execute, [bracket.id])
+                if spans:
+                    drop(execute, (), [workspace])
             else:
                 ended = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
                 line = line.changed(execute, ended)
@@ -225,7 +231,7 @@ class Catalogue:
             spans = line.since(execute, bracket.opened)
             if not spans:
                 if over:
-                    line.without(execute, bracket)
+                    drop(execute, [bracket.id], [workspace])
                 return None
             later = None if over else line.going_on(execute, bracket)
             line.changed(execute, replace(bracket, ended=True, named=True))
@@ -247,15 +253,12 @@ class Catalogue:
     def close_bracket(self, workspace: int, bracket: Bracket) -> None:
         """Forget a call. Transitions that no other bracket needs are dropped with it."""
         with self._writing() as execute:
-            drop(execute, {bracket.id: workspace})
+            drop(execute, [bracket.id], [workspace])
 
     def tell_bracket(self, workspace: int, bracket: Bracket) -> None:
         """What an ended call did is told: forget it soon, together with what is done next."""
         self._told[bracket.id] = workspace
-        if len(self._told) % _MANY:
-            self._come_by()
-        else:
-            self._idle()
+        self._come_by()
 
     def brackets(self, workspace: int) -> list[Bracket]:
         """The calls under way, and those that ended and are not told yet."""

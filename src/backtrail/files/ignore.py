@@ -85,9 +85,9 @@ class OwnPlaces:
 
     @cached_property
     def names(self) -> set[bytes]:
-        """What they are called, also where the store was opened by a link."""
+        """What they are called, in lower case, also where the store was opened by a link."""
         paths = [*self._places, *map(os.path.realpath, self._places)]
-        return {os.fsencode(os.path.basename(path)) for path in paths}
+        return {os.fsencode(os.path.basename(path)).lower() for path in paths}
 
     def identities(self) -> set[tuple[int, int]]:
         """The devices and inodes of those that are there."""

@@ -128,7 +128,7 @@ class Looking:
             if capture.pending or not relied:
                 if capture.pending:
                     check_floor(self._folder)
-                    if paths is None or capture.size > LITTLE:
+                    if paths is None or capture.is_large or capture.size > LITTLE:
                         check_budget(self._blobs.used(), self._folder)
                 sync = sync or capture.is_large
                 if not sync:

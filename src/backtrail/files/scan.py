@@ -344,7 +344,7 @@ class Scanner:
                 self._lost(known, name, now)
                 continue
             captured = old is not None and old.kind != "skipped"
-            if name in own.names and _identity(now) in own.identities():
+            if name.lower() in own.names and _identity(now) in own.identities():
                 # A store makes files while we look; one that was found is there by now.
                 reason = OUR_STORE
             else:

@@ -5,7 +5,7 @@ Each function is for a transaction; `execute` is its cursor's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -72,10 +72,12 @@ class Line(NamedTuple):
         calls = (bracket if call.id == bracket.id else call for call in self.calls)
         return self._replace(calls=tuple(calls))
 
-    def without(self, execute: Execute, bracket: Bracket) -> Line:
-        """Without a call, and without transitions that none of the others needs."""
-        drop(execute, {bracket.id: self.workspace})
-        return self._replace(calls=tuple(call for call in self.calls if call.id != bracket.id))
+    def without(self, execute: Execute, ids: Collection[str]) -> Line:
+        """Without some calls. What changed meanwhile stays until somebody drops it, too."""
+        if not ids:
+            return self
+        drop(execute, ids, ())
+        return self._replace(calls=tuple(call for call in self.calls if call.id not in ids))
 
     def since(self, execute: Execute, number: int) -> list[Transition]:
         """What changed since the transition of this number."""
@@ -119,11 +121,11 @@ def calls_of(execute: Execute, workspace: int) -> list[Bracket]:
     return [_decode_bracket(body) for (body,) in rows]
 
 
-def drop(execute: Execute, brackets: Mapping[str, int]) -> None:
-    """Drop brackets, and transitions that none of the others needs."""
-    for id in brackets:
+def drop(execute: Execute, ids: Iterable[str], workspaces: Iterable[int]) -> None:
+    """Drop brackets, and in some workspaces the transitions that none of the others needs."""
+    for id in ids:
         execute("DELETE FROM brackets WHERE id = ?", (id,))
-    for workspace in set(brackets.values()):
+    for workspace in workspaces:
         execute(
             "DELETE FROM transitions WHERE workspace = ?1 AND n <= coalesce("
             "(SELECT min(opened) FROM brackets WHERE workspace = ?1), n)",

@@ -67,6 +67,8 @@ class Writing:
     def __enter__(self) -> Execute:
         database = self._database
         writer = database.hold(self._wait)
+        # Perhaps the last one was interrupted before it could tell.
+        self._moved = None
         try:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
