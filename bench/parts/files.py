@@ -64,7 +64,7 @@ def trees_part(sizes: Sizes) -> Part:
 
 
 def file_part(sizes: Sizes) -> Part:
-    times = sizes.many * 4
+    times = sizes.many * 12
     job = {"task": "one_file", "times": times}
     edit, limit = "10 KB before an edit", "10 KB appended + fdatasync"
     index = f"index of {sizes.tree_large:,} files, load + save"

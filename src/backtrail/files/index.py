@@ -5,10 +5,11 @@ with them; for each directory its own numbers and its tree's digest. It belongs 
 store: if that one collected garbage since, or is another, no digest is believed until the
 store says that it has it. What it knows about each directory is in `known`.
 
-    file = "BTI1" crc32 [version, blobs, epoch, device, directories]     msgpack
+    file = "BTI1" crc32 [version, blobs, epoch, device, …]     msgpack
 
 Directories are saved in a row, each with the number of its parent, which comes before it:
-they may lie deeper than a decoder nests.
+they may lie deeper than a decoder nests. What is known of them is saved column by column,
+as ten thousand lists of ten things take three times as long as ten lists of ten thousand.
 """
 
 from __future__ import annotations
@@ -24,28 +25,26 @@ import msgspec
 from .known import KnownDirectory, PackedFiles
 
 MAGIC = b"BTI1"
-VERSION = 2
-
-
-class _Row(msgspec.Struct, array_like=True, gc=False):
-    parent: int
-    name: bytes
-    mode: int
-    mtime: int
-    ctime: int
-    inode: int
-    racy: bool
-    digest: bytes
-    files: PackedFiles
-    opaque: dict[bytes, bytes]
+VERSION = 3
 
 
 class _Saved(msgspec.Struct, array_like=True, gc=False):
+    """`opaque` has only the directories with something opaque in them, by number."""
+
     version: int
     blobs: str
     epoch: int
     device: int
-    rows: list[_Row]
+    parents: list[int]
+    names: list[bytes]
+    modes: list[int]
+    mtimes: list[int]
+    ctimes: list[int]
+    inodes: list[int]
+    racy: list[bool]
+    digests: list[bytes]
+    files: list[PackedFiles]
+    opaque: dict[int, dict[bytes, bytes]]
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,7 +76,7 @@ class Index:
             return index
         saved = _read(data)
         if saved is not None:
-            index.root, index.device = _nested(saved.rows), saved.device
+            index.root, index.device = _nested(saved), saved.device
             index.doubtful = (saved.blobs, saved.epoch) != (blobs, epoch)
         return index
 
@@ -87,7 +86,7 @@ class Index:
             return
         # No store counts below zero: what is doubtful now is doubtful when it is loaded.
         epoch = -1 if self.doubtful else self.epoch
-        body = _encode(_Saved(VERSION, self.blobs, epoch, self.device, _rows(self.root)))
+        body = _encode(_saved(self.root, self.blobs, epoch, self.device))
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -168,30 +167,34 @@ def _read(data: bytes) -> _Saved | None:
     finally:
         if enabled:
             gc.enable()
-    return saved if saved.version == VERSION and saved.rows else None
+    return saved if saved.version == VERSION and saved.parents else None
 
 
-def _rows(root: KnownDirectory) -> list[_Row]:
-    rows: list[_Row] = []
-    todo = [(-1, b"", root)]
-    while todo:
-        parent, name, known = todo.pop()
-        at = len(rows)
-        rows.append(
-            _Row(parent, name, known.mode, known.mtime, known.ctime, known.inode, known.racy,
-                 known.digest, known.packed(), known.opaque)
-        )  # fmt: skip
-        for inner, child in known.directories.items():
-            todo.append((at, inner, child))
-    return rows
+def _saved(root: KnownDirectory, blobs: str, epoch: int, device: int) -> _Saved:
+    parents, names, known = [-1], [b""], [root]
+    for at, directory in enumerate(known):
+        below = directory.directories
+        if below:
+            parents += [at] * len(below)
+            names += below
+            known += below.values()
+    return _Saved(
+        VERSION, blobs, epoch, device, parents, names,
+        [d.mode for d in known], [d.mtime for d in known], [d.ctime for d in known],
+        [d.inode for d in known], [d.racy for d in known], [d.digest for d in known],
+        [d.packed() for d in known], {n: d.opaque for n, d in enumerate(known) if d.opaque},
+    )  # fmt: skip
 
 
-def _nested(rows: list[_Row]) -> KnownDirectory:
-    directories: list[KnownDirectory] = []
-    for row in rows:
-        known = KnownDirectory(row.mode, row.mtime, row.ctime, row.inode, row.racy, row.digest,
-                               row.files, {}, row.opaque)  # fmt: skip
-        if directories:
-            directories[row.parent].directories[row.name] = known
-        directories.append(known)
-    return directories[0]
+def _nested(saved: _Saved) -> KnownDirectory:
+    known = list(
+        map(KnownDirectory, saved.modes, saved.mtimes, saved.ctimes, saved.inodes, saved.racy,
+            saved.digests, saved.files)
+    )  # fmt: skip
+    rows = zip(saved.parents, saved.names, known, strict=True)
+    next(rows)
+    for parent, name, directory in rows:
+        known[parent].directories[name] = directory
+    for at, opaque in saved.opaque.items():
+        known[at].opaque = opaque
+    return known[0]
