@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -502,10 +503,33 @@ def test_collecting_is_told(session: Session, project: Path) -> None:
 def test_the_budget_holds_for_a_large_file_that_a_call_declares(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One so large that parts of it are stored while it is read."""
+    """One so large that parts of it are stored while it is read. No more of them are."""
     monkeypatch.setenv(BUDGET, "3MB")
     dice = random.Random(6)
-    for _ in range(2):
+    for _ in range(4):
         with session.tool("write", paths=["big"]):
             (project / "big").write_bytes(dice.randbytes(9 << 20))
     assert any("may take" in problem.detail for problem in session.problems)
+    with opened(session.store) as depot:
+        assert depot.blobs.used() < 20 << 20
+
+
+def test_a_large_import_stops_at_the_floor(
+    session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the disk is full, and not behind it."""
+    dice = random.Random(7)
+    for n in range(8):
+        (project / f"big{n}").write_bytes(dice.randbytes(9 << 20))
+    full = os.statvfs_result((4096, 4096, 10**9, 9, 9, 0, 0, 0, 0, 255))
+    real, asked = os.statvfs, []
+
+    def filling(path: str) -> os.statvfs_result:
+        asked.append(path)
+        return real(path) if len(asked) < 3 else full
+
+    monkeypatch.setattr(os, "statvfs", filling)
+    said(session)
+    assert any("must stay free" in problem.detail for problem in session.problems)
+    with opened(session.store) as depot:
+        assert depot.blobs.used() < 40 << 20

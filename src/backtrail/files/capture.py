@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Conflict, StoreFailed
@@ -83,11 +83,13 @@ def is_gone(error: OSError) -> bool:
 class Capture:
     """Takes contents during one scan, and stores them. `finish` makes them durable.
 
+    `check_room` raises if no more may be stored; it is asked before much is handed over.
     `trees` are new ones, the first of them, for whoever will ask for them next.
     """
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, check_room: Callable[[], None] | None = None) -> None:
         self._blobs = blobs
+        self._check_room = check_room
         self._index: Index | None = None
         self._limit = FILE_LIMIT
         self._start = time.time_ns()
@@ -252,6 +254,8 @@ class Capture:
 
     def _hand_over(self, contents: dict[bytes, bytes]) -> None:
         """Let a thread store contents, as soon as one has time."""
+        if self._check_room is not None:
+            self._check_room()
         if self._threads is None:
             # Most scans find little to read, and a hook pays for every import.
             from concurrent.futures import ThreadPoolExecutor

@@ -119,7 +119,7 @@ class Looking:
     ) -> bytes:  # fmt: skip
         index = self._loaded(check=paths is None)
         self._stored = False
-        capture = Capture(self._blobs)
+        capture = Capture(self._blobs, self._check_room)
         scanner = Scanner(index, capture, self._limits, self._progress, stop)
         try:
             tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
@@ -127,9 +127,8 @@ class Looking:
             relied = new is None or new in self._relied
             if capture.pending or not relied:
                 if capture.pending:
-                    check_floor(self._folder)
-                    if paths is None or capture.is_large or capture.size > LITTLE:
-                        check_budget(self._blobs.used(), self._folder)
+                    much = paths is None or capture.is_large or capture.size > LITTLE
+                    self._check_room(counting=much)
                 sync = sync or capture.is_large
                 if not sync:
                     self._unsynced.update(capture.waiting)
@@ -150,6 +149,12 @@ class Looking:
             raise
         self._save_index(index)
         return tree
+
+    def _check_room(self, *, counting: bool = True) -> None:
+        """Raise `DiskLow` if no more may be stored; what is stored is counted, if wanted."""
+        check_floor(self._folder)
+        if counting:
+            check_budget(self._blobs.used(), self._folder)
 
     def gone(self, log: Log | None) -> bytes:
         """The tree of a root that is not there: nothing is."""
