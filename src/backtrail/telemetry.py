@@ -97,6 +97,7 @@ def emit(
         try:
             listener(signal)
         except Exception:
+            # What somebody listens with must not break what is listened to.
             logger().exception("a telemetry listener failed on %s", name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from ..errors import Conflict
@@ -118,7 +119,7 @@ class BlobSharingRules(BlobContractBase):
             with self.make(tmp_path / "place") as own:
                 relying(own, n)
 
-        pids = [child(lambda n=n: work(n)) for n in range(WRITERS)]  # type: ignore[misc]
+        pids = [child(partial(work, n)) for n in range(WRITERS)]
         for _ in range(30):
             blobs.sweep(Groups(), LATER)
             blobs.write(some(3, 99_000))
