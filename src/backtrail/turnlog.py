@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from .agents import LiveTurn, add_cost, add_usage, resolve_agent, since
 from .calls import INTERRUPTED, answer_to, calls_in, pending
@@ -180,10 +181,12 @@ class TurnLog(Rewinding):
 
     def _paths_of(self, turn: Event, events: list[Event]) -> list[str]:
         """The paths that the calls of a turn changed; `events` are the live ones of it."""
-        if self._workspace is None or turn.seq == 0:
+        if turn.seq == 0:
             return []
         newest = self._recent[-1].seq if self._recent else 0
-        if events and [event.seq for event in events] == list(range(turn.seq + 1, newest + 1)):
-            return sorted(paths_changed(self._workspace.get, events))
-        behind = events_behind(self.store, self.id, turn.seq)
-        return sorted(paths_changed(self._workspace.get, behind))
+        if not events or [e.seq for e in events] != list(range(turn.seq + 1, newest + 1)):
+            behind = events_behind(self.store, self.id, turn.seq)
+            events = list(takewhile(lambda event: event.kind != "user_message", behind))
+        # In a new process nobody may have looked at files yet, and perhaps nobody has to.
+        workspace = self._watched() if any("files" in event.data for event in events) else None
+        return sorted(paths_changed(workspace.get, events)) if workspace is not None else []

@@ -99,5 +99,6 @@ def test_the_files_of_a_refused_turn_are_told_again(url: str, tmp_path: Path) ->
     with Session.open(url, "s", cwd=root, agent=agent) as s:
         assert s.send("go", id="one").files == ["x"]
         with Session.open(s.store, "s", cwd=root, agent=agent) as fresh:
+            assert fresh.send("go", id="one").files == ["x"]
             fresh.rewind(0, dry_run=True)
             assert fresh.send("go", id="one").files == ["x"]
