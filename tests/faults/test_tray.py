@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.faults.calls import REAL, Calls, Strike, filling, killing, refusing
+from tests.faults.calls import REAL, Calls, Strike
 from tests.faults.groups import named
 from tests.faults.kill import Violation, forked
+from tests.faults.trays import AtEveryCall, kept_in_memory
 from tests.faults.variants import Broken
 
 from backtrail.errors import StoreFailed
-from backtrail.files import tray
+from backtrail.files import content_tray
 from backtrail.files.blobs import Reference
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 
@@ -62,64 +60,10 @@ def check(path: Path, acknowledged: set[int], where: str) -> None:
             blobs.drop_references("nobody")
 
 
-def struck(folder: Path, strike: Strike, point: int, *, lasting: bool = False) -> tuple[bool, int]:
-    """One run, struck at one call; whether it died, and how many calls it made."""
-    path = folder / "blobs.db"
-
-    def body(pipe: int) -> None:
-        def tell(n: int) -> None:
-            REAL["write"](pipe, b"%d\n" % n)
-
-        with SQLiteBlobs(path) as blobs, Calls(strike, point, lasting=lasting) as calls:
-            lay_all(blobs, tell)
-            with suppress(StoreFailed):
-                blobs.close()
-        REAL["write"](pipe, b"=%d\n" % calls.count)
-
-    child = forked(body)
-    lines = child.told.decode().split()
-    told = {int(line) for line in lines if line.isdigit()}
-    count = next((int(line[1:]) for line in lines if line.startswith("=")), 0)
-    check(path, told, f"call {point}")
-    return child.killed, count
-
-
-def at_every_call(folder: Path, make: Callable[[int], Strike], *, lasting: bool = False) -> int:
-    """Strike at each call of a run, and look each time."""
-    (folder / "whole").mkdir()
-    _, calls = struck(folder / "whole", refusing(errno.EIO), 0)
-    for point in range(1, calls + 1):
-        place = folder / str(point)
-        place.mkdir()
-        struck(place, make(point), point, lasting=lasting)
-        shutil.rmtree(place)
-    return calls
-
-
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tray that is soon full."""
-    monkeypatch.setattr(tray, "SIZE", 64 << 10)
-
-
-def test_killed_at_every_call(fast: Path) -> None:
-    """Whatever was acknowledged is there afterwards."""
-    assert at_every_call(fast, lambda point: killing(random.Random(point))) > 60
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_refused_at_every_call(fast: Path, code: int) -> None:
-    """An error is told, and takes nothing that was acknowledged."""
-    assert at_every_call(fast, lambda point: refusing(code)) > 60
-
-
-def test_full_at_every_call(fast: Path) -> None:
-    """So is a disk that fills up in the middle of a write."""
-
-    def make(point: int) -> Strike:
-        return filling(errno.ENOSPC, random.Random(point))
-
-    assert at_every_call(fast, make, lasting=True) > 60
+    monkeypatch.setattr(content_tray, "SIZE", 64 << 10)
 
 
 @contextmanager
@@ -134,20 +78,29 @@ def not_moving() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def kept_in_memory() -> Iterator[None]:
-    """A tray that writes its header, and no record."""
-    real = os.pwrite
+class TestAtEveryCall(AtEveryCall):
+    """Whatever was acknowledged is there afterwards; an error takes nothing of it."""
 
-    def lazy(fd: int, data: bytes, at: int) -> int:
-        return len(data) if at == 20 else real(fd, data, at)
+    few = 60
 
-    with patch.object(os, "pwrite", lazy), patch.dict(REAL, {"pwrite": lazy}):
-        yield
+    def struck(self, folder: Path, strike: Strike, point: int, *, lasting: bool = False) -> int:
+        path = folder / "blobs.db"
 
+        def body(pipe: int) -> None:
+            def tell(n: int) -> None:
+                REAL["write"](pipe, b"%d\n" % n)
 
-@pytest.mark.parametrize("broken", [not_moving, kept_in_memory])
-def test_killing_finds_broken_trays(fast: Path, broken: Broken) -> None:
-    """The check above fails on a tray that breaks its promise."""
-    with broken(), pytest.raises(Violation):
-        at_every_call(fast, lambda point: killing(random.Random(point)))
+            with SQLiteBlobs(path) as blobs, Calls(strike, point, lasting=lasting) as calls:
+                lay_all(blobs, tell)
+                with suppress(StoreFailed):
+                    blobs.close()
+            REAL["write"](pipe, b"=%d\n" % calls.count)
+
+        lines = forked(body).told.decode().split()
+        told = {int(line) for line in lines if line.isdigit()}
+        check(path, told, f"call {point}")
+        return next((int(line[1:]) for line in lines if line.startswith("=")), 0)
+
+    @pytest.mark.parametrize("broken", [not_moving, kept_in_memory])
+    def test_broken_trays_are_found(self, fast: Path, broken: Broken) -> None:
+        self.find(fast, broken)

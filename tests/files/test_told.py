@@ -18,7 +18,6 @@ from backtrail.files import catalogue
 from backtrail.files.brackets import Bracket, named_in
 from backtrail.files.workspace import Workspace
 from backtrail.hooks.bracketing import Files
-from backtrail.stores import syncing
 from backtrail.underway import Ended, Underway
 from tests.files.test_calls import changed
 from tests.files.test_underway import brackets_of, resumed
@@ -32,8 +31,6 @@ def killed(session: Session) -> Iterator[None]:
     if pid:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
         raise _Elsewhere
-    # Long enough that nothing is done in the background meanwhile.
-    syncing.DELAY = 60
     try:
         yield
         os._exit(9)
@@ -127,8 +124,10 @@ def test_an_event_names_the_bracket_that_it_tells_of(
 
 def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) -> None:
     """It asks the log in the same way."""
-    with suppress(_Elsewhere), killed(session), session.tool("bash"):
-        (project / "new").write_text("x\n")
+    with suppress(_Elsewhere), killed(session):
+        Workspace.told = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        with session.tool("bash"):
+            (project / "new").write_text("x\n")
     assert brackets_of(session)
     hook = Files(session.store, "s", str(project), patience=1)
     hook.look()

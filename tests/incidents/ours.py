@@ -179,8 +179,7 @@ class Ours(Driver):
         self.stop()
 
     def low_disk(self) -> AbstractContextManager[object]:
-        usage = mock.Mock(total=100 << 30, used=100 << 30, free=1 << 20)
-        return mock.patch.object(garbage, "_space", return_value=usage)
+        return mock.patch.object(garbage, "_space", return_value=(100 << 30, 1 << 20))
 
     def budget(self, size: int) -> AbstractContextManager[object]:
         return mock.patch.object(garbage, "default_budget", return_value=size)

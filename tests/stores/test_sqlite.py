@@ -113,6 +113,26 @@ def test_name_with_odd_characters_is_one_file(tmp_path: Path) -> None:
     }
 
 
+def test_file_that_another_process_has_just_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made after it was looked for in vain, and before anybody asks why."""
+    real = sqlite_schema.connect
+
+    def just_before(path: str) -> apsw.Connection:
+        try:
+            return real(path)
+        except apsw.CantOpenError:
+            monkeypatch.undo()
+            with opened(tmp_path) as other:
+                other.create(SessionInfo(id="s"))
+            raise
+
+    monkeypatch.setattr(sqlite_schema, "connect", just_before)
+    with opened(tmp_path) as store:
+        assert store.info("s").id == "s"
+
+
 def test_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     """A foreign database, a newer version and no database at all are refused."""
     with raw(tmp_path) as connection:

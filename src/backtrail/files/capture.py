@@ -168,12 +168,13 @@ class Capture:
 
     def _settle(self, known: KnownDirectory, name: bytes, file: KnownFile | None) -> None:
         """Tell the index what a name is."""
-        if known.files.get(name) == file:
+        files = known.files
+        if files.get(name) == file:
             return
         if file is None:
-            del known.files[name]
+            del files[name]
         else:
-            known.files[name] = file
+            files[name] = file
         if self._index is not None:
             self._index.changed = True
 

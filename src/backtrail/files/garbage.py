@@ -171,7 +171,7 @@ def default_budget(path: str | Path) -> int:
     """
     given = os.environ.get(BUDGET)
     if given is None:
-        return min(10 * _GB, _space(path).total // 20)
+        return min(10 * _GB, _space(path)[0] // 20)
     from ..settings import size_in_bytes
 
     size = size_in_bytes(given)
@@ -243,18 +243,17 @@ def budget(
 
 def free_floor(path: str | Path) -> int:
     """The bytes that must stay free on the disk: 1 GB, or 2 % of it if that is less."""
-    return _floor(_space(path))
+    return _floor(_space(path)[0])
 
 
-def _floor(disk: _Space) -> int:
-    return min(_GB, disk.total // 50)
+def _floor(total: int) -> int:
+    return min(_GB, total // 50)
 
 
 def check_floor(path: str | Path, floor: int | None = None) -> int:
     """The free bytes of the disk; `DiskLow` if they are fewer than the floor."""
-    disk = _space(path)
-    free = disk.free
-    least = _floor(disk) if floor is None else floor
+    total, free = _space(path)
+    least = _floor(total) if floor is None else floor
     if free < least:
         raise DiskLow(
             f"{free >> 20} MB are free on the disk of {path}, and {least >> 20} MB must stay "
@@ -264,16 +263,10 @@ def check_floor(path: str | Path, floor: int | None = None) -> int:
     return free
 
 
-class _Space(NamedTuple):
-    """Bytes of a disk, and those of them that anybody may still write."""
-
-    total: int
-    free: int
-
-
-def _space(path: str | Path) -> _Space:
+def _space(path: str | Path) -> tuple[int, int]:
+    """The bytes of a disk, and those of them that anybody may still write."""
     try:
         found = os.statvfs(path)
     except OSError as error:
         raise failed(error, f"ask for the free space at {path}") from error
-    return _Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

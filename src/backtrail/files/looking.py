@@ -109,8 +109,7 @@ class Looking:
         return any(digest is None or digest in self._unsynced for digest in found)
 
     def _sync(self) -> None:
-        if self._blobs.dirty:
-            self._blobs.flush()
+        self._blobs.flush()
         self._unsynced.clear()
 
     def _capture(
@@ -125,11 +124,11 @@ class Looking:
             tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
             new = Reference(*log, tree) if log is not None else None
             relied = new is None or new in self._relied
-            if capture.pending or not relied:
-                if capture.pending:
-                    much = paths is None or capture.is_large or capture.size > LITTLE
-                    self._check_room(counting=much)
-                sync = sync or capture.is_large
+            pending, large = capture.pending, capture.is_large
+            if pending or not relied:
+                if pending:
+                    self._check_room(counting=paths is None or large or capture.size > LITTLE)
+                sync = sync or large
                 if not sync:
                     self._unsynced.update(capture.waiting)
                 capture.finish([] if relied or new is None else [new], sync=sync)

@@ -25,6 +25,7 @@ from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import failure
 from ..telemetry import logger
 from .blobs import Blobs, Keep, Reference, Swept, checked, missing
+from .content_tray import ContentTray, Laid
 from .packing import Packed, gathered, is_little, pack_all
 from .sqlite_rows import (
     EPOCH,
@@ -42,7 +43,6 @@ from .sqlite_rows import (
     unpacked,
 )
 from .sqlite_sweep import Sweep, erase
-from .tray import Laid, Tray
 
 _T = TypeVar("_T")
 
@@ -60,7 +60,7 @@ class SQLiteBlobs(Blobs):
         self._database = Database(
             self.path, synced=True, idle=self._idle, schema=SCHEMA, first=self._empty_tray
         )
-        self._tray = Tray(self.path.with_name(f"{self.path.name}-tray"), self._idle)
+        self._tray = ContentTray(self.path, self._idle)
         # The tray keeps its length, whatever is removed.
         self._names = [str(self.path), f"{self.path}-wal"]
         self._wrote = self._found = False
@@ -250,10 +250,11 @@ class SQLiteBlobs(Blobs):
 
     def flush(self) -> None:
         self._tray.flush()
-        self._database.check_open()
-        if self._database.dirty:
+        database = self._database
+        database.check_open()
+        if database.sync is not None and database.sync.dirty:
             self._found = False
-            self._database.flush()
+            database.flush()
 
     def close(self) -> None:
         if self._database.closed:

@@ -1,133 +1,233 @@
-"""The rows of a workspace's line of time: its newest tree, its calls, and what changed.
+"""Where a workspace stands: its newest tree, its calls, and what changed since they began.
 
-Each function is for a transaction; `execute` is its cursor's.
+A line is one record in a tray. Its rows in the database are brought up to date when the
+tray is emptied, so what changed is in part here and in part there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
-from ..events import new_id
 from ..stores.sqlite_transactions import Execute
 from .brackets import Bracket, Transition
+from .tray import Tray
 
 _decode_bracket = msgspec.json.Decoder(Bracket).decode
 _decode_brackets = msgspec.json.Decoder(list[Bracket]).decode
 
+# Whoever opens the catalogue reads all of the tray: a hook does so for every call.
+_SIZE = 64 << 10
+_MANY = 16
 
-def _encoded(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+Older = Callable[[int], list[Transition]]
+"""What changed after the transition of a number, as far as the database knows."""
 
 
 class Line(NamedTuple):
-    """Where a workspace stands: the newest tree, the number of changes so far, the calls.
+    """The newest tree, the number of changes so far, and the calls.
 
-    Calls are under way, or ended and not forgotten yet. `last` is the newest change, if it
-    was recorded here.
+    Calls are under way, or ended and not forgotten yet. The database knows what changed up
+    to the number `base`; what came after that, and some call may need, is in `spans`.
     """
 
     workspace: int
     tree: bytes | None
     changes: int
     calls: tuple[Bracket, ...]
-    last: Transition | None = None
+    base: int
+    spans: tuple[Transition, ...] = ()
 
-    def moved(self, execute: Execute, tree: bytes, *, restored: bool = False) -> Line:
+    def moved(self, tree: bytes, *, restored: bool = False) -> Line:
         """A scan found `tree`: a transition, if it is new, and not what a restore made of it."""
         if tree == self.tree:
             return self
-        open_now = [call for call in self.calls if not (call.ended or restored)]
-        number = self.changes + 1
-        last = None
-        if self.tree is not None and open_now:
-            last = Transition(number, self.tree, tree, open_now)
-            execute(
-                "INSERT INTO transitions VALUES(?, ?, ?, ?, ?)",
-                (self.workspace, number, self.tree, tree, _encoded(open_now)),
-            )
-        execute(
-            "UPDATE workspaces SET tree = ?, changes = ? WHERE n = ?",
-            (tree, number, self.workspace),
-        )
-        return Line(self.workspace, tree, number, self.calls, last)
+        number, spans = self.changes + 1, self.spans
+        if self.tree is not None and self.calls and not restored:
+            open_now = [call for call in self.calls if not call.ended]
+            if open_now:
+                spans = (*spans, Transition(number, self.tree, tree, open_now))
+        return Line(self.workspace, tree, number, self.calls, self.base, spans)
 
-    def opened(self, execute: Execute, bracket: Bracket) -> Line:
+    def opened(self, bracket: Bracket) -> Line:
         """A call more."""
-        execute(
-            "INSERT INTO brackets VALUES(?, ?, ?, ?)",
-            (bracket.id, self.workspace, bracket.opened, _encoded(bracket)),
-        )
-        return Line(self.workspace, self.tree, self.changes, (*self.calls, bracket), self.last)
+        calls = (*self.calls, bracket)
+        return Line(self.workspace, self.tree, self.changes, calls, self.base, self.spans)
 
-    def changed(self, execute: Execute, bracket: Bracket) -> Line:
+    def changed(self, bracket: Bracket) -> Line:
         """A call about which something else is to be said."""
-        execute(
-            "UPDATE brackets SET opened = ?, body = ? WHERE id = ?",
-            (bracket.opened, _encoded(bracket), bracket.id),
-        )
-        calls = (bracket if call.id == bracket.id else call for call in self.calls)
-        return self._replace(calls=tuple(calls))
+        return self._with(tuple(bracket if c.id == bracket.id else c for c in self.calls))
 
-    def without(self, execute: Execute, ids: Collection[str]) -> Line:
-        """Without some calls. What changed meanwhile stays until somebody drops it, too."""
-        if not ids:
-            return self
-        drop(execute, ids, ())
-        return self._replace(calls=tuple(call for call in self.calls if call.id not in ids))
+    def without(self, id: str) -> Line:
+        """A call less."""
+        return self._with(tuple(call for call in self.calls if call.id != id))
 
-    def since(self, execute: Execute, number: int) -> list[Transition]:
+    def _with(self, calls: tuple[Bracket, ...]) -> Line:
+        """These calls, and what changed since the first of them began."""
+        first = min((call.opened for call in calls), default=self.changes)
+        spans = tuple(span for span in self.spans if span.n > first)
+        return Line(self.workspace, self.tree, self.changes, calls, self.base, spans)
+
+    def since(self, number: int, older: Older) -> list[Transition]:
         """What changed since the transition of this number."""
-        if number == self.changes:
-            return []
-        if self.last is not None and number == self.changes - 1:
-            return [self.last]
-        rows = execute(
-            "SELECT n, before, after, brackets FROM transitions WHERE workspace = ? AND n > ?"
-            " ORDER BY n",
-            (self.workspace, number),
-        ).fetchall()
-        return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
+        before = older(number) if number < self.base else []
+        # Killed before the tray was emptied, somebody left later ones there, too.
+        return [
+            *(span for span in before if span.n <= self.base),
+            *(span for span in self.spans if span.n > number),
+        ]
 
     def open_besides(self, bracket: Bracket) -> set[str]:
         """The other calls under way."""
         return {call.id for call in self.calls if not call.ended} - {bracket.id}
 
+    @property
     def newest(self) -> bytes:
         """The newest tree, where a scan has been."""
         assert self.tree is not None
         return self.tree
 
-    def going_on(self, execute: Execute, bracket: Bracket) -> Bracket:
-        """A second bracket of a call, from the newest state known on."""
-        later = replace(bracket, id=new_id(), opened=self.changes, tree=self.newest())
-        self.opened(execute, later)
-        return later
+    @property
+    def is_long(self) -> bool:
+        """Whether it is time that the database takes what changed."""
+        return len(self.spans) > _MANY
 
 
-def line_of(execute: Execute, workspace: int) -> Line:
-    """Where a workspace stands."""
+# --- the rows ----------------------------------------------------------------------------
+
+
+def stored_line(execute: Execute, workspace: int) -> Line:
+    """Where a workspace stands in the database."""
     row = execute("SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)).fetchone()
-    tree, changes = row
-    return Line(workspace, tree, changes, tuple(calls_of(execute, workspace)))
+    # It may have been given up just now.
+    tree, changes = row or (None, 0)
+    calls = execute(
+        "SELECT body FROM brackets WHERE workspace = ? ORDER BY id", (workspace,)
+    ).fetchall()
+    return Line(workspace, tree, changes, tuple(_decode_bracket(b) for (b,) in calls), changes)
 
 
-def calls_of(execute: Execute, workspace: int) -> list[Bracket]:
-    """The calls under way, and those that ended and are not forgotten yet."""
-    rows = execute("SELECT body FROM brackets WHERE workspace = ?", (workspace,)).fetchall()
-    return [_decode_bracket(body) for (body,) in rows]
+def stored_spans(execute: Execute, workspace: int, after: int) -> list[Transition]:
+    """What changed after the transition of a number, in the database."""
+    rows = execute(
+        "SELECT n, before, after, brackets FROM transitions WHERE workspace = ? AND n > ?"
+        " ORDER BY n",
+        (workspace, after),
+    ).fetchall()
+    return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
 
 
-def drop(execute: Execute, ids: Iterable[str], workspaces: Iterable[int]) -> None:
-    """Drop brackets, and in some workspaces the transitions that none of the others needs."""
-    for id in ids:
+def store(execute: Execute, line: Line) -> None:
+    """Bring the rows of a workspace up to date; doing it twice does no harm."""
+    n = line.workspace
+    if not execute("SELECT 1 FROM workspaces WHERE n = ?", (n,)).get:
+        # It was given up.
+        return
+    execute(
+        # A power cut may have brought back an old record: numbers are not used again.
+        "UPDATE workspaces SET tree = ?, changes = max(changes, ?) WHERE n = ?",
+        (line.tree, line.changes, n),
+    )
+    rows = execute("SELECT id, body FROM brackets WHERE workspace = ?", (n,)).fetchall()
+    # Only what differs: calls that crashes left may be many, and they stay as they are.
+    left = dict(rows)
+    for call in line.calls:
+        body = _encoded(call)
+        if left.pop(call.id, None) != body:
+            execute("INSERT OR REPLACE INTO brackets VALUES(?, ?, ?, ?)",
+                    (call.id, n, call.opened, body))  # fmt: skip
+    for id in left:
         execute("DELETE FROM brackets WHERE id = ?", (id,))
-    for workspace in workspaces:
+    # What was never acknowledged may be there, with numbers that are used now.
+    execute("DELETE FROM transitions WHERE workspace = ? AND n > ?", (n, line.base))
+    for span in line.spans:
         execute(
-            "DELETE FROM transitions WHERE workspace = ?1 AND n <= coalesce("
-            "(SELECT min(opened) FROM brackets WHERE workspace = ?1), n)",
-            (workspace,),
+            "INSERT OR REPLACE INTO transitions VALUES(?, ?, ?, ?, ?)",
+            (n, span.n, span.before, span.after, _encoded(span.brackets)),
         )
+    execute(
+        "DELETE FROM transitions WHERE workspace = ?1 AND n <= coalesce("
+        "(SELECT min(opened) FROM brackets WHERE workspace = ?1), n)",
+        (n,),
+    )
+
+
+def _encoded(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- the records -------------------------------------------------------------------------
+
+
+class _Record(NamedTuple):
+    """A line as it is written: each bracket once, and where else it is meant, its place.
+
+    The first brackets are the calls.
+    """
+
+    workspace: int
+    tree: bytes | None
+    changes: int
+    calls: int
+    brackets: list[Bracket]
+    base: int
+    spans: list[tuple[int, bytes, bytes, list[int]]]
+
+
+_decode_record = msgspec.msgpack.Decoder(_Record).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _packed(line: Line) -> bytes:
+    workspace, tree, changes, calls, base, spans = line
+    brackets = list(calls)
+    if not spans:
+        return _encode((workspace, tree, changes, len(calls), brackets, base, ()))
+    places = {id(bracket): place for place, bracket in enumerate(brackets)}
+    written = []
+    for span in spans:
+        for bracket in span.brackets:
+            if id(bracket) not in places:
+                places[id(bracket)] = len(brackets)
+                brackets.append(bracket)
+        who = [places[id(bracket)] for bracket in span.brackets]
+        written.append((span.n, span.before, span.after, who))
+    return _encode((workspace, tree, changes, len(calls), brackets, base, written))
+
+
+def _unpacked(body: bytes) -> Line:
+    workspace, tree, changes, calls, brackets, base, written = _decode_record(body)
+    spans = (Transition(n, b, a, [brackets[i] for i in who]) for n, b, a, who in written)
+    return Line(workspace, tree, changes, tuple(brackets[:calls]), base, tuple(spans))
+
+
+class LineTray(Tray):
+    """The newest lines; of a workspace the last record counts, whatever the rows say."""
+
+    def __init__(self, database: Path) -> None:
+        super().__init__(database, _SIZE)
+
+    def _emptied(self) -> None:
+        self._lines: dict[int, Line] = {}
+
+    def _take_in(self, body: bytes) -> None:
+        line = _unpacked(body)
+        self._lines[line.workspace] = line
+
+    def lines(self) -> dict[int, Line]:
+        """What is in it now, by workspace; not to be changed."""
+        with self._mutex:
+            self._look()
+            return self._lines
+
+    def lay(self, line: Line) -> bool:
+        """Append a record, for who has looked; False if the tray has to be emptied first."""
+        with self._mutex:
+            end = self._write(_packed(line))
+            if end:
+                self._lines[line.workspace] = line
+                self._wrote(end)
+            return end > 0

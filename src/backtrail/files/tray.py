@@ -1,9 +1,9 @@
-"""What was stored last, in a small file in front of the database of blobs.
+"""A small file of records in front of a database: what is written there soon.
 
-To commit one small content SQLite writes eight pages to a file that grows. Here it is one
-record, written into a file that keeps its length, and a sync of that is all the caller
-waits for. Whoever begins a transaction on the database moves the records there first, so
-the tray holds only what nobody has looked for in the database since.
+To commit a little, SQLite writes several pages to a file that grows. Here it is one record,
+written into a file that keeps its length. Whoever begins a transaction on the database moves
+the records there first, so the tray holds only what nobody has looked for in the database
+since.
 
 The file has a header and records one behind another:
 
@@ -11,9 +11,9 @@ The file has a header and records one behind another:
     record   "BTRC", generation, length, checksum, body
 
 A record counts if its generation is the header's and its checksum is right. To empty the
-tray the header gets another generation, drawn by lot; what is left of the last one is
-overwritten. If the header is damaged, that of the first record counts: to move records a
-second time does no harm.
+tray the header gets another generation, drawn by lot, and the head of the first record is
+overwritten. If the header is damaged, the generation of the first record counts: to move
+records a second time does no harm.
 """
 
 from __future__ import annotations
@@ -22,52 +22,45 @@ import errno
 import os
 import struct
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from ..errors import Closed, Damaged
 from ..stores import forking
 from ..stores.files import NO_ROOM, failed, sync_directory
-from ..stores.syncing import SyncFile, begin_writing
-from .blobs import Reference
-
-SIZE = 512 << 10
-"""The length of the file, made at once: to write into it is cheaper than to make it longer."""
+from ..stores.syncing import SyncFile
 
 _HEADER = struct.Struct("<8sQI")
 _HEAD = struct.Struct("<4sQII")
 _NAME, _RECORD = b"BtrlTray", b"BTRC"
 _MARK = struct.Struct("<4sQ")
+_REST = struct.Struct("<II")
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Laid(NamedTuple):
-    """The body of a record: contents with their digests, references to them, and when that was."""
-
-    contents: list[tuple[bytes, bytes]]
-    references: list[Reference]
-    stamp: float
-
-
-_decode = msgspec.msgpack.Decoder(Laid).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class Tray:
+class Tray(ABC):
     """The file, and what is in it as far as this process has looked.
 
     Who writes holds the lock of the database; who reads needs none. What a reader does not
     find here it finds in the database, if it looks there afterwards.
+
+    The file has its full length from the start: to write into it is cheaper than to make it
+    longer, and needs no room on the disk.
     """
 
-    def __init__(self, path: Path, idle: Callable[[], None]) -> None:
-        self._path = path
+    def __init__(self, database: Path, size: int, idle: Callable[[], None] | None = None) -> None:
+        self._database = database
+        self._path = database.with_name(f"{database.name}-tray")
+        self._size = size
         self._idle = idle
         self._fd = -1
         self._refused = self._closed = False
+        # There once the file can be written to.
         self.sync: SyncFile | None = None
         # The last whole header that was read, and the generation it tells.
         self._header = b"", 0
@@ -79,58 +72,55 @@ class Tray:
         self._forget(-1)
 
     def _forget(self, generation: int) -> None:
-        self._generation = generation
+        self._emptied()
         self._end = _HEADER.size
-        self._contents: dict[bytes, bytes] = {}
-        self._references: dict[Reference, None] = {}
-        self._stamp = 0.0
+        self._mark = _MARK.pack(_RECORD, max(generation, 0))
+        # Last: who is interrupted before that forgets again.
+        self._generation = generation
+
+    # --- what the records are ------------------------------------------------------------
+
+    @abstractmethod
+    def _emptied(self) -> None:
+        """Nothing is in it."""
+
+    @abstractmethod
+    def _take_in(self, body: bytes) -> None:
+        """A record was found."""
 
     # --- reading -------------------------------------------------------------------------
-
-    def contents(self) -> dict[bytes, bytes]:
-        """What is in it now; not to be changed."""
-        with self._mutex:
-            self._look()
-            return self._contents
-
-    def laid(self) -> Laid:
-        """All that is in it now."""
-        with self._mutex:
-            self._look()
-            return Laid(list(self._contents.items()), list(self._references), self._stamp)
 
     @property
     def generation(self) -> int:
         """Another number each time that it was emptied, as this process has looked."""
         return self._generation
 
-    @property
-    def holds(self) -> bool:
-        """Whether anything was in it when this process looked last."""
-        return bool(self._contents or self._references)
-
     def _look(self) -> None:
         """Take in what others wrote, or took out."""
         if self._fd < 0 and not self._open():
             return
         try:
+            # The header comes last each time: what was read before it is of its generation.
+            mark = os.pread(self._fd, _MARK.size, self._end)
             generation = self._read_header()
-            if generation != self._generation:
-                self._forget(generation)
-            elif os.pread(self._fd, _MARK.size, self._end) != _MARK.pack(_RECORD, generation):
+            if generation == self._generation and mark != self._mark:
                 return
-            data = os.pread(self._fd, SIZE, self._end)
+            while True:
+                if generation != self._generation:
+                    self._forget(generation)
+                data = os.pread(self._fd, self._size, self._end)
+                generation = self._read_header()
+                if generation == self._generation:
+                    break
         except OSError as error:
             raise failed(error, f"read {self._path}") from error
         start = self._end
-        for end, laid in _records(data, generation):
-            self._take_in(laid)
+        for end, body in _records(data, generation):
+            try:
+                self._take_in(body)
+            except msgspec.MsgspecError as error:
+                raise Damaged(f"{self._path} holds a record that is none of ours") from error
             self._end = start + end
-
-    def _take_in(self, laid: Laid) -> None:
-        self._contents.update(laid.contents)
-        self._references.update(dict.fromkeys(laid.references))
-        self._stamp = max(self._stamp, laid.stamp)
 
     def _read_header(self) -> int:
         """The generation that counts."""
@@ -150,8 +140,7 @@ class Tray:
 
     def _open(self) -> bool:
         """Open the file, if it is there."""
-        if self._closed:
-            return False
+        self._check_open()
         try:
             try:
                 self._fd = os.open(self._path, os.O_RDWR | _FLAGS)
@@ -165,18 +154,24 @@ class Tray:
             raise failed(error, f"open {self._path}") from error
         return True
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the store {self._database} is closed")
+
     # --- writing: for who holds the lock of the database ---------------------------------
 
     def is_ready(self) -> bool:
         """Whether it can be written to; the file is made if need be."""
-        with self._mutex:
-            if self.sync is None and not self._refused:
-                self._refused = not self._make()
-            if self.sync is None:
-                return False
-            self.sync.check()
-            self._look()
-            return True
+        sync = self.sync
+        if sync is None:
+            with self._mutex:
+                self._check_open()
+                if self.sync is None and not self._refused:
+                    self._refused = not self._make()
+                sync = self.sync
+        if sync is not None and sync.failure is not None:
+            raise sync.failure
+        return sync is not None
 
     def _make(self) -> bool:
         """Make the file, as long as it will ever be. False if there is no room for it."""
@@ -184,11 +179,15 @@ class Tray:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
             try:
                 length = os.fstat(fd).st_size
-                if length < SIZE:
+                if length < self._size:
                     # What a crash left of it stays: it may hold records.
-                    os.pwrite(fd, bytes(SIZE - length), length)
-                    if os.fstat(fd).st_size < SIZE:
+                    os.pwrite(fd, bytes(self._size - length), length)
+                    if os.fstat(fd).st_size < self._size:
                         raise _full()
+                    if os.geteuid() == 0:
+                        # As SQLite does: who owns the database can use it after root came by.
+                        owner = os.stat(self._database)
+                        os.fchown(fd, owner.st_uid, owner.st_gid)
                     os.fsync(fd)
                     sync_directory(self._path.parent)
             except BaseException:
@@ -206,30 +205,34 @@ class Tray:
         self.sync = SyncFile(str(self._path), fd, self._idle)
         return True
 
-    def lay(self, laid: Laid) -> bool:
-        """Append a record, to be synced; False if the tray has to be emptied first."""
-        with self._mutex:
-            assert self.sync is not None
-            body = _encode(laid)
-            check = crc32(body, crc32(_MARK.pack(_RECORD, self._generation)))
-            record = _HEAD.pack(_RECORD, self._generation, len(body), check) + body
-            if self._end + len(record) > SIZE:
-                return False
-            try:
-                written = os.pwrite(self._fd, record, self._end)
-            except OSError as error:
-                raise failed(error, f"write {self._path}") from error
-            if written < len(record):
-                raise failed(_full(), f"write {self._path}")
-            self._take_in(laid)
-            self._end += len(record)
-            self.sync.note()
-            return True
+    def _write(self, body: bytes) -> int:
+        """Write a record behind what was found, and say where it ends; 0 if there is no room.
+
+        `_wrote` follows. Who is interrupted before that finds it at the next look.
+        """
+        if self._closed:
+            self._check_open()
+        mark = self._mark
+        record = mark + _REST.pack(len(body), crc32(body, crc32(mark))) + body
+        end = self._end + len(record)
+        if end > self._size:
+            return 0
+        self._write_at(self._end, record)
+        return end
+
+    def _wrote(self, end: int) -> None:
+        """A record that ends there is known here, and to be synced."""
+        self._end = end
+        assert self.sync is not None
+        self.sync.note()
 
     def clear(self) -> None:
-        """Empty it: all that is in it lies in the database, on the disk."""
+        """Empty it: all that is in it lies in the database."""
         with self._mutex:
+            self._check_open()
             self._begin()
+            if self.sync is not None:
+                self.sync.note()
 
     def wipe(self) -> None:
         """Leave no trace of what was in it."""
@@ -237,7 +240,7 @@ class Tray:
             if self._fd < 0 and not self._open():
                 return
             try:
-                os.pwrite(self._fd, bytes(SIZE), 0)
+                os.pwrite(self._fd, bytes(self._size), 0)
                 self._begin()
                 os.fsync(self._fd)
             except OSError as error:
@@ -246,18 +249,20 @@ class Tray:
     def _begin(self) -> None:
         generation = int.from_bytes(os.urandom(8)) | 1
         header = _HEADER.pack(_NAME, generation, 0)[:-4]
-        try:
-            os.pwrite(self._fd, header + struct.pack("<I", crc32(header)), 0)
-        except OSError as error:
-            raise failed(error, f"write {self._path}") from error
+        self._write_at(0, header + struct.pack("<I", crc32(header)))
+        with suppress(OSError):
+            # Only for a header that is damaged later.
+            os.pwrite(self._fd, bytes(_HEAD.size), _HEADER.size)
         self._forget(generation)
 
-    # --- the end -------------------------------------------------------------------------
+    def _write_at(self, at: int, data: bytes) -> None:
+        try:
+            if os.pwrite(self._fd, data, at) < len(data):
+                raise _full()
+        except OSError as error:
+            raise failed(error, f"write {self._path}") from error
 
-    def hasten(self) -> None:
-        """Let the disk begin: somebody is about to wait for it, and has other things to do."""
-        if self.dirty:
-            begin_writing(self._fd, 0, self._end)
+    # --- the end -------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Return when every record of this process is on the disk."""
@@ -270,15 +275,16 @@ class Tray:
         return self.sync is not None and self.sync.dirty
 
     def close(self) -> None:
-        """Sync what is left, and let go of the file."""
-        sync, self.sync = self.sync, None
+        """Sync what is left, and let go of the file; who comes later gets `Closed`."""
+        with self._mutex:
+            sync, self.sync = self.sync, None
+            self._closed = True
         try:
             if sync is not None:
                 sync.retire()
         finally:
             with self._mutex:
                 fd, self._fd = self._fd, -1
-                self._refused = self._closed = True
                 if fd >= 0:
                     _close(fd, self._path)
 
@@ -301,7 +307,7 @@ def _is_header(data: bytes) -> bool:
     return bool(name == _NAME and check == crc32(data[: _HEADER.size - 4]))
 
 
-def _records(data: bytes, generation: int) -> Iterator[tuple[int, Laid]]:
+def _records(data: bytes, generation: int) -> Iterator[tuple[int, bytes]]:
     """The whole records, and where each ends; what is damaged between them is passed over."""
     mark = _MARK.pack(_RECORD, generation)
     at = 0
@@ -310,6 +316,6 @@ def _records(data: bytes, generation: int) -> Iterator[tuple[int, Laid]]:
         body = data[at + _HEAD.size : at + _HEAD.size + length]
         if len(body) == length and crc32(body, crc32(mark)) == check:
             at += _HEAD.size + length
-            yield at, _decode(body)
+            yield at, body
         else:
             at += 1

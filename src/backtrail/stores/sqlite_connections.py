@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -52,8 +51,8 @@ class Database:
     """An open database file, shared by the threads of this process."""
 
     def __init__(
-        self, path: str | Path, *, synced: bool, idle: Callable[[], None], schema: Schema = EVENTS,
-        first: Callable[[apsw.Connection], None] | None = None,
+        self, path: str | Path, *, synced: bool, idle: Callable[[], None] | None = None,
+        schema: Schema = EVENTS, first: Callable[[apsw.Connection], None] | None = None,
     ) -> None:  # fmt: skip
         self.path = path = os.fspath(path)
         self.lock = lock_for(path)
@@ -71,9 +70,9 @@ class Database:
         # The one that writes, once it is open; only for who holds the lock.
         self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
-        # Where logs that are marked dirty end, or workspaces stand, as of the last commit of
-        # ours. Anybody else's commit gives the file another version and makes it worthless.
-        self.heads: dict[int, Any] = {}
+        # Where logs that are marked dirty end, as of the last commit of ours. Anybody else's
+        # commit gives the file another version and makes it worthless.
+        self.heads: dict[int, int] = {}
         self.version = 0
         with doorway:
             self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
@@ -81,13 +80,16 @@ class Database:
 
     # --- reading ---------------------------------------------------------------------
 
-    def reading(self) -> Reading:
-        """A context that lends a connection for one short read."""
-        return Reading(self)
+    def reading(self, *, locked: bool = False) -> Reading:
+        """A context that lends a connection for one short read, also to who holds the lock."""
+        return Reading(self, locked)
 
-    def take(self) -> apsw.Connection:
-        """A connection for this thread alone; `give` it back."""
-        if self._pausing:
+    def take(self, *, locked: bool = False) -> apsw.Connection:
+        """A connection for this thread alone; `give` it back.
+
+        A fork of the process waits for who holds the lock, who must not wait for the fork.
+        """
+        if self._pausing and not locked:
             self._wait()
         with self._guard:
             if not self._open:

@@ -152,9 +152,8 @@ def _existing(path: str) -> apsw.Connection | None:
     try:
         return connect(path)
     except apsw.CantOpenError:
-        if os.path.exists(path):
-            raise
-        return None
+        # If it is there now, another process may just have made it.
+        return connect(path) if os.path.exists(path) else None
 
 
 def connect(path: str) -> apsw.Connection:

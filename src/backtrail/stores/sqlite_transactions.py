@@ -29,14 +29,15 @@ _REMEMBERED = 4096
 class Reading:
     """Lends a connection, and turns SQLite's errors into ours."""
 
-    __slots__ = ("_connection", "_database")
+    __slots__ = ("_connection", "_database", "_locked")
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, locked: bool) -> None:
         self._database = database
+        self._locked = locked
 
     def __enter__(self) -> Any:
         try:
-            self._connection = self._database.take()
+            self._connection = self._database.take(locked=self._locked)
         except apsw.Error as error:
             raise failure(error, self._database.path) from error
         return self._connection
@@ -62,7 +63,7 @@ class Writing:
         # Only the holder of the lock uses these.
         self._of: apsw.Connection | None = None
         self._execute: Any = None
-        self._moved: tuple[int, Any] | None = None
+        self._moved: tuple[int, int] | None = None
 
     def __enter__(self) -> Execute:
         database = self._database
@@ -112,19 +113,19 @@ class Writing:
             raise failure(error, database.path) from error
         return False
 
-    def moves(self, name: int, head: Any) -> None:
-        """Say that this transaction moves only this head, and where to."""
-        self._moved = name, head
+    def moves(self, log: int, head: int) -> None:
+        """Say that this transaction only appends to `log`, up to `head`."""
+        self._moved = log, head
 
     def _remember(self) -> None:
         database = self._database
         if self._moved is None:
             database.heads.clear()
         elif self._of is not None:
-            name, head = self._moved
+            log, head = self._moved
             if len(database.heads) >= _REMEMBERED:
                 database.heads.clear()
-            database.heads[name] = head
+            database.heads[log] = head
             database.version = self._of.data_version()
             self._moved = None
 

@@ -26,6 +26,7 @@ from . import forking
 DELAY = 0.2
 """Seconds after which a write that nobody waits for is synced; the promise is 0.25."""
 
+_advise = getattr(os, "posix_fadvise", None)
 _full_sync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
@@ -42,9 +43,9 @@ def begin_writing(fd: int, at: int, count: int) -> None:
 
     What is being written is not dropped, whatever the name of the advice.
     """
-    if hasattr(os, "posix_fadvise"):
+    if _advise is not None:
         try:
-            os.posix_fadvise(fd, at, count, os.POSIX_FADV_DONTNEED)
+            _advise(fd, at, count, os.POSIX_FADV_DONTNEED)
         except OSError:
             # It is only advice.
             pass
