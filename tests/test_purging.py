@@ -17,6 +17,7 @@ from backtrail import Session, SessionInfo, open_store, purge, telemetry
 from backtrail.errors import InvalidData, NotFound, SessionBusy, Unsafe
 from backtrail.events import NewEvent
 from backtrail.files import collect, verify
+from backtrail.files.brackets import Runner, born
 from backtrail.files.cleaning import opened
 from backtrail.files.packing import Packed, unpack
 from backtrail.files.trees import digest_of
@@ -77,6 +78,26 @@ def wrote(session: Session, path: Path, content: str | bytes) -> None:
 
 
 # --- a session ---------------------------------------------------------------------------
+
+
+def test_a_call_that_was_killed_keeps_nothing_of_its_session(
+    url: str, project: Path, tmp_path: Path
+) -> None:
+    """What changed since it began is kept to be told, but not when nobody is left to do so."""
+    with open_store(url) as store, subprocess.Popen(["sleep", "600"]) as killed:
+        with Session.create(store, "s", cwd=project) as session:
+            said(session)
+            with opened(store) as depot:
+                (place,) = depot.catalogue.places()
+                runner = Runner(killed.pid, born(killed.pid))
+                depot.catalogue.open_bracket(place.n, "s", None, None, "bash", None, runner)
+            wrote(session, project / "secret", SECRET)
+            (project / "secret").unlink()
+            said(session)
+        killed.kill()
+        killed.wait()
+        purge(store, "s")
+        assert found(tmp_path, SECRET) == []
 
 
 def test_a_session_is_erased(disk_url: str, project: Path, tmp_path: Path) -> None:

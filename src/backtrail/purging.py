@@ -22,6 +22,7 @@ from .errors import Damaged, InvalidData, NotFound, Unsafe
 from .events import MAIN_LOG, Json, Problem, SessionInfo, encode_data
 from .files import tombstones
 from .files.blobs import Reference
+from .files.brackets import is_dead
 from .files.cleaning import has_contents, opened, planned, store_name
 from .files.depot import Depot
 from .files.garbage import drop, mark_and_sweep, reach
@@ -141,6 +142,9 @@ class _Purging:
         references = list(self._references(depot, session_id))
         roots = {reference.root for reference in references}
         held = set(reach(blobs.get, roots, self._tell))
+        # What a killed call did is not told any more.
+        left = [c.id for c in depot.catalogue.calls() if c.owner == session_id and is_dead(c)]
+        depot.catalogue.give_up(left)
         drop(blobs, references)
         try:
             done = mark_and_sweep(

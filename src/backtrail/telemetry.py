@@ -17,7 +17,8 @@ logged and goes on listening. `opentelemetry()` turns signals into spans and met
     store.error          count; session_id, store, log, operation
     store.retention      count; sessions (their ids), retention, store
     store.purge          events, blobs; sessions, what, store
-    files.collect        blobs, bytes, points, used; sessions, held, over_budget, dry_run, store
+    files.collect        blobs, bytes, calls, points, used;
+                         sessions, held, over_budget, dry_run, store
 
 All but `session.problem` and `store.retention` have a `duration`. A failure has `error` and
 `message`.

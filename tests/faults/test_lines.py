@@ -127,7 +127,7 @@ def not_moving() -> Iterator[None]:
     """A tray that is emptied, and the rows get nothing."""
 
     def broken(self: Lines, writer: object, newest: object = None) -> None:
-        if self.laid():
+        if self._tray.lines():
             self._tray.clear()
 
     with patch.object(Lines, "_empty_tray", broken):

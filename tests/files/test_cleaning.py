@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from backtrail import Session, SessionInfo, Store, open_store, telemetry
 from backtrail.errors import DiskLow, InvalidData, NotFound, Unsupported
 from backtrail.files import collect, garbage, looking, materialize
 from backtrail.files.blobs import Reference
+from backtrail.files.brackets import NOBODY, Runner, own_birth
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.cleaning import opened, store_name
 from backtrail.files.garbage import BUDGET, mark_and_sweep
@@ -337,6 +339,46 @@ def test_a_call_keeps_the_trees_that_others_found(
         again.rewind(before=2)
     assert (project / "README").read_text() == "one\ntwo\nthree\n"
     assert (project / "theirs").read_text() == "other"
+
+
+def left_by(session: Session, runner: Runner, days: float) -> None:
+    """A call that began so many days ago, and that nobody ended."""
+    ago = time.time() - days * DAY
+    with opened(session.store) as depot, mock.patch.object(time, "time", lambda: ago):
+        (place,) = depot.catalogue.places()
+        depot.catalogue.open_bracket(place.n, "another", None, None, "bash", None, runner)
+
+
+@pytest.mark.parametrize("days, given_up", [(6, 0), (8, 1)])
+def test_a_call_that_a_crash_left(
+    session: Session, project: Path, days: int, given_up: int
+) -> None:
+    """It keeps what changed since it began for its session to tell, but not for ever."""
+    store = session.store
+    left_by(session, NOBODY, days)
+    with Session.create(store, "other", cwd=project) as other:
+        worked(other, project, "theirs", "only the other knows this")
+        worked(other, project, "theirs", "now something else")
+    (project / "theirs").unlink()
+    said(session)
+    store.delete("other")
+    planned = collect(store, grace=0, dry_run=True)
+    done = collect(store, grace=0)
+    assert (planned.calls, planned.blobs) == (done.calls, done.blobs)
+    assert done.calls == given_up
+    assert (digest_of(b"only the other knows this") in digests(store)) == (not given_up)
+    with opened(store) as depot:
+        assert len(depot.catalogue.calls()) == 1 - given_up
+    assert collect(store, grace=0).calls == 0
+
+
+def test_a_long_call_is_not_given_up(session: Session, project: Path) -> None:
+    """Whatever its age, as long as its process lives."""
+    pid = os.getpid()
+    left_by(session, Runner(pid, own_birth(pid)), 30)
+    assert collect(session.store, grace=0).calls == 0
+    with opened(session.store) as depot:
+        assert len(depot.catalogue.calls()) == 1
 
 
 def test_a_restore_that_was_cut_short_keeps_its_contents(session: Session, project: Path) -> None:

@@ -24,7 +24,7 @@ def _run(call: Call) -> None:
     dry = call.arguments.dry_run
     if not has_contents(call.store):
         if call.out.as_json:
-            call.out.data(Collected((), 0, 0, 0, (), False, 0, 0, False, dry).to_dict())
+            call.out.data(Collected((), 0, 0, 0, 0, (), False, 0, 0, False, dry).to_dict())
         else:
             call.out.note("this store has no contents of files")
         return
@@ -37,8 +37,10 @@ def _run(call: Call) -> None:
     call.out.line(f"{would} {plural(done.blobs, 'content')}, {size(done.bytes)} before compression")
     if done.sessions:
         call.out.line(f"of {plural(len(done.sessions), 'deleted session')}")
+    given = "would be given up" if dry else "were given up"
+    if done.calls:
+        call.out.line(f"{plural(done.calls, 'call')} that crashed over a week ago {given}")
     if done.points:
-        given = "would be given up" if dry else "were given up"
         call.out.line(f"{plural(done.points, 'old automatic point')} {given} for the budget")
     call.out.line(f"{size(done.used)} of {size(done.budget)} used")
     if done.held:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -237,23 +238,23 @@ class Catalogue:
 
     # --- all of them ---------------------------------------------------------------------
 
-    def trees(self) -> set[bytes]:
-        """The trees that workspaces and open brackets rely on."""
-        # Rows that are not up to date would hold trees for no one.
-        self._lines.settle()
-        laid = self._lines.laid()
-        with self._database.reading() as connection:
-            rows = connection.execute(
-                "SELECT tree FROM workspaces WHERE tree IS NOT NULL UNION "
-                "SELECT before FROM transitions UNION SELECT after FROM transitions"
-            ).fetchall()
-        found = {tree for (tree,) in rows}
-        for line in laid:
-            found.update(span.before for span in line.spans)
-            found.update(span.after for span in line.spans)
-            if line.tree is not None:
-                found.add(line.tree)
+    def trees(self, *besides: str) -> set[bytes]:
+        """The trees that workspaces and calls rely on, but for the calls with these ids."""
+        found: set[bytes] = set()
+        for line in self._lines.all():
+            found |= self._lines.trees(line.without(*besides))
         return found
+
+    def calls(self) -> list[Bracket]:
+        """The calls of all workspaces, as `brackets` has them."""
+        return [call for line in self._lines.all() for call in line.calls]
+
+    def give_up(self, ids: Collection[str]) -> None:
+        """Forget calls that nobody will tell of any more."""
+        for line in self._lines.all():
+            if any(call.id in ids for call in line.calls):
+                with self._lines.moving(line.workspace) as now:
+                    now.line = now.line.without(*ids)
 
     def places(self) -> list[Place]:
         """Every workspace known."""

@@ -23,8 +23,9 @@ from ..stores.opening import store_at
 from ..stores.wrapper import unwrapped
 from . import garbage, tombstones
 from .blobs import Reference
+from .brackets import Bracket, is_dead
 from .depot import Depot
-from .garbage import GRACE, Garbage, Point, mark_and_sweep, reach
+from .garbage import GRACE, RECENT, Garbage, Point, mark_and_sweep, reach
 from .journal import decoded
 
 _SHARES = (1.0, 0.8)
@@ -35,14 +36,17 @@ _SHARES = (1.0, 0.8)
 class Collected:
     """What a collection did, or would do in a dry run.
 
-    `sessions` were deleted before, and what only they relied on went. `points` counts the
-    old automatic points that were given up for the budget. `blobs` and `bytes` (as they
+    `sessions` were deleted before, and what only they relied on went. `calls` counts those
+    that crashes left, and that nobody came back to for a week: what they did is not told
+    any more, and what was kept to tell it goes. `points` counts the old automatic points
+    that were given up for the budget. `blobs` and `bytes` (as they
     were before compression) are gone. `held`: a damaged tree kept anything from going.
     `used` of `budget` bytes are taken now; `over_budget`: that is more than allowed, and
     nothing more could be given up, so no files are captured.
     """
 
     sessions: tuple[str, ...]
+    calls: int
     points: int
     blobs: int
     bytes: int
@@ -85,8 +89,9 @@ def collect(
         limit = garbage.default_budget(depot.folder) if budget is None else budget
         done = _Collection(store, depot, grace, dry_run).run(limit)
         span.measurements.update(
-            blobs=done.blobs, bytes=done.bytes, points=done.points, used=done.used
-        )
+            blobs=done.blobs, bytes=done.bytes, calls=done.calls, points=done.points,
+            used=done.used,
+        )  # fmt: skip
         span.metadata.update(
             sessions=list(done.sessions), held=done.held, over_budget=done.over_budget
         )
@@ -160,8 +165,11 @@ class _Collection:
         self._grace = grace
         self._dry_run = dry_run
         self._dropped: set[Reference] = set()
+        self._lost = {call.id for call in depot.catalogue.calls() if _is_lost(call)}
 
     def run(self, limit: int) -> Collected:
+        if not self._dry_run:
+            self._depot.catalogue.give_up(self._lost)
         sessions = self._drop_gone()
         done = self._sweep()
         blobs, size, points = done.blobs, done.bytes, 0
@@ -182,7 +190,7 @@ class _Collection:
             used = self._used(done, limit)
             blobs, size = blobs + done.blobs, size + done.bytes
         return Collected(
-            tuple(sessions), points, blobs, size, self._problems(done),
+            tuple(sessions), len(self._lost), points, blobs, size, self._problems(done),
             done.held, used, limit, used > limit, self._dry_run,
         )  # fmt: skip
 
@@ -209,9 +217,13 @@ class _Collection:
 
     def _sweep(self) -> Garbage:
         return mark_and_sweep(
-            self._blobs, self._depot.catalogue.trees(), planned(self._depot),
+            self._blobs, self._present(), planned(self._depot),
             without=self._dropped, grace=self._grace, dry_run=self._dry_run,
         )  # fmt: skip
+
+    def _present(self) -> set[bytes]:
+        """The trees that workspaces rely on."""
+        return self._depot.catalogue.trees(*self._lost)
 
     def _used(self, done: Garbage, limit: int) -> int:
         """The bytes on the disk; in a dry run, what would be left of them."""
@@ -270,7 +282,7 @@ class _Collection:
     def _points(self) -> list[Point]:
         """Every reference as a point in time, oldest first; what may not go has a label."""
         now = time.time()
-        present = self._depot.catalogue.trees()
+        present = self._present()
         logs: dict[str, list[Reference]] = {}
         found: list[Point] = []
         for reference in self._blobs.references():
@@ -310,6 +322,11 @@ class _Collection:
                     kept = known or (label if isinstance(label, str) else None)
                     named[root] = (min(first, at), max(last, at), kept)
         return named
+
+
+def _is_lost(call: Bracket) -> bool:
+    """Whether a call was left by a crash, and its session by everybody, for long."""
+    return call.since < time.time() - RECENT and is_dead(call)
 
 
 def _time_of(event: Event) -> float:

@@ -26,7 +26,7 @@ GRACE = 3600.0
 """Seconds for which a blob that nobody relies on is spared: somebody may be about to."""
 
 RECENT = 7 * 24 * 3600.0
-"""Seconds for which the budget leaves automatic points alone."""
+"""Seconds for which automatic points are left alone, and calls that crashes left."""
 
 BUDGET = "BACKTRAIL_BUDGET"
 """Names the variable that sets the budget: bytes, or such as `20GB`."""

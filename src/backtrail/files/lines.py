@@ -11,7 +11,7 @@ from ..errors import SessionBusy, StoreFailed
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import Schema, failure
 from .brackets import Transition
-from .timeline import Line, LineTray, store, stored_line, stored_spans
+from .timeline import Line, LineTray, Older, store, stored_line, stored_spans
 
 
 class Lines:
@@ -38,9 +38,14 @@ class Lines:
                 line = line.without(call.id)
         return line
 
-    def laid(self) -> list[Line]:
-        """The lines in the tray; others are to be looked for in the database, afterwards."""
-        return list(self._tray.lines().values())
+    def all(self) -> list[Line]:
+        """Where all workspaces stand; one that moves meanwhile may be there as it was, too."""
+        # Rows that are not up to date would tell of calls that are over.
+        self.settle()
+        laid = list(self._tray.lines().values())
+        with self.database.reading() as connection:
+            rows = connection.execute("SELECT n FROM workspaces").fetchall()
+            return laid + [stored_line(connection.execute, n) for (n,) in rows]
 
     def moving(self, workspace: int) -> Moving:
         """A context in which the line of a workspace may be moved, by nobody else."""
@@ -48,12 +53,18 @@ class Lines:
 
     def since(self, line: Line, number: int) -> list[Transition]:
         """What changed since the transition of this number; only for who holds the lock."""
+        return line.since(number, self._older(line, locked=True))
 
+    def trees(self, line: Line) -> set[bytes]:
+        """The trees that a workspace and its calls rely on."""
+        return line.trees(self._older(line))
+
+    def _older(self, line: Line, *, locked: bool = False) -> Older:
         def older(number: int) -> list[Transition]:
-            with self.database.reading(locked=True) as connection:
+            with self.database.reading(locked=locked) as connection:
                 return stored_spans(connection.execute, line.workspace, number)
 
-        return line.since(number, older)
+        return older
 
     def keep(self, line: Line) -> None:
         """A workspace stands here now; only for who holds the lock."""

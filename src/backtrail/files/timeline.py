@@ -61,9 +61,9 @@ class Line(NamedTuple):
         """A call about which something else is to be said."""
         return self._with(tuple(bracket if c.id == bracket.id else c for c in self.calls))
 
-    def without(self, id: str) -> Line:
-        """A call less."""
-        return self._with(tuple(call for call in self.calls if call.id != id))
+    def without(self, *ids: str) -> Line:
+        """Some calls less."""
+        return self._with(tuple(call for call in self.calls if call.id not in ids))
 
     def _with(self, calls: tuple[Bracket, ...]) -> Line:
         """These calls, and what changed since the first of them began."""
@@ -79,6 +79,14 @@ class Line(NamedTuple):
             *(span for span in before if span.n <= self.base),
             *(span for span in self.spans if span.n > number),
         ]
+
+    def trees(self, older: Older) -> set[bytes]:
+        """The newest tree, and those that calls rely on."""
+        found = set() if self.tree is None else {self.tree}
+        if self.calls:
+            for span in self.since(min(call.opened for call in self.calls), older):
+                found.update((span.before, span.after))
+        return found
 
     def open_besides(self, bracket: Bracket) -> set[str]:
         """The other calls under way."""
