@@ -22,7 +22,7 @@ from tests.faults.variants import Broken
 
 from backtrail.errors import AlreadyExists, StoreFailed
 from backtrail.events import MAIN_LOG, NewEvent, SessionInfo
-from backtrail.stores import jsonl, syncing
+from backtrail.stores import jsonl_open, syncing
 from backtrail.stores.base import Durability
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
@@ -274,7 +274,7 @@ def test_failed_background_sync_ends_acknowledgement(
 
 def test_failed_sync_when_a_log_is_put_away(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync that fails while files are closed to open others stops its own log only."""
-    monkeypatch.setattr(jsonl, "OPEN_FOLDERS", 2)
+    monkeypatch.setattr(jsonl_open, "OPEN_FOLDERS", 2)
     with JSONLStore(fast) as store:
         for id in "abcdefgh":
             store.create(SessionInfo(id))

@@ -10,17 +10,16 @@
 
 `docs/format.md` is the normative text. `lines.py` is the format of a line,
 `jsonl_reading.py` and `jsonl_writing.py` are a log's two ends, `jsonl_folder.py` is a
-session's folder (`jsonl_paths.py`, `jsonl_record.py`, `jsonl_verify.py`, `jsonl_notes.py`).
+session's folder (`jsonl_paths.py`, `jsonl_record.py`, `jsonl_verify.py`, `jsonl_notes.py`),
+`jsonl_open.py` has those that are open.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
@@ -54,8 +53,9 @@ from .base import Lease, Store, resolved
 from .batches import drafts, is_usual
 from .files import failed, make_directory, mark, refuse_network, sync_directory
 from .jsonl_adopting import adopt_session
-from .jsonl_folder import Folder, Marks, make_session
+from .jsonl_folder import Marks, make_session
 from .jsonl_notes import FileMemory
+from .jsonl_open import OpenFolders
 from .jsonl_pages import pages_backward
 from .jsonl_paths import MAIN_FILE, is_session, log_names, log_path, scope_folder
 from .jsonl_reading import Span, read_backward, read_forward
@@ -72,9 +72,6 @@ if TYPE_CHECKING:
     from .batches import UsualEvent
 
 T = TypeVar("T")
-
-OPEN_FOLDERS = 128
-"""Sessions whose files are kept open, most recently written first."""
 
 
 def open_jsonl(address: str, options: Options) -> JSONLStore:
@@ -104,6 +101,7 @@ class JSONLStore(Store):
         self._told: set[tuple[str, str, int, str]] = set()
         self._known: set[str] = set()
         self._closed = False
+        self._open = OpenFolders(self._path, self._tell)
         self._reset()
         with self._failing(f"open the store in {self.root}"):
             make_directory(self._sessions)
@@ -117,17 +115,13 @@ class JSONLStore(Store):
         return self.root / "blobs"
 
     def _reset(self) -> None:
-        self._mutex = threading.Lock()
-        self._folders: OrderedDict[str, Folder] = OrderedDict()
         self._folds: dict[str, FoldCache] = {}
         self._names = FileLock(f"{self._top}/lock", f"the store in {self.root}")
 
     def after_fork(self) -> None:
         """Forget the parent's open files; they are opened again when needed."""
-        inherited = self._folders
         self._reset()
-        for folder in inherited.values():
-            folder.abandon()
+        self._open.abandon()
 
     # --- folders -------------------------------------------------------------------------
 
@@ -143,8 +137,7 @@ class JSONLStore(Store):
     def _failed(self, error: OSError, doing: str) -> StoreFailed:
         if error.errno == errno.EMFILE:
             # The next try finds some free.
-            with self._mutex:
-                self._close_some(0)
+            self._open.close_unused()
         return failed(error, doing)
 
     def _path(self, session_id: str) -> Path:
@@ -161,65 +154,6 @@ class JSONLStore(Store):
         """Raise `Closed` after `close`."""
         if self._closed:
             raise Closed(f"the store in {self.root} is closed")
-
-    def _folder(self, session_id: str) -> Folder:
-        """The open folder of a session, to write in."""
-        if type(session_id) is not str:
-            check_session_id(session_id)
-        folder = self._folders.get(session_id)
-        if folder is not None:
-            try:
-                self._folders.move_to_end(session_id)
-            except KeyError:
-                pass
-            return folder
-        path = self._path(session_id)
-        with self._mutex:
-            folder = self._folders.get(session_id)
-            if folder is None:
-                folder = self._folders[session_id] = Folder(path, self._tell)
-                self._close_some(OPEN_FOLDERS)
-        return folder
-
-    def _close_some(self, most: int) -> None:
-        """Close what was not written to for longest; those in use stay.
-
-        Closing syncs, so what the background has not synced yet stays too, up to twice as
-        many.
-        """
-        extra = len(self._folders) - most
-        # Not the newest: whoever has just opened it is about to write.
-        for id in list(self._folders)[: -1 if most else None]:
-            if extra <= 0:
-                return
-            folder = self._folders[id]
-            if (extra > most or not folder.dirty) and folder.close(wait=False):
-                del self._folders[id]
-                extra -= 1
-
-    def _forget(self, session_id: str, folder: Folder) -> None:
-        with self._mutex:
-            if self._folders.get(session_id) is folder:
-                del self._folders[session_id]
-
-    @contextmanager
-    def _locked(self, session_id: str) -> Iterator[Folder]:
-        """The session's folder under its lock; `NotFound` if it is gone by then."""
-        while True:
-            folder = self._folder(session_id)
-            try:
-                folder.lock.acquire()
-            except FileNotFoundError:
-                self._forget(session_id, folder)
-                continue
-            try:
-                if folder.current():
-                    yield folder
-                    return
-            finally:
-                folder.lock.release()
-            self._forget(session_id, folder)
-            folder.close()
 
     def _tell(self, session_id: str, log: str, damage: Damage) -> None:
         if self._on_damage is None:
@@ -332,7 +266,7 @@ class JSONLStore(Store):
 
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
         with self._failing(f"update session `{session_id}`"), self._names:
-            with self._locked(session_id) as folder:
+            with self._open.locked(session_id) as folder:
                 record = changed_record(self._record(session_id), changes)
                 if "key" in changes:
                     self._check_key(record)
@@ -353,7 +287,7 @@ class JSONLStore(Store):
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
         with self._failing(f"delete session `{session_id}`"), self._names:
-            with self._locked(session_id) as folder:
+            with self._open.locked(session_id) as folder:
                 if log is None:
                     folder.remove()
                 elif check_log(log) == MAIN_LOG:
@@ -386,12 +320,12 @@ class JSONLStore(Store):
                 self._path(session_id)
                 return []
             while True:
-                folder = self._folder(session_id)
+                folder = self._open.get(session_id)
                 lock = folder.lock
                 try:
                     lock.acquire()
                 except FileNotFoundError:
-                    self._forget(session_id, folder)
+                    self._open.forget(folder)
                     continue
                 try:
                     writer = folder.writer(log)
@@ -400,7 +334,7 @@ class JSONLStore(Store):
                         break
                 finally:
                     lock.release()
-                self._forget(session_id, folder)
+                self._open.forget(folder)
                 folder.close()
             if self._synced and ticket:
                 writer.sync.wait(ticket)
@@ -413,7 +347,7 @@ class JSONLStore(Store):
     def _append_usual(self, session_id: str, new: UsualEvent, log: str) -> Event | None:
         """Append to a log that nobody else wrote to; None, and nothing written, if it is not."""
         try:
-            folder = self._folders[session_id]
+            folder = self._open.by_id[session_id]
             writer = folder.open_writer(log)
         except (KeyError, TypeError):
             return None
@@ -470,7 +404,7 @@ class JSONLStore(Store):
         with self._failing(f"purge session `{session_id}`"), self._names:
             self._path(session_id)
             marks: Marks = dict.fromkeys(wanted)
-            with self._locked(session_id) as folder:
+            with self._open.locked(session_id) as folder:
                 if check_log(log) == MAIN_LOG:
                     found = (e for e in self.read(session_id) if e.seq in wanted)
                     shared = {event.seq: (event.id, event.ts) for event in found}
@@ -478,7 +412,7 @@ class JSONLStore(Store):
             self._folds.pop(session_id, None)
             if log == MAIN_LOG:
                 for id in self._family(session_id):
-                    with self._locked(id) as folder:
+                    with self._open.locked(id) as folder:
                         folder.purge(log, dict(shared))
                     self._folds.pop(id, None)
 
@@ -510,7 +444,7 @@ class JSONLStore(Store):
                 path = Path(entry.path)
                 try:
                     if is_session(path):
-                        with self._locked(entry.name) as folder:
+                        with self._open.locked(entry.name) as folder:
                             problems.extend(folder.verify())
                         continue
                     detail = "a folder without a main log: a session that was being made or removed"
@@ -528,18 +462,14 @@ class JSONLStore(Store):
         self.check_open()
         if self.relies_on is not None:
             self.relies_on()
-        with self._mutex:
-            folders = list(self._folders.values())
-        for folder in folders:
-            folder.flush()
+        self._open.flush()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        with self._mutex:
-            folders, self._folders = self._folders, OrderedDict()
-        with self._failing(f"close the store in {self.root}"), ExitStack() as closing:
-            closing.callback(self._names.close)
-            for folder in folders.values():
-                closing.callback(folder.close)
+        with self._failing(f"close the store in {self.root}"):
+            try:
+                self._open.close()
+            finally:
+                self._names.close()
