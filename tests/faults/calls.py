@@ -32,10 +32,15 @@ NAMES = (
 
 WRITES = ("write", "pwrite")
 
+READS = ("pread",)
+"""Calls that change nothing, and may be refused as well."""
+
 Function = Callable[..., Any]
 Strike = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
 
-REAL: dict[str, Function] = {name: getattr(os, name) for name in NAMES if hasattr(os, name)}
+REAL: dict[str, Function] = {
+    name: getattr(os, name) for name in (*NAMES, *READS) if hasattr(os, name)
+}
 """The functions as they were, for what must not be counted."""
 
 

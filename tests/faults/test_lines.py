@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.faults.calls import REAL, Calls, Strike
+from tests.faults.calls import REAL, Calls
 from tests.faults.kill import Violation, forked
 from tests.faults.trays import AtEveryCall, kept_in_memory
 from tests.faults.variants import Broken
@@ -139,7 +139,7 @@ class TestAtEveryCall(AtEveryCall):
 
     few = 30
 
-    def struck(self, folder: Path, strike: Strike, point: int, *, lasting: bool = False) -> int:
+    def struck(self, folder: Path, calls: Calls, where: str) -> int:
         path = folder / "catalogue.db"
 
         def body(pipe: int) -> None:
@@ -148,7 +148,7 @@ class TestAtEveryCall(AtEveryCall):
 
             catalogue = Catalogue(path)
             place = catalogue.place(Identity(1, 2, 3), b"/work").n
-            with Calls(strike, point, lasting=lasting) as calls:
+            with calls:
                 Work(catalogue, place, calls, tell).run()
             REAL["write"](pipe, b"#%d\n" % calls.count)
             catalogue.close()
@@ -164,7 +164,7 @@ class TestAtEveryCall(AtEveryCall):
         for _ in range(2):
             now = seen(catalogue, place)
             if now not in may:
-                raise Violation(f"call {point}: {now}, not one of {may}")
+                raise Violation(f"{where}: {now}, not one of {may}")
             catalogue.drop_journal(place)
         for bracket in catalogue.brackets(place):
             if not bracket.ended:

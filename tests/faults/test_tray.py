@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.faults.calls import REAL, Calls, Strike
+from tests.faults.calls import REAL, Calls
 from tests.faults.groups import named
 from tests.faults.kill import Violation, forked
 from tests.faults.trays import AtEveryCall, kept_in_memory
@@ -81,16 +81,16 @@ def not_moving() -> Iterator[None]:
 class TestAtEveryCall(AtEveryCall):
     """Whatever was acknowledged is there afterwards; an error takes nothing of it."""
 
-    few = 60
+    few = 50
 
-    def struck(self, folder: Path, strike: Strike, point: int, *, lasting: bool = False) -> int:
+    def struck(self, folder: Path, calls: Calls, where: str) -> int:
         path = folder / "blobs.db"
 
         def body(pipe: int) -> None:
             def tell(n: int) -> None:
                 REAL["write"](pipe, b"%d\n" % n)
 
-            with SQLiteBlobs(path) as blobs, Calls(strike, point, lasting=lasting) as calls:
+            with SQLiteBlobs(path) as blobs, calls:
                 lay_all(blobs, tell)
                 with suppress(StoreFailed):
                     blobs.close()
@@ -98,7 +98,7 @@ class TestAtEveryCall(AtEveryCall):
 
         lines = forked(body).told.decode().split()
         told = {int(line) for line in lines if line.isdigit()}
-        check(path, told, f"call {point}")
+        check(path, told, where)
         return next((int(line[1:]) for line in lines if line.startswith("=")), 0)
 
     @pytest.mark.parametrize("broken", [not_moving, kept_in_memory])

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.faults.calls import REAL, Strike, filling, killing, refusing
+from tests.faults.calls import NAMES, READS, REAL, Calls, Strike, filling, killing, refusing
 from tests.faults.kill import Violation
 from tests.faults.variants import Broken
 
@@ -25,20 +25,22 @@ class AtEveryCall(ABC):
     """How many calls it makes at the least."""
 
     @abstractmethod
-    def struck(self, folder: Path, strike: Strike, point: int, *, lasting: bool = False) -> int:
-        """One run, struck at one call, and looked at; how many calls it made."""
+    def struck(self, folder: Path, calls: Calls, where: str) -> int:
+        """One run, with these calls, and looked at; how many of them it made."""
 
     def _everywhere(
-        self, folder: Path, make: Callable[[int], Strike], *, lasting: bool = False
-    ) -> None:
+        self, folder: Path, make: Callable[[int], Strike], *,
+        lasting: bool = False, names: tuple[str, ...] = NAMES,
+    ) -> None:  # fmt: skip
         (folder / "whole").mkdir()
-        calls = self.struck(folder / "whole", refusing(errno.EIO), 0)
-        for point in range(1, calls + 1):
+        count = self.struck(folder / "whole", Calls(names=names), "")
+        for point in range(1, count + 1):
             place = folder / str(point)
             place.mkdir()
-            self.struck(place, make(point), point, lasting=lasting)
+            calls = Calls(make(point), point, names=names, lasting=lasting)
+            self.struck(place, calls, f"call {point}")
             shutil.rmtree(place)
-        assert calls > self.few
+        assert count > self.few
 
     def test_killed(self, fast: Path) -> None:
         self._everywhere(fast, lambda point: killing(random.Random(point)))
@@ -46,6 +48,9 @@ class AtEveryCall(ABC):
     @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
     def test_refused(self, fast: Path, code: int) -> None:
         self._everywhere(fast, lambda point: refusing(code))
+
+    def test_unreadable(self, fast: Path) -> None:
+        self._everywhere(fast, lambda point: refusing(errno.EIO), names=READS)
 
     def test_full(self, fast: Path) -> None:
         """A disk that fills up in the middle of a write, and stays so."""

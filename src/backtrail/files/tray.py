@@ -99,21 +99,18 @@ class Tray(ABC):
         """Take in what others wrote, or took out."""
         if self._fd < 0 and not self._open():
             return
-        try:
-            # The header comes last each time: what was read before it is of its generation.
-            mark = os.pread(self._fd, _MARK.size, self._end)
+        # The header comes last each time: what was read before it is of its generation.
+        mark = self._read_at(self._end, _MARK.size)
+        generation = self._read_header()
+        if generation == self._generation and mark != self._mark:
+            return
+        while True:
+            if generation != self._generation:
+                self._forget(generation)
+            data = self._read_at(self._end, self._size)
             generation = self._read_header()
-            if generation == self._generation and mark != self._mark:
-                return
-            while True:
-                if generation != self._generation:
-                    self._forget(generation)
-                data = os.pread(self._fd, self._size, self._end)
-                generation = self._read_header()
-                if generation == self._generation:
-                    break
-        except OSError as error:
-            raise failed(error, f"read {self._path}") from error
+            if generation == self._generation:
+                break
         start = self._end
         for end, body in _records(data, generation):
             try:
@@ -124,7 +121,7 @@ class Tray(ABC):
 
     def _read_header(self) -> int:
         """The generation that counts."""
-        data = os.pread(self._fd, _HEADER.size + _HEAD.size, 0)
+        data = self._read_at(0, _HEADER.size + _HEAD.size)
         header, known = self._header
         if data[: _HEADER.size] == header:
             return known
@@ -137,6 +134,12 @@ class Tray(ABC):
             if mark == _RECORD:
                 return int(generation)
         return 0
+
+    def _read_at(self, at: int, count: int) -> bytes:
+        try:
+            return os.pread(self._fd, count, at)
+        except OSError as error:
+            raise failed(error, f"read {self._path}") from error
 
     def _open(self) -> bool:
         """Open the file, if it is there."""
@@ -197,9 +200,9 @@ class Tray(ABC):
             if error.errno in NO_ROOM:
                 return False
             raise failed(error, f"make {self._path}") from error
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = fd
+        old, self._fd = self._fd, fd
+        if old >= 0:
+            _close(old, self._path)
         if not self._read_header():
             self._begin()
         self.sync = SyncFile(str(self._path), fd, self._idle)
