@@ -16,6 +16,7 @@ from protocol import (
     messages,
     repeated,
     serve,
+    talks,
     timed_appends,
     timed_load,
     timed_threads,
@@ -170,10 +171,9 @@ def tail(job: Job) -> Numbers:
 
 def prepare_sessions(job: Job) -> Numbers:
     with opened(job) as store:
-        for identity, cwd, title, metadata in listed(job):
+        for (identity, cwd, title, metadata), talk in zip(listed(job), talks(job), strict=True):
             store.create(SessionInfo(identity, cwd=cwd, title=title, metadata=metadata))
-            pair = ({"role": "user", "content": title}, {"role": "assistant", "content": "Done."})
-            store.append(identity, [new(message) for message in pair])
+            store.append(identity, [new(message) for message in talk])
         store.flush()
     return {}
 

@@ -14,7 +14,18 @@ from claude_agent_sdk import (
     list_sessions,
     project_key_for_directory,
 )
-from protocol import Job, Numbers, check, listed, messages, repeated, serve, timed_load, wanted
+from protocol import (
+    Job,
+    Numbers,
+    check,
+    listed,
+    messages,
+    repeated,
+    serve,
+    talks,
+    timed_load,
+    wanted,
+)
 
 SESSION = "11111111-1111-4111-8111-111111111111"
 TIME = "2026-01-01T00:00:00.000Z"
@@ -97,9 +108,10 @@ def tail(job: Job) -> Numbers:
 
 
 def prepare_sessions(job: Job) -> Numbers:
-    for number, (session, cwd, title, _) in enumerate(listed(job)):
-        pair = [{"role": "user", "content": title}, {"role": "assistant", "content": "Done."}]
-        write(job, session, cwd, pair)
+    for number, ((session, cwd, _, _), talk) in enumerate(
+        zip(listed(job), talks(job), strict=True)
+    ):
+        write(job, session, cwd, talk)
         path = project(job, cwd) / f"{session}.jsonl"
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
     return {}

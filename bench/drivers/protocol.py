@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -225,6 +225,8 @@ async def timed_async_load(load: Callable[[], Awaitable[Sequence[object]]], n: i
 # --- sessions to list --------------------------------------------------------------------
 
 PROJECTS = 50
+TALK = 10
+"""Messages of each session."""
 
 
 def listed(job: Job) -> Iterable[tuple[str, str, str, dict[str, Any]]]:
@@ -234,6 +236,15 @@ def listed(job: Job) -> Iterable[tuple[str, str, str, dict[str, Any]]]:
         metadata = {"branch": f"feature/{number % 17}", "tokens": number * 37, "ok": True}
         identity = f"00000000-0000-4000-8000-{number:012x}"
         yield identity, cwd, f"Fix the failing test number {number}", metadata
+
+
+def talks(job: Job) -> Iterator[list[dict[str, Any]]]:
+    """The messages of each of these sessions: its title, and what came of it."""
+    pool = messages(job)
+    for number, (_, _, title, _) in enumerate(listed(job)):
+        first = number * (TALK - 1)
+        said = [pool[at % len(pool)] for at in range(first, first + TALK - 1)]
+        yield [{"role": "user", "content": title}, *said]
 
 
 def wanted(job: Job) -> str:

@@ -179,6 +179,7 @@ def list_part(sizes: Sizes) -> Part:
         columns=(Column("ms", "ms"), Column("first", "first in the process, ms")),
         goals=goals,
         note=(
+            "Each session has ten messages, those of google-adk and of the queries none. "
             "Opening counts in every call. claude-agent-sdk is not asked about git worktrees. "
             f"JSONL, a folder a session, has {sizes.folders:,} sessions and no goal."
         ),

@@ -239,10 +239,12 @@ class Scene:
         where: str,
         person: dict[str, bytes] | None = None,
         said: Sequence[str] = (),
+        *,
+        perhaps: bool = False,
     ) -> str:
         """Use the workspace: it must be before or after, and so the conversation.
 
-        `said` is what an earlier use said already.
+        `said` is what an earlier use said already; `perhaps` one that was killed did, too.
         """
         child = self.use()
         if child.killed:
@@ -251,7 +253,11 @@ class Scene:
         if "error" in told:
             raise Violation(f"{where}: the next use fails: {told['error']}")
         state = self.check_files(where, person)
-        self.check_conversation(where, told, state, [*said, "later"])
+        later = [*said, "later"]
+        if perhaps and told["said"][-2:] == ["later", "later"]:
+            # It was written whole, and not acknowledged.
+            later.append("later")
+        self.check_conversation(where, told, state, later)
         return state
 
     def check_undo(self, where: str) -> None:

@@ -99,7 +99,7 @@ class Sweep:
         killed = self.scene.use(_killed_at(second)).killed
         if killed:
             self.states["again"] += 1
-            self.states[self.scene.check(where)] += 1
+            self.states[self.scene.check(where, perhaps=True)] += 1
         return killed
 
     def strike_with_person(self, point: int) -> None:
