@@ -157,6 +157,16 @@ def test_duplicates_at_page_edges(fast: Path, page: int, shift: int) -> None:
                 assert {p.what for p in damaged.check_told(True)} == {"duplicate"}
 
 
+@pytest.mark.parametrize("copies", [2, 3])
+def test_copies_of_an_old_line_in_the_middle(fast: Path, copies: int) -> None:
+    """What is read after that line is all, wherever its copies are."""
+    lines = sample(fast, 24, 30)[1]
+    for at in range(2, len(lines) + 1):
+        Damaged(fast, b"".join([*lines[:at], *lines[:1] * copies, *lines[at:]]))
+        with pages_of(600, 2000), JSONLStore(fast) as store:
+            assert [event.seq for event in store.read("a", after=1)] == list(range(2, 25)), at
+
+
 def test_copy_of_an_old_line_behind_a_long_one(fast: Path) -> None:
     """A stray copy at the end, all that fits into the first look, does not turn back the head."""
     events, lines = sample(fast, 30)

@@ -99,7 +99,7 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
         try:
             if file.replaced:
                 sorter = Forward(damage, sorter.held[0].seq - 1 if sorter.held else sorter.high)
-                at = locate(fd, length, sorter.high)
+                at = locate_after(fd, length, sorter.high)
             data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
         finally:
             os.close(fd)
@@ -305,8 +305,32 @@ def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int,
 
 def locate(fd: int, size: int, seq: int) -> int:
     """The offset of the first line with a number above `seq`, by halving."""
+    return _locate(fd, size, seq)[0]
+
+
+def locate_after(fd: int, size: int, seq: int) -> int:
+    """An offset that no line with a number above `seq` is before, also where copies are astray.
+
+    Halving may end behind copies of older lines. Then the number there is not the next one,
+    and higher ones lie before it: the log is to be read from its beginning.
+    """
+    at, number = _locate(fd, size, seq)
+    if number == seq + 1:
+        return at
+    start = max(0, at - 4 * FIRST)
+    data = os.pread(fd, at - start, start)
+    skipped = data.find(b"\n") + 1 if start else 0
+    before = lines_in(data[skipped:], start + skipped, decode_header, None)
+    return 0 if any(line.seq > seq for line in before) else at
+
+
+def _locate(fd: int, size: int, seq: int) -> tuple[int, int]:
+    """Where that line is, and its number.
+
+    At the end of the file, the number that comes next if the last two lines say so, else 0.
+    """
     if seq <= 0:
-        return 0
+        return 0, 1
     low, high = 0, size
     while high - low > FIRST:
         middle = (low + high) // 2
@@ -318,15 +342,17 @@ def locate(fd: int, size: int, seq: int) -> int:
         else:
             high = middle
     at = low
+    before = last = 0
     while at < size:
         data = whole_lines(fd, at, FIRST)
         if not data:
             break
         for line in lines_in(data, at, decode_header, None):
             if line.seq > seq:
-                return line.offset
+                return line.offset, line.seq
+            before, last = last, line.seq
         at += len(data)
-    return at
+    return at, seq + 1 if (before, last) == (seq - 1, seq) else 0
 
 
 def batch_end(fd: int, at: int, seq: int) -> int:
