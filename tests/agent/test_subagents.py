@@ -214,7 +214,8 @@ def test_one_that_fails_is_a_tool_error() -> None:
         s.log("x").flush()
         found = logs(s.store)
         assert [log[-1].data["ok"] for log in found] == [False, False]
-        assert "no such model" in found[0][-1].data["error"]
+        # Ids that were made in one millisecond are in no order.
+        assert sum("no such model" in log[-1].data["error"] for log in found) == 1
         assert ends(s) == ["end_turn"]
 
 

@@ -95,7 +95,7 @@ class _Lines(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(who=WHO, tree=TREES, told=st.booleans(), data=st.data())
     def end(self, who: int, tree: bytes, told: bool, data: st.DataObject) -> None:
-        bracket = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
         spans, others = self.both[who].end_bracket(self.place, bracket, tree, told=told)
         self.found(tree)
         del self.open[bracket.id]
@@ -110,7 +110,7 @@ class _Lines(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(who=WHO, over=st.booleans(), data=st.data())
     def split(self, who: int, over: bool, data: st.DataObject) -> None:
-        bracket = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
         split = self.both[who].split(self.place, bracket, over=over)
         expected = self.since[bracket.id]
         if split is None:
@@ -129,13 +129,13 @@ class _Lines(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(who=WHO, data=st.data())
     def go_on(self, who: int, data: st.DataObject) -> None:
-        bracket = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
         self.began(self.both[who].go_on(self.place, bracket))
 
     @precondition(lambda self: self.ended)
     @rule(who=WHO, keep=st.booleans(), data=st.data())
     def tell(self, who: int, keep: bool, data: st.DataObject) -> None:
-        bracket = self.ended[data.draw(st.sampled_from(sorted(self.ended)))]
+        bracket = self.ended[data.draw(st.sampled_from(list(self.ended)))]
         if keep:
             self.both[who].keep_bracket(self.place, bracket, {"n": 1}, NOBODY)
             self.since[bracket.id] = []
