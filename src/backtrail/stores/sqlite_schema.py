@@ -98,7 +98,7 @@ CREATE VIRTUAL TABLE words USING fts5(
 """
 
 # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
-EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 4096")
+EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 8192")
 """The database of a `SQLiteStore` ("Bktr")."""
 
 
