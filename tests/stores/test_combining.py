@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import NewEvent, NotFound, SessionInfo, StoreFailed, open_store
+from backtrail.stores import syncing
 from backtrail.stores.combining import Combiner, Job
 
 
@@ -97,6 +98,62 @@ def test_who_leads_next_is_woken_last(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not thread.is_alive()
     assert groups == [[1], [2, 3], [4]]
     assert woken == [2, 3, 4]
+
+
+def test_who_is_alone_leads_without_a_job() -> None:
+    """Meanwhile others queue up; at the end one of them leads, and after the last nobody."""
+    groups: list[list[int]] = []
+
+    def run(jobs: list[Job[int, int]]) -> None:
+        groups.append(sorted(job.value for job in jobs))
+
+    combiner = Combiner(run)
+    assert combiner.begin()
+    assert not combiner.begin()
+    threads = [threading.Thread(target=combiner.do, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(combiner._queue) < 3:
+        time.sleep(0.001)
+    assert not groups
+    combiner.end()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert groups == [[0, 1, 2]]
+    assert combiner.begin()
+    combiner.end()
+
+
+@pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])
+def test_one_writer_waits_for_its_own_sync(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who appends alone takes the short way, and is told only when the disk has it."""
+    new = [NewEvent("user_message", {"n": 1})]
+    synced: list[int] = []
+    real = syncing.data_sync
+
+    def sync(fd: int) -> None:
+        synced.append(fd)
+        real(fd)
+
+    with open_store(scheme.format(tmp_path), durability="synced") as store:
+        store.create(SessionInfo("s"))
+        store.append("s", new)
+        monkeypatch.setattr(syncing, "data_sync", sync)
+        monkeypatch.setattr(syncing, "DELAY", 60.0)
+        for number in range(1, 6):
+            store.append("s", new)
+            assert len(synced) == number
+
+        def failing(fd: int) -> None:
+            raise OSError(5, "no")
+
+        monkeypatch.setattr(syncing, "data_sync", failing)
+        for _ in range(2):
+            with pytest.raises(StoreFailed, match="acknowledges nothing"):
+                store.append("s", new)
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["queued", "begun"])

@@ -58,6 +58,18 @@ class Combiner(Generic[Value, Result]):
         self._leading = False
         self._chosen: Job[Value, Result] | None = None
 
+    def begin(self) -> bool:
+        """Lead without a job, if nobody leads: who has nobody to share with can do with less."""
+        with self._gate:
+            if self._leading:
+                return False
+            self._leading = True
+            return True
+
+    def end(self) -> None:
+        """What comes after `begin`: let somebody else lead."""
+        self._pass_on(None)
+
     def do(self, value: Value) -> Result | None:
         """Have `value` done, by this thread or another."""
         job: Job[Value, Result] = Job(value)

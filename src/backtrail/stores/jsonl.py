@@ -42,8 +42,6 @@ from ..events import (
     SessionInfo,
     check_log,
     check_session_id,
-    encode_data,
-    mint,
 )
 from ..history import Fold, fold, walk_pages
 from ..messages import Page
@@ -355,7 +353,7 @@ class JSONLStore(Store):
             return None
         data = new.data
         if self._synced:
-            return folder.append_together(log, (*mint(), new.kind, data, encode_data(data)))
+            return folder.append_together(log, writer, new.kind, data)
         return writer.append_usual(folder.lock, new.kind, data)
 
     def read(

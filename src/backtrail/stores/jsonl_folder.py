@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import NotFound, Unsafe, Unsupported
-from ..events import MAIN_LOG, Event, Problem, SessionInfo, encode_data
+from ..events import MAIN_LOG, Event, Json, Problem, SessionInfo, encode_data, mint
 from .batches import PURGED
 from .combining import Combiner, Job
 from .files import make_directory, replace_file, sync_directory, write_all
@@ -75,12 +75,22 @@ class Folder:
         self._writers[log] = writer
         return writer
 
-    def append_together(self, log: str, usual: Usual) -> Event | None:
+    def append_together(
+        self, log: str, writer: LogWriter, kind: str, data: dict[str, Json]
+    ) -> Event | None:
         """Append and sync, together with what other threads append; None if it is gone."""
         together = self._together.get(log)
         if together is None:
             together = self._together.setdefault(log, Combiner(partial(self._append_all, log)))
-        return together.do(usual)
+        if together.begin():
+            try:
+                alone = writer.append_usual(self.lock, kind, data)
+                if alone is not None:
+                    writer.sync.flush()
+                    return alone
+            finally:
+                together.end()
+        return together.do((*mint(), kind, data, encode_data(data)))
 
     def _append_all(self, log: str, jobs: list[Job[Usual, Event]]) -> None:
         """One write and one sync for everybody who waits."""

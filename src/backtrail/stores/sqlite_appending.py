@@ -135,6 +135,14 @@ class Appender:
 
     def append_together(self, session_id: str, new: UsualEvent) -> Event:
         """One event to a main log, synced, together with those of other threads."""
+        if self._together.begin():
+            try:
+                alone = self.append_usual(session_id, new)
+                if alone is not None:
+                    self._database.acknowledge()
+                    return alone
+            finally:
+                self._together.end()
         data = new.data
         event = make_event(0, *mint(), new.kind, data, None)
         stored = self._together.do((session_id, event, encode_data(data)))
