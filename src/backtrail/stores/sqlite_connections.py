@@ -267,6 +267,11 @@ class Database:
 
     def _let_go(self, readers: list[apsw.Connection]) -> None:
         writer, sync = self.connection, self.sync
+        if writer is None and len(readers) == 1:
+            # Whoever has only looked.
+            self.lock.shut()
+            readers[0].close()
+            return
         with ExitStack() as closing:
             closing.callback(self.lock.shut)
             if sync is not None:

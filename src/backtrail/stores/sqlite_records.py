@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -388,11 +389,8 @@ def records(
             rows = cast("Iterator[tuple[Any, ...]]", cursor.execute(query, tuple(values)))
             while True:
                 try:
-                    for info in map(info_of, rows):
-                        if keep is None or keep(info):
-                            found.append(info)
-                            if len(found) == limit:
-                                break
+                    infos = map(info_of, rows) if keep is None else filter(keep, map(info_of, rows))
+                    found.extend(islice(infos, None if limit is None else limit - len(found)))
                     return found
                 except (Damaged, UnicodeDecodeError):
                     # One record that cannot be read must not hide the others.
