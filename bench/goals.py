@@ -12,7 +12,7 @@ from .running import Result
 class Goal:
     """Our figure divided by the best of others is at most, or at least, a number.
 
-    Without `against` the figure is a ratio by itself.
+    Without `against` the figure is a ratio by itself. Without a number the ratio is only shown.
     """
 
     row: str
@@ -22,10 +22,15 @@ class Goal:
     at_most: float | None = None
     at_least: float | None = None
 
+    @property
+    def binding(self) -> bool:
+        """Whether there is something to hold."""
+        return self.at_most is not None or self.at_least is not None
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal, the figures it was judged by, and whether it holds; None: no figures."""
+    """A goal, the figures it was judged by, and whether it holds; None: nothing to judge."""
 
     goal: Goal
     ours: float | None = None
@@ -36,7 +41,9 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        return {True: "PASS", False: "MISS", None: "no figure"}[self.passed]
+        if self.passed is None:
+            return "no figure" if self.ratio is None else ""
+        return "PASS" if self.passed else "MISS"
 
 
 def judge(goal: Goal, results: Mapping[str, Result]) -> Verdict:
@@ -60,7 +67,7 @@ def _median(results: Mapping[str, Result], name: str, metric: str) -> float | No
     return results[name].median(metric) if name in results else None
 
 
-def _holds(goal: Goal, ratio: float) -> bool:
+def _holds(goal: Goal, ratio: float) -> bool | None:
     if goal.at_most is not None:
         return ratio <= goal.at_most
-    return ratio >= (goal.at_least or 0)
+    return None if goal.at_least is None else ratio >= goal.at_least

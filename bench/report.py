@@ -85,6 +85,7 @@ def markdown(measured: Measured, known: Sequence[str]) -> str:
 
 
 def summary(judged: Sequence[Verdict]) -> str:
+    judged = [verdict for verdict in judged if verdict.goal.binding]
     passed = sum(verdict.passed is True for verdict in judged)
     missing = sum(verdict.passed is None for verdict in judged)
     text = f"{passed} of {len(judged)} goals hold"
@@ -103,7 +104,9 @@ def goals_table(judged: Sequence[Verdict]) -> str:
     for verdict in judged:
         goal = verdict.goal
         unit = _UNITS[goal.metric]
-        bound = f"≤ {_ratio(goal.at_most)}" if goal.at_most else f"≥ {_ratio(goal.at_least or 0)}"
+        bound = f"≤ {_ratio(goal.at_most)}" if goal.at_most else ""
+        if goal.at_least is not None:
+            bound = f"≥ {_ratio(goal.at_least)}"
         other = _figure(verdict.other, unit)
         rows.append(
             [

@@ -59,7 +59,8 @@ _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _REMEMBERED = 4096
 
 
-_Waiting = tuple[str, Event, bytes]
+_Waiting = tuple[str, str, str, str, bytes]
+"""An event of a thread that waits: its session, its id before it has a number, time, kind, body."""
 
 
 def insert_all(execute: Execute, log: Log, stored: Iterable[Stored]) -> bool:
@@ -143,18 +144,20 @@ class Appender:
                     return alone
             finally:
                 self._together.end()
-        data = new.data
-        event = make_event(0, *mint(), new.kind, data, None)
-        stored = self._together.do((session_id, event, encode_data(data)))
-        assert stored is not None
-        return stored
+        kind, data = new.kind, new.data
+        body = encode_data(data)
+        id, ts = mint()
+        seq = self._together.do((session_id, id, ts, kind, body))
+        assert seq is not None
+        # Here and not by who leads: all others wait for that one.
+        return make_event(seq, numbered(id, seq), ts, kind, data, None)
 
-    def _append_all(self, jobs: list[Job[_Waiting, Event]]) -> None:
+    def _append_all(self, jobs: list[Job[_Waiting, int]]) -> None:
         """One transaction and one sync for everybody who waits."""
         if not self._append_same(jobs):
             self._append_each(jobs)
 
-    def _append_same(self, jobs: list[Job[_Waiting, Event]]) -> bool:
+    def _append_same(self, jobs: list[Job[_Waiting, int]]) -> bool:
         """All by one statement, like `append_usual`; False if something is not as remembered.
 
         Each statement hands the interpreter to another thread, and waits to get it back.
@@ -173,12 +176,10 @@ class Appender:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
             values: list[object] = []
-            events: list[Event] = []
+            first = log << 32
             for seq, job in enumerate(jobs, head + 1):
-                _, new, body = job.value
-                id = numbered(new.id, seq)
-                values += (log << 32 | seq, id, new.ts, new.kind, body)
-                events.append(make_event(seq, id, new.ts, new.kind, new.data, None))
+                _, id, ts, kind, body = job.value
+                values += (first | seq, numbered(id, seq), ts, kind, body)
             values.append(log)
             try:
                 self._execute(_many(len(jobs)), values)
@@ -195,17 +196,17 @@ class Appender:
         finally:
             database.lock.release()
         sync.wait(ticket)
-        for job, event in zip(jobs, events, strict=True):
-            job.result = event
+        for seq, job in enumerate(jobs, head + 1):
+            job.result = seq
         return True
 
-    def _append_each(self, jobs: list[Job[_Waiting, Event]]) -> None:
+    def _append_each(self, jobs: list[Job[_Waiting, int]]) -> None:
         database = self._database
         heads: dict[int, int] = {}
-        done: list[tuple[Job[_Waiting, Event], Event]] = []
+        done: list[tuple[Job[_Waiting, int], int]] = []
         with database.writing as execute:
             for job in jobs:
-                session_id, event, body = job.value
+                session_id, id, ts, kind, body = job.value
                 try:
                     place = self._places.get((session_id, MAIN_LOG))
                     if place is None or place.n not in heads:
@@ -217,16 +218,13 @@ class Appender:
                     job.error = error
                     continue
                 seq = heads[place.n] = heads[place.n] + 1
-                id = numbered(event.id, seq)
-                event = make_event(seq, id, event.ts, event.kind, event.data, None)
-                key = place.n << 32 | seq
-                execute(_INSERT, (key, event.id, event.ts, event.kind, None, body))
-                done.append((job, event))
+                execute(_INSERT, (place.n << 32 | seq, numbered(id, seq), ts, kind, None, body))
+                done.append((job, seq))
             if len(heads) == 1:
                 database.writing.moves(*next(iter(heads.items())))
         database.acknowledge()
-        for job, event in done:
-            job.result = event
+        for job, seq in done:
+            job.result = seq
 
     def _any(
         self,

@@ -175,7 +175,7 @@ def prepare_writer(connection: apsw.Connection) -> None:
     """
     connection.execute(
         "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
-        f"PRAGMA journal_size_limit = {_WAL_KEPT}; PRAGMA wal_autocheckpoint = 2000"
+        f"PRAGMA journal_size_limit = {_WAL_KEPT}; PRAGMA wal_autocheckpoint = 1000"
     ).fetchall()
 
 
