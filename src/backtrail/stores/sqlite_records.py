@@ -89,7 +89,8 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
     except (msgspec.MsgspecError, InvalidId, ValueError) as error:
         raise Damaged(f"the record of session `{info.id}` cannot be read: {error}") from error
     info.__class__ = SessionInfo
-    return cast(SessionInfo, info)
+    made: SessionInfo = info
+    return made
 
 
 # --- changing records --------------------------------------------------------------------
