@@ -93,6 +93,7 @@ class JSONLStore(Store):
         self.places = (self.root,)
         self._top = self.root / "scopes" / scope_folder(self.scope) if self.scope else self.root
         self._sessions = self._top / "sessions"
+        self._place = str(self._sessions)
         self.durability = options.durability
         self._synced = options.durability == "synced"
         self._on_damage = options.on_damage
@@ -140,12 +141,17 @@ class JSONLStore(Store):
 
     def _path(self, session_id: str) -> Path:
         """The folder of a session that exists."""
+        return Path(self._name(session_id))
+
+    def _name(self, session_id: str) -> str:
+        """The same as text: to join paths takes longer than to ask for what is there."""
         self.check_open()
-        check_session_id(session_id)
-        path = self._sessions / session_id
-        with self._failing(f"read session `{session_id}`"):
-            if is_session(path):
-                return path
+        name = f"{self._place}/{check_session_id(session_id)}"
+        try:
+            if is_session(name):
+                return name
+        except OSError as error:
+            raise self._failed(error, f"read session `{session_id}`") from error
         raise NotFound(f"no session `{session_id}` in {self.root}")
 
     def check_open(self) -> None:
@@ -221,16 +227,16 @@ class JSONLStore(Store):
             self._tell(session_id, "metadata.json", Damage(0, 0, problem))
         return record
 
-    def _readable(self, session_id: str) -> Path:
-        """The folder of a session in a format that we know; looked at once."""
-        path = self._path(session_id)
+    def _readable(self, session_id: str, log: str) -> str | Path:
+        """A log's file, of a session in a format that we know; that is looked at once."""
+        name = self._name(session_id)
         if session_id not in self._known:
-            if not is_known_format(path):
+            if not is_known_format(name):
                 # A record that cannot be read keeps nobody from the events.
                 with suppress(OSError):
                     self._record(session_id)
             self._known.add(session_id)
-        return path
+        return f"{name}/{MAIN_FILE}" if log == MAIN_LOG else log_path(Path(name), log)
 
     def _head(self, session_id: str) -> int:
         newest = next(self.read(session_id, reverse=True, limit=1), None)
@@ -367,7 +373,7 @@ class JSONLStore(Store):
         reverse: bool = False,
         kinds: Collection[str] | None = None,
     ) -> Iterator[Event]:
-        path = log_path(self._readable(session_id), log)
+        path = self._readable(session_id, log)
         span = Span(after, until, limit, kinds)
         reading = read_backward if reverse else read_forward
         return self._guarded(session_id, reading(path, span, self._teller(session_id, log)))
@@ -375,7 +381,7 @@ class JSONLStore(Store):
     def pages(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
     ) -> Iterator[Page]:
-        path = log_path(self._readable(session_id), log)
+        path = self._readable(session_id, log)
         tell = self._teller(session_id, log)
 
         def read_back(bound: int | None) -> Iterator[Page]:

@@ -21,7 +21,7 @@ class LogFile:
     `replaced` says that it was opened first, or is another file since a purge.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.replaced = True
         self._path = path
         self._inode = 0

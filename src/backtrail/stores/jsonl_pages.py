@@ -17,7 +17,9 @@ _CACHED = 256 * 1024
 """Bytes of a page that stays in the processor's cache while it is looked at again."""
 
 
-def pages_backward(path: Path, until: int | None, damage: OnLineDamage | None) -> Iterator[Page]:
+def pages_backward(
+    path: str | Path, until: int | None, damage: OnLineDamage | None
+) -> Iterator[Page]:
     """The log up to `until`: newest page first, each in order."""
     sorter = Backward(damage)
     passed = Passed()

@@ -26,7 +26,7 @@ def clear(path: Path) -> None:
                     os.unlink(entry.path)
 
 
-def is_session(path: Path) -> bool:
+def is_session(path: str | Path) -> bool:
     """Whether `path` is a folder, not a link to one, that has a main log."""
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):

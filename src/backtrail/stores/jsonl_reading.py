@@ -89,7 +89,7 @@ class Passed:
 # --- reading -----------------------------------------------------------------------------
 
 
-def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
+def read_forward(path: str | Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
     """Events in order. The file is opened anew for each page, so nothing is held between."""
     left = span.limit
     sorter = Forward(damage, span.after)
@@ -120,7 +120,7 @@ def read_forward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterato
         at += len(data)
 
 
-def read_backward(path: Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
+def read_backward(path: str | Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
     """Events newest first, reading only as far back as is asked for."""
     left = span.limit
     if left is not None and left <= 0:
@@ -194,7 +194,7 @@ class Back:
     """
 
     def __init__(
-        self, path: Path, bound: int | None, most: int | None = None, front: int = _FRONT
+        self, path: str | Path, bound: int | None, most: int | None = None, front: int = _FRONT
     ) -> None:
         self.bound = self.top = bound
         self._path = path

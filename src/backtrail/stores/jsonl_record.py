@@ -31,7 +31,7 @@ def encode_record(record: SessionInfo, ancestors: list[str]) -> bytes:
 _BEGIN = b'{\n "format": %d,' % FORMAT
 
 
-def is_known_format(path: Path) -> bool:
+def is_known_format(path: str | Path) -> bool:
     """Whether a session's record begins as we write it; if not, it has to be read to tell."""
     try:
         fd = os.open(f"{path}/metadata.json", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
