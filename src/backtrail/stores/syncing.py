@@ -54,8 +54,8 @@ def begin_writing(fd: int, at: int, count: int) -> None:
 def is_removed(fd: int) -> bool:
     """Whether a file has no name any more.
 
-    Linux notes a finer time with the next write to a file that `fstat` has looked at, and the
-    sync of that write takes half as long again. So its name is looked at first.
+    On Linux the sync of a write takes up to half as long again if `fstat` has looked at the file
+    since the write before. So its name is looked at first.
     """
     try:
         if not os.readlink(f"/proc/self/fd/{fd}").endswith(" (deleted)"):
