@@ -7,6 +7,7 @@ store do not vouch for each other.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,36 @@ def test_url_names_the_same_file_however_it_is_written(
         with open_store(url) as again:
             assert again.url == store.url
             assert again.info("s").id == "s"
+
+
+def test_store_made_from_a_path_stays_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over links and relative paths too, and when the process changes its directory."""
+    (tmp_path / "real").mkdir()
+    os.symlink("real", tmp_path / "folder")
+    os.symlink("b.db", tmp_path / "real" / "a.db")
+    monkeypatch.chdir(tmp_path)
+    with SQLiteStore(Path("folder") / "a.db") as store:
+        assert store.url == f"sqlite:///{tmp_path}/real/b.db"
+        monkeypatch.chdir("/")
+        store.create(SessionInfo(id="s"))
+        store.append("s", [said("x")])
+        store.flush()
+    with SQLiteStore(tmp_path / "folder" / "a.db") as again:
+        assert again.url == store.url
+        assert texts(again, "s") == ["x"]
+    assert {path.name for path in (tmp_path / "real").iterdir()} == {
+        "a.db",
+        *(f"b.db{end}" for end in ("", "-wal", "-shm", "-lock")),
+    }
+
+
+@pytest.mark.parametrize("path", ["", ":memory:", "a\0b"])
+def test_path_without_a_file_is_refused(path: str) -> None:
+    """Also where no URL says so."""
+    with pytest.raises(Unsupported, match="name a file"):
+        SQLiteStore(path)
 
 
 @pytest.mark.parametrize("address", ["", "//a.db", "///", "///:memory:"])
@@ -450,6 +481,30 @@ def test_wal_is_checkpointed_in_the_background(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert (tmp_path / "x.db").stat().st_size >= 1_000_000
         assert len(texts(store, "s")) == 400
+
+
+def test_close_leaves_a_short_wal_although_a_thread_reads(tmp_path: Path) -> None:
+    """Whoever opens the database next reads all of it, each time."""
+    store = opened(tmp_path)
+    store.create(SessionInfo(id="s"))
+    for _ in range(40):
+        store.append("s", [said("x" * 100_000)])
+    wal = tmp_path / "x.db-wal"
+    assert wal.stat().st_size > 1 << 20
+    inside = threading.Event()
+
+    def read() -> None:
+        with store._database.reading() as connection, connection:
+            connection.execute("SELECT count(*) FROM events").fetchall()
+            inside.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    inside.wait()
+    store.close()
+    thread.join()
+    assert wal.stat().st_size == 0
 
 
 def test_a_closed_database_is_not_locked_again(tmp_path: Path) -> None:

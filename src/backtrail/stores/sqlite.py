@@ -55,6 +55,7 @@ from .sqlite_logs import (
     event_by_id,
     event_of,
     find_log,
+    last_events,
     problem,
     read_log,
     read_pages,
@@ -80,6 +81,7 @@ from .sqlite_search import behind, candidates, catch_up, erase, forget, index_sl
 from .sqlite_verify import verify
 
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
+_AT_ONCE = 64
 _TOMBSTONE = encode_data(PURGED).decode()
 
 
@@ -103,11 +105,11 @@ class SQLiteStore(Store):
         on_damage: OnDamage | None = None,
     ) -> None:
         self.scope = scope
-        self._path = path = os.fspath(path)
-        self.url = f"sqlite:///{path}"
         self._on_damage = on_damage
         self._appends = self._seen = 0
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
+        self._path = self._database.path
+        self.url = f"sqlite:///{self._path}"
         self._appender = Appender(self._database, scope)
         self.durability = durability
         self._synced = durability == "synced"
@@ -261,6 +263,16 @@ class SQLiteStore(Store):
             reverse=reverse,
             kinds=kinds,
         )
+
+    def tail(self, session_id: str, n: int, *, log: str = MAIN_LOG) -> list[Event]:
+        check_session_id(session_id)
+        check_log(log)
+        if 0 < n <= _AT_ONCE:
+            with self._database.reading() as connection:
+                events = last_events(connection, self.scope, session_id, log, n)
+            if events is not None:
+                return events
+        return super().tail(session_id, n, log=log)
 
     def pages(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG

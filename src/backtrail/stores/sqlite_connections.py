@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import apsw
 
@@ -33,7 +32,6 @@ from .sqlite_schema import (
     closed,
     connect,
     failure,
-    lock_for,
     prepare,
     prepare_writer,
 )
@@ -43,6 +41,9 @@ from .syncing import SyncFile
 _KEPT = 4
 _WAL_LEFT = 1 << 20
 
+# Seconds that closing waits for readers at most.
+_FINISHED = 1.0
+
 # The -wal file stays long, so its length alone does not say that there is work.
 _COMMITS = 200
 
@@ -51,11 +52,9 @@ class Database:
     """An open database file, shared by the threads of this process."""
 
     def __init__(
-        self, path: str | Path, *, synced: bool, idle: Callable[[], None] | None = None,
+        self, path: str | os.PathLike[str], *, synced: bool, idle: Callable[[], None] | None = None,
         schema: Schema = EVENTS, first: Callable[[apsw.Connection], None] | None = None,
     ) -> None:  # fmt: skip
-        self.path = path = os.fspath(path)
-        self.lock = lock_for(path)
         self.writing = Writing(self, WAIT)
         self.briefly = Writing(self, 0.05)
         self._synced = synced
@@ -75,7 +74,9 @@ class Database:
         self.heads: dict[int, int] = {}
         self.version = 0
         with doorway:
-            self._readers: list[apsw.Connection] = [prepare(path, self.lock, schema)]
+            connection, self.lock = prepare(os.fspath(path), schema)
+            self._readers = [connection]
+            self.path = connection.filename
             register(self)
 
     # --- reading ---------------------------------------------------------------------
@@ -281,10 +282,20 @@ class Database:
             if sync is not None:
                 closing.callback(sync.retire)
             if writer is not None and sync is not None:
+                self._let_finish()
                 # Whoever writes now finishes first.
                 with self.lock:
                     self.connection = self.sync = None
                     _empty_wal(writer, sync.fd)
+
+    def _let_finish(self) -> None:
+        """Wait for threads that read, or copy the -wal in the background: it is in use for so long.
+
+        Each takes a moment. Who closes the store in the middle of its own reading is let go.
+        """
+        deadline = time.monotonic() + _FINISHED
+        while self._used and time.monotonic() < deadline:
+            time.sleep(0.0002)
 
     # --- forks of the process --------------------------------------------------------
 

@@ -156,6 +156,39 @@ def event_of(row: Any) -> Event:
         raise Damaged(f"event {key & MAX_SEQ} (`{id}`) cannot be read: {error}") from error
 
 
+# --- the end of a log --------------------------------------------------------------------
+
+_LAST = (
+    "SELECT e.key, e.id, e.ts, e.kind, e.follows, CAST(e.data AS BLOB) FROM sessions s "
+    "CROSS JOIN logs l ON l.session = s.n AND l.name = ? "
+    f"CROSS JOIN events e ON e.key > l.n << 32 AND e.key <= (l.n << 32) + {MAX_SEQ} "
+    "WHERE s.scope = ? AND s.id = ? ORDER BY e.key DESC LIMIT ?"
+)
+
+
+def last_events(
+    connection: apsw.Connection, scope: str, session_id: str, name: str, n: int
+) -> list[Event] | None:
+    """The last `n` events, oldest first, by one statement.
+
+    None if it takes more than that: where there are not as many that are the log's own, or
+    where something is damaged.
+    """
+    events: list[Event] = []
+    add = events.append
+    cursor = connection.cursor()
+    try:
+        cursor.execute(_LAST, (name, scope, session_id, n))
+        for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
+            add(make_event(key & MAX_SEQ, id, ts, kind, _decode(body), follows))
+    except (apsw.CorruptError, msgspec.MsgspecError, ValueError):
+        return None
+    finally:
+        cursor.close()
+    events.reverse()
+    return events if len(events) == n else None
+
+
 # --- pages -------------------------------------------------------------------------------
 
 

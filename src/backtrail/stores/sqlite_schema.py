@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
 
@@ -110,23 +110,34 @@ def lock_for(path: str) -> FileLock:
 # --- opening -----------------------------------------------------------------------------
 
 
-def prepare(path: str, lock: FileLock, schema: Schema) -> apsw.Connection:
-    """Open the database, made or migrated if need be, and return its first connection."""
+def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock]:
+    """Open the database, made or migrated if need be: its first connection, and its lock.
+
+    The connection knows the name of the file, links followed. SQLite puts the -wal beside
+    the file itself, so our own files go there as well.
+    """
+    if path in ("", ":memory:") or "\0" in path:
+        raise Unsupported(f"{path!r} is not the path of a database: name a file")
+    connection: apsw.Connection | None = None
     try:
-        _find_folder(path)
         connection = _existing(path)
+        path = files.real_path(path) if connection is None else connection.filename
+        lock = lock_for(path)
+        _find_folder(path)
         if connection is None or _version(connection, path, schema) < len(schema.migrations):
             with lock:
                 connection = connection or _make(path)
                 _migrate(connection, path, schema)
             files.sync_directory(Path(path).parent)
-        return connection
-    except apsw.Error as error:
-        raise failure(error, path) from error
-    except OSError as error:
-        if isinstance(error, BacktrailError):
-            raise
-        raise files.failed(error, f"open the database {path}") from error
+        return connection, lock
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, apsw.Error):
+            raise failure(error, path) from error
+        if isinstance(error, OSError) and not isinstance(error, BacktrailError):
+            raise files.failed(error, f"open the database {path}") from error
+        raise
 
 
 def _find_folder(path: str) -> None:
@@ -198,17 +209,24 @@ def _make(path: str) -> apsw.Connection:
 
 
 def _version(connection: apsw.Connection, path: str, schema: Schema) -> int:
-    both: Any = connection.execute("PRAGMA user_version; PRAGMA application_id").fetchall()
-    version: int = both[0][0]
-    application: int = both[1][0]
+    version: int = connection.execute("PRAGMA user_version").get
     known = len(schema.migrations)
-    if version and application != schema.application:
+    if version and not _is_of(connection, schema):
         raise _foreign(path)
     if version > known:
         raise Unsupported(
             f"{path} has version {version}, this library knows up to {known}: update it"
         )
     return version
+
+
+def _is_of(connection: apsw.Connection, schema: Schema) -> bool:
+    """Whether the database is of this kind. A mark in the file is there for good; it may also
+    be in the -wal still, where only a statement sees it."""
+    _, mark = connection.read("main", 0, 68, 4)
+    if int.from_bytes(mark) == schema.application:
+        return True
+    return bool(connection.execute("PRAGMA application_id").get == schema.application)
 
 
 def _foreign(path: str) -> Unsupported:
@@ -259,14 +277,11 @@ def closed(path: str) -> Closed:
 
 
 def located(address: str) -> str:
-    """The file that the part of a URL behind `sqlite:` names, links followed.
-
-    SQLite puts its -wal beside the file itself, so our own files go there as well.
-    """
+    """The path in the part of a URL behind `sqlite:`."""
     name = address[3:] if address.startswith("///") else address
     if not name or name.startswith("//") or name == ":memory:":
         raise Unsupported(
             f"`sqlite:{address}` names no file: use sqlite:///PATH, with four slashes for an "
             "absolute path, or memory: for a store without a file"
         )
-    return files.real_path(os.path.expanduser(name))
+    return os.path.expanduser(name)
