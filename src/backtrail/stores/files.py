@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Collection
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from ..errors import StoreFailed, Unsupported
@@ -24,7 +26,7 @@ ALLOW_NETWORK = "BACKTRAIL_ALLOW_NETWORK_FS"
 
 _O_PATH: int | None = getattr(os, "O_PATH", None)
 
-_kinds: dict[int, str] = {}
+_local: set[str] = set()
 
 
 def failed(error: OSError, doing: str) -> StoreFailed:
@@ -73,26 +75,27 @@ def make_directory(path: Path) -> None:
             break
         at = at.parent
     for directory in reversed(missing):
-        try:
+        with suppress(FileExistsError):
             os.mkdir(directory, 0o700)
-        except FileExistsError:
-            continue
+        # Also if another process has just made it, and not come so far yet.
         sync_directory(directory.parent)
 
 
-def refuse_network(path: str | Path) -> None:
-    """Raise `Unsupported` where file locks cannot be trusted."""
-    device = os.stat(path).st_dev
-    kind = _kinds.get(device)
-    if kind is None:
-        kind = _kinds[device] = _file_system(device)
-    if kind in NETWORK and not os.environ.get(ALLOW_NETWORK):
+def refuse_network(folder: str) -> None:
+    """Raise `Unsupported` where file locks cannot be trusted; a process asks once a folder."""
+    if folder in _local:
+        return
+    kind = _file_system(os.stat(folder).st_dev)
+    if kind not in NETWORK:
+        _local.add(folder)
+    elif not os.environ.get(ALLOW_NETWORK):
         raise Unsupported(
-            f"{path} is on a network file system ({kind}), where locks do not hold: use a local "
-            f"folder or a postgresql: store, or set {ALLOW_NETWORK}=1 if only one machine uses it"
+            f"{folder} is on a network file system ({kind}), where locks do not hold: use a local "
+            f"folder, or set {ALLOW_NETWORK}=1 if only one machine uses it"
         )
 
 
+@cache
 def _file_system(device: int) -> str:
     """The type of the file system with this device number; empty where it cannot be told."""
     if sys.platform != "linux":

@@ -105,7 +105,7 @@ class JSONLStore(Store):
         with self._failing(f"open the store in {self.root}"):
             make_directory(self._sessions)
             mark(self.root)
-            refuse_network(self._sessions)
+            refuse_network(self._place)
         forking.register(self)
 
     @cached_property

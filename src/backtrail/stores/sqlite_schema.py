@@ -121,9 +121,13 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock]:
     connection: apsw.Connection | None = None
     try:
         connection = _existing(path)
-        path = files.real_path(path) if connection is None else connection.filename
+        if connection is None:
+            path = files.real_path(path)
+            files.make_directory(Path(path).parent)
+        else:
+            path = connection.filename
+        files.refuse_network(os.path.dirname(path))
         lock = lock_for(path)
-        _find_folder(path)
         if connection is None or _version(connection, path, schema) < len(schema.migrations):
             with lock:
                 connection = connection or _make(path)
@@ -138,24 +142,6 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock]:
         if isinstance(error, OSError) and not isinstance(error, BacktrailError):
             raise files.failed(error, f"open the database {path}") from error
         raise
-
-
-def _find_folder(path: str) -> None:
-    """Make the folder if it is missing, names synced, and refuse a network file system."""
-    parent = os.path.dirname(path)
-    try:
-        files.refuse_network(parent)
-        return
-    except FileNotFoundError:
-        folder = missing = Path(parent)
-    made: list[Path] = []
-    while not folder.exists():
-        made.append(folder)
-        folder = folder.parent
-    files.make_directory(missing)
-    for directory in made:
-        files.sync_directory(directory.parent)
-    files.refuse_network(parent)
 
 
 def _existing(path: str) -> apsw.Connection | None:
