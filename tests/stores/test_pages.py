@@ -20,7 +20,7 @@ from backtrail.calls import Tidy, repair
 from backtrail.events import Event, Json, NewEvent, Problem, SessionInfo
 from backtrail.history import walk_pages
 from backtrail.messages import Page, Said, page_of, paged, said_in
-from backtrail.stores import Store, jsonl_pages, jsonl_reading, open_store, sqlite_logs
+from backtrail.stores import Store, jsonl_pages, jsonl_reading, open_store, sqlite_pages
 from backtrail.stores.buffered import Buffered
 from backtrail.stores.lines import encode_line
 from backtrail.views import conversation, spoken
@@ -65,11 +65,11 @@ def small_pages(most: int) -> Iterator[None]:
             (jsonl_reading, "FIRST"),
             (jsonl_reading, "MOST"),
             (jsonl_pages, "_CACHED"),
-            (sqlite_logs, "_PAGE_BYTES"),
+            (sqlite_pages, "_PAGE_BYTES"),
         ):
             stack.enter_context(patch.object(module, name, most))
-        stack.enter_context(patch.object(sqlite_logs, "_FIRST_PAGE", 3))
-        stack.enter_context(patch.object(sqlite_logs, "_LAST_PAGE", 11))
+        stack.enter_context(patch.object(sqlite_pages, "_FIRST_PAGE", 3))
+        stack.enter_context(patch.object(sqlite_pages, "_LAST_PAGE", 11))
         yield
 
 

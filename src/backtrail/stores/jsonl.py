@@ -172,30 +172,30 @@ class JSONLStore(Store):
     # --- sessions ------------------------------------------------------------------------
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
-        self.check_open()
         record = new_record(info, self.scope, base)
-        path = self._sessions / record.id
-        with self._failing(f"create session `{record.id}`"), self._names:
-            if is_session(path):
-                raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
-            self._check_key(record)
+        with self._making(record) as path:
             source = None
             if base is not None:
                 source = self._path(base[0]) / MAIN_FILE
                 if not 0 <= base[1] <= self._head(base[0]):
                     raise NotFound(f"no event {base[1]} in session `{base[0]}`")
             make_session(path, record, source, base[1] if base else 0)
-            sync_directory(self._sessions)
 
     def adopt(self, info: SessionInfo, logs: Logs) -> None:
-        self.check_open()
         record = new_record(info, self.scope)
+        with self._making(record) as path:
+            adopt_session(path, record, logs)
+
+    @contextmanager
+    def _making(self, record: SessionInfo) -> Iterator[Path]:
+        """Where to make a session whose id and key are free, and stay so meanwhile."""
+        self.check_open()
         path = self._sessions / record.id
         with self._failing(f"create session `{record.id}`"), self._names:
             if is_session(path):
                 raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
             self._check_key(record)
-            adopt_session(path, record, logs)
+            yield path
             sync_directory(self._sessions)
 
     def _check_key(self, record: SessionInfo) -> None:
@@ -323,25 +323,9 @@ class JSONLStore(Store):
                 check_log(log)
                 self._path(session_id)
                 return []
-            while True:
-                folder = self._open.get(session_id)
-                lock = folder.lock
-                try:
-                    lock.acquire()
-                except FileNotFoundError:
-                    self._open.forget(folder)
-                    continue
-                try:
-                    writer = folder.writer(log)
-                    if writer is not None:
-                        result, ticket = writer.append(batch, expected)
-                        break
-                finally:
-                    lock.release()
-                self._open.forget(folder)
-                folder.close()
+            result, sync, ticket = self._open.append(session_id, log, batch, expected)
             if self._synced and ticket:
-                writer.sync.wait(ticket)
+                sync.wait(ticket)
             return result
         except OSError as error:
             if isinstance(error, BacktrailError):

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..events import check_session_id
+from ..events import Event, check_session_id
+from .batches import Draft
 from .jsonl_folder import Folder, Tell
+from .syncing import SyncFile
 
 OPEN_FOLDERS = 128
 """Sessions whose files are kept open, most recently written first."""
@@ -69,6 +71,29 @@ class OpenFolders:
                     return
             finally:
                 folder.lock.release()
+            self.forget(folder)
+            folder.close()
+
+    def append(
+        self, session_id: str, log: str, batch: list[Draft], expected: int | None
+    ) -> tuple[list[Event], SyncFile, int]:
+        """Append to a log as `Store.append` says; what to sync, and the ticket to wait with."""
+        # Not with `locked`: a writer that is open knows by itself whether the session is there.
+        while True:
+            folder = self.get(session_id)
+            lock = folder.lock
+            try:
+                lock.acquire()
+            except FileNotFoundError:
+                self.forget(folder)
+                continue
+            try:
+                writer = folder.writer(log)
+                if writer is not None:
+                    events, ticket = writer.append(batch, expected)
+                    return events, writer.sync, ticket
+            finally:
+                lock.release()
             self.forget(folder)
             folder.close()
 

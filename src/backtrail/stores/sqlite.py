@@ -1,8 +1,8 @@
 """The SQLite store: one database for all sessions, safe for many threads and processes.
 
 Behind it stand `sqlite_schema` (tables, opening, errors), `sqlite_connections` (readers, the
-writer, syncing, process forks), `sqlite_transactions`, `sqlite_logs` (events),
-`sqlite_records` (sessions and what is folded from their logs) and `sqlite_search` (the
+writer, syncing, process forks), `sqlite_transactions`, `sqlite_logs` and `sqlite_pages`
+(events), `sqlite_records` (sessions and what is folded from their logs) and `sqlite_search` (the
 full-text index).
 
 An append writes one row. Counts and search words follow later.
@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..errors import BacktrailError, Closed, Damaged, NotFound, SessionBusy
+from ..errors import BacktrailError, Closed, NotFound, SessionBusy
 from ..events import (
     MAIN_LOG,
     Checkpoint,
@@ -33,7 +33,7 @@ from ..events import (
     timestamp,
 )
 from ..history import walk_pages
-from ..messages import Page, text_of
+from ..messages import Page
 from ..telemetry import logger
 from . import files
 from .adopting import Logs, whole, with_main
@@ -48,19 +48,9 @@ from .searching import Query
 from .sqlite_appending import Appender, insert_all
 from .sqlite_connections import Database
 from .sqlite_deleting import detach, sweep
-from .sqlite_logs import (
-    COLUMNS,
-    MAX_SEQ,
-    Log,
-    event_by_id,
-    event_of,
-    find_log,
-    last_events,
-    problem,
-    read_log,
-    read_pages,
-)
+from .sqlite_logs import COLUMNS, Log, event_by_id, event_of, find_log, last_events
 from .sqlite_notes import Note
+from .sqlite_pages import problem, read_log, read_pages
 from .sqlite_records import COLUMNS as RECORD
 from .sqlite_records import (
     add_log,
@@ -77,7 +67,7 @@ from .sqlite_records import (
     update_record,
 )
 from .sqlite_schema import located
-from .sqlite_search import behind, candidates, catch_up, erase, forget, index_slice
+from .sqlite_search import behind, catch_up, erase, forget, hits, index_slice
 from .sqlite_verify import verify
 
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
@@ -361,28 +351,7 @@ class SQLiteStore(Store):
         if not catch_up(self._database):
             # Who cannot write must still be able to look: the slow way only reads.
             return super().search(text, limit=limit)
-        hits: list[Hit] = []
-        seen: set[tuple[int, str, str]] = set()
-        for key, session_id in candidates(self._database, self.scope, query):
-            with self._database.reading() as connection:
-                one = f"SELECT {COLUMNS} FROM events WHERE key = ?"
-                row = connection.execute(one, (key,)).get
-            try:
-                event = None if row is None else event_of(row)
-            except Damaged as error:
-                self._report(problem(session_id, MAIN_LOG, key & MAX_SEQ, str(error)))
-                continue
-            # A copy of an event, in a session that was copied, is the same event.
-            if event is None or (event.seq, event.id, event.ts) in seen:
-                continue
-            words = text_of(event.data.get("message"))
-            # FTS5 cuts words of over 32 KB, so the text has the last word.
-            if query.matches(words):
-                seen.add((event.seq, event.id, event.ts))
-                hits.append(Hit(check_session_id(session_id), event, query.snippet(words)))
-                if len(hits) >= limit:
-                    break
-        return hits
+        return hits(self._database, self.scope, query, limit, self._report)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
         return Note(self._database, self.scope, resolved(cwd))

@@ -30,7 +30,8 @@ from ..history import Fold, fold, walk
 from .files import NO_ROOM
 from .records import folded
 from .sqlite_connections import Database
-from .sqlite_logs import MAX_SEQ, Log, Span, find_log, head_of, log_at, read_log
+from .sqlite_logs import MAX_SEQ, Log, Span, find_log, head_of, log_at
+from .sqlite_pages import read_log
 from .sqlite_transactions import Execute
 
 # The order of `SessionInfo`, so that a row is its arguments.

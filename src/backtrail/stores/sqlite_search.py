@@ -6,17 +6,18 @@ are cut and folded by `words_of`, as everywhere else, so the index finds what `Q
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ..errors import StoreFailed
-from ..events import MESSAGE_KINDS, decode_data
+from ..errors import Damaged, StoreFailed
+from ..events import MAIN_LOG, MESSAGE_KINDS, Hit, Problem, check_session_id, decode_data
 from ..messages import text_of
 from .files import NO_ROOM
 from .searching import Query, words_of
 from .sqlite_connections import Database
-from .sqlite_logs import MAX_SEQ
+from .sqlite_logs import COLUMNS, MAX_SEQ, event_of
+from .sqlite_pages import problem
 from .sqlite_transactions import Execute
 
 SLICE = 200
@@ -128,7 +129,34 @@ WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 """
 
 
-def candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[int, str]]:
+def hits(
+    database: Database, scope: str, query: Query, limit: int, damage: Callable[[Problem], None]
+) -> list[Hit]:
+    """What the index finds, newest session and newest event first, with the text it is in."""
+    found: list[Hit] = []
+    seen: set[tuple[int, str, str]] = set()
+    for key, session_id in _candidates(database, scope, query):
+        with database.reading() as connection:
+            row = connection.execute(f"SELECT {COLUMNS} FROM events WHERE key = ?", (key,)).get
+        try:
+            event = None if row is None else event_of(row)
+        except Damaged as error:
+            damage(problem(session_id, MAIN_LOG, key & MAX_SEQ, str(error)))
+            continue
+        # A copy of an event, in a session that was copied, is the same event.
+        if event is None or (event.seq, event.id, event.ts) in seen:
+            continue
+        text = text_of(event.data.get("message"))
+        # FTS5 cuts words of over 32 KB, so the text has the last word.
+        if query.matches(text):
+            seen.add((event.seq, event.id, event.ts))
+            found.append(Hit(check_session_id(session_id), event, query.snippet(text)))
+            if len(found) >= limit:
+                break
+    return found
+
+
+def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[int, str]]:
     """Keys and sessions of the events that match, newest session and newest event first.
 
     An event comes once, under the newest session that reads it.

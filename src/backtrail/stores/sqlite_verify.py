@@ -10,7 +10,8 @@ from ..errors import Damaged, InvalidId, NotFound
 from ..events import Problem, check_log
 from .base import check_order
 from .sqlite_connections import Database
-from .sqlite_logs import log_at, problem, read_log
+from .sqlite_logs import log_at
+from .sqlite_pages import problem, read_log
 from .sqlite_records import COLUMNS, info_of
 
 

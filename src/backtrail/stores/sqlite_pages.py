@@ -1,0 +1,277 @@
+"""The events of a log in SQLite, page by page: between two pages nothing is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
+from typing import Any, TypeVar, cast
+
+import apsw
+import msgspec
+
+from ..errors import NotFound
+from ..events import MESSAGE_KINDS, Event, Json, Problem, make_event
+from ..messages import Page, Said, said_in
+from .sqlite_connections import Database
+from .sqlite_logs import COLUMNS, MAX_SEQ, Log, decode_body
+
+_PAGE_BYTES = 1 << 18
+_FIRST_PAGE = 64
+_LAST_PAGE = 4096
+
+# More rows than one page of the file, or one page of pages, can hold.
+_LOST = 4096
+
+_MESSAGES = frozenset(MESSAGE_KINDS)
+
+T = TypeVar("T")
+
+
+class _Known(Said, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The usual data of a message, all of it: what is not decoded is not checked either."""
+
+    usage: Json = None
+    cost_usd: Json = None
+
+
+_decode_known = msgspec.json.Decoder(_Known).decode
+
+Damage = Callable[[int, str], None]
+"""Told the `seq` of a row that cannot be read, and why."""
+
+
+def read_log(
+    database: Database,
+    log: Log,
+    session_id: str,
+    damage: Damage,
+    *,
+    after: int = 0,
+    until: int | None = None,
+    limit: int | None = None,
+    reverse: bool = False,
+    kinds: Collection[str] | None = None,
+) -> Iterator[Event]:
+    """The events of a log, in pages; between them nothing is held. `NotFound` once it is gone."""
+    bounds = (after, MAX_SEQ if until is None else until)
+    wanted = None if kinds is None else tuple(kinds)
+    pages = _pages(database, log, session_id, damage, _events, bounds, limit, reverse, wanted)
+    return chain.from_iterable(pages)
+
+
+def read_pages(
+    database: Database, log: Log, session_id: str, damage: Damage, until: int | None
+) -> Iterator[Page]:
+    """The events up to `until` as views see them: newest page first, each in order."""
+    bounds = (0, MAX_SEQ if until is None else until)
+    pages = _pages(database, log, session_id, damage, _in_columns, bounds, None, True, None)
+    return chain.from_iterable(pages)
+
+
+def _pages(
+    database: Database,
+    log: Log,
+    session_id: str,
+    damage: Damage,
+    decode: Callable[[list[Any], Damage], list[T]],
+    bounds: tuple[int, int],
+    limit: int | None,
+    reverse: bool,
+    kinds: tuple[str, ...] | None,
+) -> Iterator[list[T]]:
+    left = MAX_SEQ if limit is None else limit
+    rows = _FIRST_PAGE
+    for source, low, high in reversed(log.spans) if reverse else log.spans:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+        more = True
+        while more and low < high and left > 0:
+            part = _Part(log.n, source, low, high, min(rows, left), reverse, kinds)
+            found = decode(part.read(database), part.note)
+            if part.gone:
+                raise NotFound(f"session `{session_id}`, or its log, was deleted during the read")
+            for seq, why in part.damaged:
+                damage(seq, why)
+            yield found
+            left -= len(found)
+            rows = min(rows * 4, _LAST_PAGE)
+            more = part.more
+            if reverse:
+                high = part.last - 1
+            else:
+                low = part.last
+
+
+def _events(rows: list[Any], damage: Damage) -> list[Event]:
+    events: list[Event] = []
+    add = events.append
+    for key, id, ts, kind, follows, body in rows:
+        try:
+            add(make_event(key & MAX_SEQ, id, ts, kind, decode_body(body), follows))
+        except (msgspec.MsgspecError, ValueError) as error:
+            damage(key & MAX_SEQ, str(error))
+    return events
+
+
+def _in_columns(newest_first: list[Any], damage: Damage) -> list[Page]:
+    """Rows as one page, if there is anything in them; what cannot be read is as in `_events`."""
+    rows = newest_first[::-1]
+    if not rows:
+        return []
+    said: list[Said]
+    try:
+        said = list(map(_decode_known, [row[5] for row in rows]))
+    except (msgspec.MsgspecError, ValueError):
+        rows, said = _one_at_a_time(newest_first, damage)
+    seqs = [row[0] & MAX_SEQ for row in rows]
+    return [Page(seqs, [row[3] for row in rows], [row[4] for row in rows], said)]
+
+
+def _one_at_a_time(newest_first: list[Any], damage: Damage) -> tuple[list[Any], list[Said]]:
+    """The rows that can be read, oldest first, and what is said in each."""
+    good: list[Any] = []
+    said: list[Said] = []
+    for row in newest_first:
+        try:
+            said.append(_said(row[3], row[5]))
+            good.append(row)
+        except (msgspec.MsgspecError, ValueError) as error:
+            damage(row[0] & MAX_SEQ, str(error))
+    return good[::-1], said[::-1]
+
+
+def _said(kind: str, body: bytes) -> Said:
+    if kind in _MESSAGES:
+        try:
+            return _decode_known(body)
+        except msgspec.ValidationError:
+            pass
+    return said_in(decode_body(body))
+
+
+_EXISTS = "EXISTS(SELECT 1 FROM logs WHERE n = ? AND session IS NOT NULL)"
+
+
+class _Part:
+    """Some rows of one span of log `reader`, read at once; none once that log was deleted.
+
+    Deleted rows go a slice at a time, so without this a reader would pass over some.
+    """
+
+    __slots__ = (
+        *("_bounds", "_kinds", "_reader", "_reverse", "_rows"),
+        *("damaged", "gone", "last", "more"),
+    )
+
+    def __init__(
+        self,
+        reader: int,
+        source: int,
+        low: int,
+        high: int,
+        rows: int,
+        reverse: bool,
+        kinds: tuple[str, ...] | None,
+    ) -> None:
+        self._reader = reader
+        self._bounds = (source << 32 | low, source << 32 | high)
+        self._rows = rows
+        self._reverse = reverse
+        self._kinds = kinds
+        self.damaged: list[tuple[int, str]] = []
+        self.last = 0
+        self.more = self.gone = False
+
+    def read(self, database: Database) -> list[Any]:
+        """The rows; `more` and `last` say where to go on, `damaged` what was passed over."""
+        with database.reading() as connection:
+            try:
+                rows = self._at_once(connection)
+            except (apsw.CorruptError, UnicodeDecodeError):
+                rows = self._one_by_one(connection)
+            # Otherwise it was there as these were read.
+            if not rows or self.damaged:
+                self.gone = not connection.execute(f"SELECT {_EXISTS}", (self._reader,)).get
+            return rows
+
+    def note(self, seq: int, why: str) -> None:
+        """Note a row that was read and is not what was written."""
+        self.damaged.append((seq, why))
+
+    def _query(self) -> str:
+        kinds, index = "", ""
+        if self._kinds == ("checkpoint",):
+            # The constant is what lets SQLite use the index, which holds nothing else.
+            kinds, index = " AND kind = ? AND kind = 'checkpoint'", " INDEXED BY checkpoints"
+        elif self._kinds is not None:
+            kinds = f" AND kind IN ({', '.join('?' * len(self._kinds))})"
+        order = " DESC" if self._reverse else ""
+        return (
+            f"SELECT {COLUMNS} FROM events{index} WHERE key > ? AND key <= ?{kinds} "
+            f"AND {_EXISTS} ORDER BY key{order} LIMIT ?"
+        )
+
+    def _at_once(self, connection: apsw.Connection) -> list[Any]:
+        rows: list[Any] = []
+        add = rows.append
+        size = 0
+        cursor = connection.cursor()
+        try:
+            values = (*self._bounds, *(self._kinds or ()), self._reader, self._rows)
+            cursor.execute(self._query(), values)
+            for row in cast("Iterator[Any]", cursor):
+                add(row)
+                size += len(row[5])
+                if size > _PAGE_BYTES:
+                    # Large messages must not pile up; the rest comes with the next page.
+                    self.more = True
+                    break
+        finally:
+            cursor.close()
+        # Forwards, only an empty page is the end: events may have come while this one was read.
+        count = len(rows)
+        self.more = self.more or count == self._rows or (count > 0 and not self._reverse)
+        self.last = rows[-1][0] & MAX_SEQ if rows else 0
+        return rows
+
+    def _one_by_one(self, connection: apsw.Connection) -> list[Any]:
+        """The same, one row at a time, because a page of the file cannot be read."""
+        low, high = self._bounds
+        keys = range(low + 1, min(high, self._top(connection, high)) + 1)
+        query = f"SELECT {COLUMNS} FROM events WHERE key = ?"
+        rows: list[Any] = []
+        for key in reversed(keys) if self._reverse else keys:
+            self.last = key & MAX_SEQ
+            try:
+                row: Any = connection.execute(query, (key,)).get
+            except (apsw.CorruptError, UnicodeDecodeError) as error:
+                self.note(self.last, str(error))
+                continue
+            if row is not None and (self._kinds is None or row[3] in self._kinds):
+                rows.append(row)
+                if len(rows) == self._rows:
+                    self.more = True
+                    break
+        return rows
+
+    def _top(self, connection: apsw.Connection, high: int) -> int:
+        """The last key there is; if its page cannot be read, the first that was on it."""
+        try:
+            query = "SELECT max(key) FROM events WHERE key > ? AND key <= ?"
+            return connection.execute(query, self._bounds).get or 0
+        except apsw.CorruptError:
+            key = top = self._bounds[0]
+        lost = 0
+        while key < high and key - top <= _LOST:
+            key += 1
+            try:
+                if connection.execute("SELECT key FROM events WHERE key = ?", (key,)).get is None:
+                    break
+                top = key
+            except apsw.CorruptError:
+                lost = lost if lost > top else key
+        return max(top, lost)
+
+
+def problem(session_id: str, log: str, seq: int, why: str) -> Problem:
+    """The report for a row that cannot be read."""
+    return Problem(session_id, log, "unreadable", f"event {seq}: {why}", seqs=(seq,))
