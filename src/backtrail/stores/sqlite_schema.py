@@ -207,8 +207,10 @@ def _version(connection: apsw.Connection, path: str, schema: Schema) -> int:
 
 
 def _is_of(connection: apsw.Connection, schema: Schema) -> bool:
-    """Whether the database is of this kind. A mark in the file is there for good; it may also
-    be in the -wal still, where only a statement sees it."""
+    """Whether the database is of this kind.
+
+    A mark in the file is there for good. It may be in the -wal still, where a statement sees it.
+    """
     _, mark = connection.read("main", 0, 68, 4)
     if int.from_bytes(mark) == schema.application:
         return True
