@@ -71,7 +71,7 @@ from .sqlite_search import behind, catch_up, erase, forget, hits, index_slice
 from .sqlite_verify import verify
 
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
-_AT_ONCE = 64
+_AT_ONCE = 64  # events of a tail that one statement reads
 _TOMBSTONE = encode_data(PURGED).decode()
 
 
