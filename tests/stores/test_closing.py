@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -64,6 +65,22 @@ def test_a_lock_that_is_shut_while_a_thread_waits_for_it(holder: str, tmp_path: 
     other.close()
     assert [type(error) for error in told] == [Closed]
     assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+def test_a_store_makes_no_file_after_it_was_closed(kind: str, tmp_path: Path) -> None:
+    """Whoever comes too late, as the background may, does not make its lock again."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    store = open_store(f"file:{folder}" if kind == "file" else f"sqlite:///{folder}/x.db")
+    store.create(SessionInfo(id="s"))
+    lock: FileLock = store._names if kind == "file" else store._database.lock  # type: ignore[attr-defined]
+    store.close()
+    shutil.rmtree(folder)
+    folder.mkdir()
+    with pytest.raises(Closed):
+        lock.acquire()
+    assert list(folder.iterdir()) == []
 
 
 def files_of(folder: Path) -> list[str]:

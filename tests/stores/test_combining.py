@@ -255,3 +255,43 @@ def test_what_others_did_meanwhile_is_known(tmp_path: Path, scheme: str) -> None
         assert [event.seq for event in events] == list(range(1, 11))
         assert events[0].data == {"purged": True}
         assert not two.verify()
+
+
+@pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])
+def test_each_session_gets_its_own(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events of several sessions that are synced together go where they belong."""
+    inside, go = threading.Event(), threading.Event()
+    real = syncing.data_sync
+
+    def slow(fd: int) -> None:
+        inside.set()
+        go.wait(10)
+        real(fd)
+
+    with open_store(scheme.format(tmp_path), durability="synced") as store:
+        for id in "ba":
+            store.create(SessionInfo(id))
+            store.append(id, [NewEvent("user_message", {"of": id})])
+        monkeypatch.setattr(syncing, "data_sync", slow)
+        told: dict[str, list[str]] = {"a": [], "b": []}
+
+        def work(id: str) -> None:
+            [event] = store.append(id, [NewEvent("user_message", {"of": id})])
+            told[id].append(event.id)
+
+        threads = [threading.Thread(target=work, args=(id,)) for id in "aabab"]
+        for thread in threads:
+            # The first syncs, and the others queue up behind it in this order.
+            thread.start()
+            inside.wait(10)
+            time.sleep(0.05)
+        go.set()
+        for thread in threads:
+            thread.join(10)
+        for id, count in (("a", 4), ("b", 3)):
+            events = list(store.read(id))
+            assert [event.data for event in events] == [{"of": id}] * count
+            assert [event.seq for event in events] == list(range(1, count + 1))
+            assert sorted(event.id for event in events[1:]) == sorted(told[id])

@@ -460,4 +460,4 @@ class JSONLStore(Store):
             try:
                 self._open.close()
             finally:
-                self._names.close()
+                self._names.shut()

@@ -62,7 +62,7 @@ class FileLock:
             raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
         try:
             if self._fd < 0:
-                self._fd = os.open(self.path, _LOCK, 0o600)
+                self._fd = -1 if self._shut else os.open(self.path, _LOCK, 0o600)
                 if self._shut:
                     self.close()
             try:
@@ -137,7 +137,7 @@ class FileLock:
             os.close(fd)
 
     def shut(self) -> None:
-        """Let go of the file for good: who comes later gets `Closed`, and opens none."""
+        """Let go of the file for good: who comes later gets `Closed`, and makes none."""
         self._shut = True
         self.close()
 

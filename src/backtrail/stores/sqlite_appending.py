@@ -62,6 +62,9 @@ _REMEMBERED = 4096
 _Waiting = tuple[str, str, str, str, bytes]
 """An event of a thread that waits: its session, its id before it has a number, time, kind, body."""
 
+_Numbered = tuple[int, str]
+"""What becomes of it: its `seq`, and the id that ends in it."""
+
 
 def insert_all(execute: Execute, log: Log, stored: Iterable[Stored]) -> bool:
     """Write events that have their numbers to a new log; whether there were any."""
@@ -147,24 +150,25 @@ class Appender:
         kind, data = new.kind, new.data
         body = encode_data(data)
         id, ts = mint()
-        seq = self._together.do((session_id, id, ts, kind, body))
-        assert seq is not None
+        result = self._together.do((session_id, id, ts, kind, body))
+        assert result is not None
+        seq, id = result
         # Here and not by who leads: all others wait for that one.
-        return make_event(seq, numbered(id, seq), ts, kind, data, None)
+        return make_event(seq, id, ts, kind, data, None)
 
-    def _append_all(self, jobs: list[Job[_Waiting, int]]) -> None:
+    def _append_all(self, jobs: list[Job[_Waiting, _Numbered]]) -> None:
         """One transaction and one sync for everybody who waits."""
         if not self._append_same(jobs):
             self._append_each(jobs)
 
-    def _append_same(self, jobs: list[Job[_Waiting, int]]) -> bool:
+    def _append_same(self, jobs: list[Job[_Waiting, _Numbered]]) -> bool:
         """All by one statement, like `append_usual`; False if something is not as remembered.
 
         Each statement hands the interpreter to another thread, and waits to get it back.
         """
-        sessions = {job.value[0] for job in jobs}
-        place = self._places.get((sessions.pop(), MAIN_LOG))
-        if sessions or place is None or len(jobs) > _MOST_ROWS:
+        session_id = jobs[0].value[0]
+        place = self._places.get((session_id, MAIN_LOG))
+        if place is None or len(jobs) > _MOST_ROWS:
             return False
         database, log = self._database, place.n
         database.enter()
@@ -178,8 +182,12 @@ class Appender:
             values: list[object] = []
             first = log << 32
             for seq, job in enumerate(jobs, head + 1):
-                _, id, ts, kind, body = job.value
-                values += (first | seq, numbered(id, seq), ts, kind, body)
+                of, id, ts, kind, body = job.value
+                if of != session_id:
+                    return False
+                id = numbered(id, seq)
+                values += (first | seq, id, ts, kind, body)
+                job.result = seq, id
             values.append(log)
             try:
                 self._execute(_many(len(jobs)), values)
@@ -196,14 +204,11 @@ class Appender:
         finally:
             database.lock.release()
         sync.wait(ticket)
-        for seq, job in enumerate(jobs, head + 1):
-            job.result = seq
         return True
 
-    def _append_each(self, jobs: list[Job[_Waiting, int]]) -> None:
+    def _append_each(self, jobs: list[Job[_Waiting, _Numbered]]) -> None:
         database = self._database
         heads: dict[int, int] = {}
-        done: list[tuple[Job[_Waiting, int], int]] = []
         with database.writing as execute:
             for job in jobs:
                 session_id, id, ts, kind, body = job.value
@@ -218,13 +223,12 @@ class Appender:
                     job.error = error
                     continue
                 seq = heads[place.n] = heads[place.n] + 1
-                execute(_INSERT, (place.n << 32 | seq, numbered(id, seq), ts, kind, None, body))
-                done.append((job, seq))
+                id = numbered(id, seq)
+                execute(_INSERT, (place.n << 32 | seq, id, ts, kind, None, body))
+                job.result = seq, id
             if len(heads) == 1:
                 database.writing.moves(*next(iter(heads.items())))
         database.acknowledge()
-        for job, seq in done:
-            job.result = seq
 
     def _any(
         self,

@@ -39,8 +39,12 @@ class Schema(NamedTuple):
 BUSY_TIMEOUT = 10_000
 """Milliseconds to wait for another program that uses the database without our lock."""
 
-WAL_LIMIT = 4 << 20
+WAL_LIMIT = 2 << 20
 """Bytes of the -wal file above which the background checkpoints it."""
+
+# Pages of the -wal file after which a commit checkpoints it. Few: they are still at hand for the
+# processor then, and the file needs less room. Fewer yet sync the database too often.
+_WAL_PAGES = 500
 
 _WAL_KEPT = 64 << 20
 
@@ -172,7 +176,7 @@ def prepare_writer(connection: apsw.Connection) -> None:
     """
     connection.execute(
         "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
-        f"PRAGMA journal_size_limit = {_WAL_KEPT}; PRAGMA wal_autocheckpoint = 1000"
+        f"PRAGMA journal_size_limit = {_WAL_KEPT}; PRAGMA wal_autocheckpoint = {_WAL_PAGES}"
     ).fetchall()
 
 
