@@ -42,8 +42,8 @@ BUSY_TIMEOUT = 10_000
 WAL_LIMIT = 2 << 20
 """Bytes of the -wal file above which the background checkpoints it."""
 
-# Pages of the -wal file after which a commit checkpoints it. Few: they are still at hand for the
-# processor then, and the file needs less room. Fewer yet sync the database too often.
+# Pages of the -wal file after which a commit checkpoints it. With twice as many the file grows for
+# longer, which is slower to sync; with half as many the database is synced too often.
 _WAL_PAGES = 500
 
 _WAL_KEPT = 64 << 20
