@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,15 @@ settings.load_profile("tests")
 # is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the machine knows of roots: a folder of the test's own, also for child processes."""
+    folder = tmp_path_factory.mktemp("state") / "backtrail"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BACKTRAIL_STATE", str(folder))
+        yield folder
 
 
 @pytest.fixture(params=["memory", "file", "sqlite"])

@@ -70,6 +70,7 @@ class Claude:
             "DISABLE_AUTOUPDATER": "1",
             "IS_SANDBOX": "1",
             "BACKTRAIL_STORE": world.url,
+            "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
             "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
         world.env["CLAUDE_CONFIG_DIR"] = str(self.config)

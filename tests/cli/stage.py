@@ -54,7 +54,8 @@ class Stage:
 
     def environment(self, **more: str) -> dict[str, str]:
         """A home of its own, and nothing of the person who runs the tests."""
-        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        keep = ("PATH", "LANG", "BACKTRAIL_STATE")
+        kept = {name: os.environ[name] for name in keep if name in os.environ}
         return {
             **kept,
             "HOME": str(self.folder),

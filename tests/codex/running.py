@@ -124,6 +124,7 @@ class Codex:
             "PATH": "/usr/bin:/bin",
             "CODEX_HOME": str(self.home),
             "BACKTRAIL_STORE": world.url,
+            "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
             "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
         world.env["CODEX_HOME"] = str(self.home)

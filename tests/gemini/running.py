@@ -85,6 +85,7 @@ class Gemini:
             "GOOGLE_GEMINI_BASE_URL": model.url,
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "BACKTRAIL_STORE": world.url,
+            "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
             "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
 

@@ -32,7 +32,7 @@ class World:
         for folder in (self.project, self.home):
             folder.mkdir(parents=True, exist_ok=True)
         (self.root / "transcript.jsonl").touch()
-        keep = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
+        keep = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "BACKTRAIL_STATE")
         self.env = {name: os.environ[name] for name in keep if name in os.environ}
         self.env |= {"HOME": str(self.home), "BACKTRAIL_STORE": self.url}
         # A loaded machine is slow; only the tests of the limit are about time.
