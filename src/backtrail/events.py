@@ -168,7 +168,8 @@ class SessionInfo:
 
     `head`, the counts, `usage`, `cost_usd`, `exit_reason` and `updated_at` are folded
     from the log; a store ignores them in `create`. `cost_usd` is None while no event
-    states a cost.
+    states a cost. `cwd` is where the agent ran, `root` the workspace: a folder above it, or
+    `cwd` itself where none is given.
     """
 
     id: str
@@ -179,6 +180,7 @@ class SessionInfo:
     fork_seq: int | None = None
     title: str | None = None
     cwd: str | None = None
+    root: str | None = None
     model: str | None = None
     agent_name: str | None = None
     created_at: str = ""
@@ -207,6 +209,7 @@ STORED_FIELDS = (
     "fork_seq",
     "title",
     "cwd",
+    "root",
     "model",
     "agent_name",
     "created_at",
@@ -215,7 +218,16 @@ STORED_FIELDS = (
 )
 """The fields of `SessionInfo` that cannot be derived from the log."""
 
-UPDATABLE_FIELDS = ("key", "title", "cwd", "model", "agent_name", "tags", "metadata")
+UPDATABLE_FIELDS = (
+    "key",
+    "title",
+    "cwd",
+    "root",
+    "model",
+    "agent_name",
+    "tags",
+    "metadata",
+)
 """The fields `Store.update` accepts."""
 
 

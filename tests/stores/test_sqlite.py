@@ -184,6 +184,25 @@ def test_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+def test_records_from_before_there_were_roots_are_read(tmp_path: Path) -> None:
+    """A database of version 1 is migrated, and its sessions have their folder for a root."""
+    first = EVENTS._replace(migrations=EVENTS.migrations[:1])
+    Database(tmp_path / "x.db", synced=False, idle=lambda: None, schema=first).close()
+    moment = "2026-01-02T03:04:05.678Z"
+    with raw(tmp_path) as connection:
+        connection.execute(
+            "INSERT INTO sessions(scope, id, cwd, created_at, updated_at, tags, metadata) "
+            "VALUES('', 'old', '/somewhere/sub', ?1, ?1, '[]', '{}')",
+            (moment,),
+        )
+        connection.execute("INSERT INTO logs(session, name) VALUES(1, 'messages')")
+    with opened(tmp_path) as store:
+        assert (store.info("old").cwd, store.info("old").root) == ("/somewhere/sub",) * 2
+        assert [info.id for info in store.sessions(cwd="/somewhere/sub")] == ["old"]
+        store.create(SessionInfo(id="new", cwd="/somewhere/sub", root="/somewhere"))
+        assert store.latest("/somewhere").id == "new"
+
+
 def test_migration_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
     """Its statements and its number are one transaction."""
     with opened(tmp_path) as store:
@@ -193,7 +212,7 @@ def test_migration_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed):
         Database(tmp_path / "x.db", synced=False, idle=lambda: None, schema=broken)
     with raw(tmp_path) as connection:
-        assert connection.execute("PRAGMA user_version").get == 1
+        assert connection.execute("PRAGMA user_version").get == len(EVENTS.migrations)
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name='later'").get == 0
     with opened(tmp_path) as store:
         assert store.info("s").id == "s"

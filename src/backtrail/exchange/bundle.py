@@ -225,7 +225,7 @@ def read_bundle(
     with opened_bundle(path) as file:
         bundle, info, is_there = _compared(store, file, as_id, limits)
         if cwd is not None:
-            info = replace(info, cwd=os.fspath(cwd))
+            info = replace(info, cwd=os.fspath(cwd), root=None)
         if not is_there:
             _take(store, info, bundle, file, limits)
     return store.info(info.id)

@@ -64,6 +64,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     fork_seq: int | None = None
     title: str | None = None
     cwd: str | None = None
+    root: str | None = None
     model: str | None = None
     agent_name: str | None = None
     tags: list[str] = []
@@ -75,6 +76,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         The address of a model's server is put aside: nobody here has agreed to talk to it.
         """
         info = SessionInfo(**{name: getattr(self, name) for name in self.__struct_fields__})
+        if self.root is not None and not f"{self.cwd}/".startswith(f"{self.root.rstrip('/')}/"):
+            # Only a folder above the agent's can be its workspace.
+            info = replace(info, root=None)
         metadata = dict(self.metadata)
         server = metadata.pop("base_url", None)
         if server is not None:
@@ -102,8 +106,10 @@ class _Version(msgspec.Struct):
 
 def record_of(info: SessionInfo) -> Record:
     """What is kept of a session's record: all that cannot be folded from its log."""
-    names = Record.__struct_fields__
-    return Record(**{name: getattr(info, name) for name in names})
+    kept = {name: getattr(info, name) for name in Record.__struct_fields__}
+    if info.root == info.cwd:
+        del kept["root"]
+    return Record(**kept)
 
 
 def blob_name(digest: str) -> str:

@@ -113,9 +113,10 @@ class Store(ABC):
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
         """Change the record, atomically, and return it.
 
-        Fields: key, title, cwd, model, agent_name, tags, metadata; any other is
-        `InvalidData`. `metadata` is merged, a value of None removes its key. `tags` are
-        added; as a mapping, `{tag: False}` removes one.
+        Fields: key, title, cwd, root, model, agent_name, tags, metadata; any other is
+        `InvalidData`. With another `cwd` and no `root`, the root is that `cwd`. `metadata`
+        is merged, a value of None removes its key. `tags` are added; as a mapping,
+        `{tag: False}` removes one.
         """
 
     @abstractmethod
@@ -132,7 +133,8 @@ class Store(ABC):
     ) -> list[SessionInfo]:
         """The records that match all filters, newest first by `updated_at`.
 
-        `cwd` is compared as a resolved path; `after` and `before` are exclusive bounds on
+        `cwd` is compared as a resolved path, with a session's `cwd` and with its `root`; a
+        record without a `root` has its `cwd` for one. `after` and `before` are exclusive bounds on
         `updated_at`. A session that cannot be read is left out here and told by `verify`.
         """
 
@@ -277,7 +279,7 @@ class Store(ABC):
         return paged(self.walk(session_id, until=until, log=log))
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
-        """The newest session of a directory, forks included, subagents not."""
+        """The newest session whose `cwd` or `root` it is, forks included, subagents not."""
         for info in self.sessions(cwd=cwd):
             if info.relation != "subagent":
                 return info

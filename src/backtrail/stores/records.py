@@ -42,6 +42,8 @@ def new_record(info: SessionInfo, scope: str, base: tuple[str, int] | None = Non
     kept["scope"] = scope
     kept["created_at"] = check_ts(info.created_at) if info.created_at else now()
     kept["cwd"] = None if info.cwd is None else resolved(info.cwd)
+    # Records from before there were roots have none.
+    kept["root"] = kept["cwd"] if info.root is None else resolved(info.root)
     record = SessionInfo(**kept)
     return check_record(replace(record, tags=_merged_tags([], info.tags)))
 
@@ -62,6 +64,10 @@ def changed_record(record: SessionInfo, changes: Mapping[str, Json]) -> SessionI
         new["tags"] = _merged_tags(record.tags, new["tags"])
     if new.get("cwd") is not None:
         new["cwd"] = resolved(new["cwd"])
+    if new.get("root") is not None:
+        new["root"] = resolved(new["root"])
+    elif "root" in new or new.get("cwd", record.cwd) != record.cwd:
+        new["root"] = new.get("cwd", record.cwd)
     return check_record(replace(record, **new))
 
 
@@ -69,7 +75,7 @@ def check_record(record: SessionInfo) -> SessionInfo:
     """Return a copy of `record`, sharing nothing with it, if every field can be stored."""
     if record.key is not None and not (isinstance(record.key, str) and record.key):
         raise InvalidData(f"a key is a text that is not empty, not {record.key!r}")
-    for name in ("title", "cwd", "model", "agent_name"):
+    for name in ("title", "cwd", "root", "model", "agent_name"):
         value = getattr(record, name)
         if value is not None and not isinstance(value, str):
             raise InvalidData(f"{name} is text, not {value!r}")
@@ -134,7 +140,7 @@ def select(infos: Iterable[SessionInfo], **filters: Unpack[Filters]) -> list[Ses
     found = [
         info
         for info in infos
-        if (place is None or info.cwd == place)
+        if (place is None or place in (info.cwd, info.root))
         and (parent is None or info.parent_id == parent)
         and (key is None or info.key == key)
         and (tag is None or tag in info.tags)

@@ -53,6 +53,8 @@ from .sqlite_notes import Note
 from .sqlite_pages import problem, read_log, read_pages
 from .sqlite_records import COLUMNS as RECORD
 from .sqlite_records import (
+    OF_FOLDER,
+    WIDTH,
     add_log,
     current_info,
     info_of,
@@ -153,7 +155,7 @@ class SQLiteStore(Store):
             row = execute(query, (self.scope, session_id)).get
             if row is None:
                 raise NotFound(f"no session `{session_id}`")
-            update_record(execute, row[20], changed_record(info_of(row[:20]), changes))
+            update_record(execute, row[WIDTH], changed_record(info_of(row[:WIDTH]), changes))
         self._database.acknowledge()
         return self.info(session_id)
 
@@ -168,7 +170,7 @@ class SQLiteStore(Store):
         cwd, after, before = filters.get("cwd"), filters.get("after"), filters.get("before")
         conditions: dict[str, object] = {
             "s.scope = ?": self.scope,
-            "s.cwd = ?": None if cwd is None else resolved(cwd),
+            f"s.n IN ({OF_FOLDER})": None if cwd is None else resolved(cwd),
             "s.parent_id = ?": filters.get("parent"),
             "s.key = ?": filters.get("key"),
             "s.updated_at > ?": None if after is None else timestamp(after),
@@ -179,7 +181,11 @@ class SQLiteStore(Store):
         keep = (
             _not_in(lost) if tag is None else lambda info: tag in info.tags and info.id not in lost
         )
-        return records(self._database, where, list(conditions.values()), keep, filters.get("limit"))
+        values = list(conditions.values())
+        if cwd is not None:
+            # By `cwd` and by `root`, each with its own index.
+            values[1:2] = [self.scope, values[1], self.scope, values[1]]
+        return records(self._database, where, values, keep, filters.get("limit"))
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         path = resolved(cwd)
@@ -189,8 +195,9 @@ class SQLiteStore(Store):
         late, lost = refresh(self._database, self.scope)
         if late:
             return super().latest(cwd)
-        where = "s.scope = ? AND s.cwd = ? AND s.relation IS NOT 'subagent'"
-        found = records(self._database, where, (self.scope, path), _not_in(lost), 1)
+        where = f"s.n IN ({OF_FOLDER}) AND s.relation IS NOT 'subagent'"
+        values = (self.scope, path, self.scope, path)
+        found = records(self._database, where, values, _not_in(lost), 1)
         if not found:
             raise NotFound(f"no previous session found in {os.fspath(cwd)}")
         return found[0]

@@ -36,10 +36,13 @@ from .sqlite_transactions import Execute
 
 # The order of `SessionInfo`, so that a row is its arguments.
 COLUMNS = (
-    "s.id, s.key, s.scope, s.parent_id, s.relation, s.fork_seq, s.title, s.cwd, s.model, "
-    "s.agent_name, s.created_at, s.updated_at, s.folded, s.message_count, s.turn_count, "
+    "s.id, s.key, s.scope, s.parent_id, s.relation, s.fork_seq, s.title, s.cwd, s.root, "
+    "s.model, s.agent_name, s.created_at, s.updated_at, s.folded, s.message_count, s.turn_count, "
     "s.usage, s.cost_usd, s.exit_reason, s.tags, s.metadata"
 )
+
+WIDTH = len(SessionInfo.__slots__)
+"""How many columns that are; others come behind them."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_usage = msgspec.json.Decoder(dict[str, int]).decode
@@ -69,6 +72,7 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         info.fork_seq,
         info.title,
         info.cwd,
+        info.root,
         info.model,
         info.agent_name,
         info.created_at,
@@ -82,6 +86,8 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         tags,
         metadata,
     ) = row
+    if info.root is None:
+        info.root = info.cwd
     try:
         check_session_id(info.id)
         info.usage = {} if usage == "{}" else _decode_usage(usage)
@@ -97,13 +103,15 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
 # --- changing records --------------------------------------------------------------------
 
 
-_CHANGING = "key, title, cwd, model, agent_name, tags, metadata"
+_CHANGING = "key, title, cwd, root, model, agent_name, tags, metadata"
 _LASTING = "id, scope, parent_id, relation, fork_seq, created_at, updated_at"
 
 
 def _changing(record: SessionInfo) -> tuple[object, ...]:
     tags, metadata = _encode(record.tags).decode(), _encode(record.metadata).decode()
-    return record.key, record.title, record.cwd, record.model, record.agent_name, tags, metadata
+    root = None if record.root == record.cwd else record.root
+    named = (record.key, record.title, record.cwd, root, record.model, record.agent_name)
+    return *named, tags, metadata
 
 
 def insert_record(execute: Execute, record: SessionInfo) -> int:
@@ -114,7 +122,7 @@ def insert_record(execute: Execute, record: SessionInfo) -> int:
     check_key(execute, record)
     made = record.created_at
     origin = (record.parent_id, record.relation, record.fork_seq)
-    marks = ", ".join("?" * 14)
+    marks = ", ".join("?" * 15)
     insert = f"INSERT INTO sessions({_LASTING}, {_CHANGING}) VALUES({marks}) RETURNING n"
     values = (record.id, record.scope, *origin, made, made, *_changing(record))
     try:
@@ -137,7 +145,7 @@ def check_key(execute: Execute, record: SessionInfo) -> None:
 def update_record(execute: Execute, n: int, record: SessionInfo) -> None:
     """Replace the fields of a record that may change."""
     check_key(execute, record)
-    marks = ", ".join("?" * 7)
+    marks = ", ".join("?" * 8)
     execute(f"UPDATE sessions SET ({_CHANGING}) = ({marks}) WHERE n = ?", (*_changing(record), n))
 
 
@@ -215,8 +223,8 @@ class Folded:
 
 def fold_row(database: Database, row: tuple[Any, ...]) -> Folded:
     """Fold what a row of `_DIRTY` does not count yet; nothing is locked meanwhile."""
-    info = info_of(row[:20])
-    n, number, base = row[20:]
+    info = info_of(row[:WIDTH])
+    n, number, base = row[WIDTH:]
     with database.reading() as connection:
         log = log_at(connection.execute, number, base)
         top = head_of(connection.execute, number)
@@ -319,9 +327,9 @@ def current_info(database: Database, scope: str, session_id: str) -> SessionInfo
         row = connection.execute(_ONE, (scope, session_id)).get
     if row is None:
         raise NotFound(f"no session `{session_id}`")
-    if row[23] is None:
-        return info_of(row[:20])
-    one = fold_row(database, row[:23])
+    if row[WIDTH + 3] is None:
+        return info_of(row[:WIDTH])
+    one = fold_row(database, row[: WIDTH + 3])
     _stored(database, [one])
     return one.info
 
@@ -342,11 +350,22 @@ def reader_of(database: Database, scope: str, key: int) -> str | None:
 
 # --- listing -----------------------------------------------------------------------------
 
-# One statement, its index named: on a fresh connection preparing it is most of its cost.
+OF_FOLDER = (
+    "SELECT n FROM sessions WHERE scope = ? AND cwd = ? UNION ALL "
+    "SELECT n FROM sessions WHERE scope = ? AND root = ?"
+)
+"""The numbers of the sessions that belong to a folder by their `cwd` or their `root`."""
+
+# One statement, its indexes named: on a fresh connection preparing it is most of its cost.
+_NEWEST = (
+    "SELECT n, updated_at FROM (SELECT n, updated_at FROM sessions INDEXED BY sessions_{0} "
+    "WHERE scope = ?1 AND {0} = ?2 AND relation IS NOT 'subagent' "
+    "ORDER BY updated_at DESC, n DESC LIMIT 1)"
+)
 _LATEST = (
-    f"SELECT {COLUMNS}, EXISTS(SELECT 1 FROM dirty) FROM sessions s INDEXED BY sessions_cwd "
-    "WHERE s.scope = ? AND s.cwd = ? AND s.relation IS NOT 'subagent' "
-    "ORDER BY s.updated_at DESC, s.n DESC LIMIT 1"
+    f"SELECT {COLUMNS}, EXISTS(SELECT 1 FROM dirty) FROM sessions s WHERE s.n = (SELECT n FROM "
+    f"({_NEWEST.format('cwd')} UNION ALL {_NEWEST.format('root')}) "
+    "ORDER BY updated_at DESC, n DESC LIMIT 1)"
 )
 
 
@@ -355,7 +374,7 @@ def latest_record(database: Database, scope: str, cwd: str) -> SessionInfo | Non
     with database.reading() as connection:
         try:
             row = connection.execute(_LATEST, (scope, cwd)).get
-            return None if row is None or row[20] else info_of(row[:20])
+            return None if row is None or row[WIDTH] else info_of(row[:WIDTH])
         except (Damaged, UnicodeError):
             return None
 

@@ -101,8 +101,14 @@ CREATE VIRTUAL TABLE words USING fts5(
 );
 """
 
+# NULL means that the root is `cwd`, as nearly everywhere: the index has only the others.
+_ROOTS = """
+ALTER TABLE sessions ADD COLUMN root TEXT;
+CREATE INDEX sessions_root ON sessions(scope, root, updated_at) WHERE root IS NOT NULL;
+"""
+
 # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
-EVENTS = Schema(0x426B7472, (_FIRST,), "PRAGMA page_size = 8192")
+EVENTS = Schema(0x426B7472, (_FIRST, _ROOTS), "PRAGMA page_size = 8192")
 """The database of a `SQLiteStore` ("Bktr")."""
 
 

@@ -45,6 +45,7 @@ class SessionRules(ContractBase):
             relation="subagent",
             title="A “title”\nin two lines",
             cwd=cwd,
+            root=str(Path(cwd).parent),
             model="m",
             agent_name="a",
             created_at=at(2),
@@ -55,7 +56,7 @@ class SessionRules(ContractBase):
         info = store.info("s.1_-A")
         for name in ("id", "key", "parent_id", "relation", "fork_seq", "title", "cwd", "model"):
             assert getattr(info, name) == getattr(given, name), name
-        for name in ("agent_name", "created_at", "tags", "metadata"):
+        for name in ("root", "agent_name", "created_at", "tags", "metadata"):
             assert getattr(info, name) == getattr(given, name), name
         assert info.updated_at == at(2)
         assert info.scope == store.scope
@@ -195,6 +196,7 @@ class SessionRules(ContractBase):
             {"tags": "word"},
             {"title": 5},
             {"cwd": 5},
+            {"root": 5},
         ],
         ids=str,
     )
@@ -309,6 +311,39 @@ class SessionRules(ContractBase):
         assert store.latest(tmp_path) == store.info("b")
         self.put(store, "a", [NewEvent("note", {}, ts=at(8))])
         assert store.latest(f"{tmp_path}/.").id == "a"
+
+    def test_a_session_belongs_to_its_folder_and_to_its_root(self, tmp_path: Path) -> None:
+        """`sessions` and `latest` match either; folders in between are neither."""
+        store = self.open(tmp_path)
+        root = tmp_path / "repo"
+        cwd = root / "pkg" / "src"
+        cwd.mkdir(parents=True)
+        self.aged(store, "old", 2, cwd=str(root))
+        self.aged(store, "deep", 3, cwd=str(cwd), root=f"{root}/.")
+        self.aged(store, "other", 4, cwd=str(tmp_path))
+        self.aged(store, "sub", 5, cwd=str(cwd), root=str(root), relation="subagent")
+        assert store.info("deep").root == os.path.realpath(root)
+        assert ids(store.sessions(cwd=root)) == ["sub", "deep", "old"]
+        assert ids(store.sessions(cwd=root, limit=1)) == ["sub"]
+        assert ids(store.sessions(cwd=cwd)) == ["sub", "deep"]
+        assert ids(store.sessions(cwd=root / "pkg")) == []
+        assert store.latest(root).id == store.latest(cwd).id == "deep"
+        self.put(store, "old", [NewEvent("note", {}, ts=at(8))])
+        assert (store.latest(root).id, store.latest(cwd).id) == ("old", "deep")
+
+    def test_a_root_follows_another_folder(self, tmp_path: Path) -> None:
+        """Without a root the folder is the root, also after it changes; None takes it away."""
+        store = self.open(tmp_path)
+        one, two = (os.path.realpath(tmp_path / name) for name in ("one", "two"))
+        store.create(SessionInfo(id="s", cwd=one))
+        store.create(SessionInfo(id="bare"))
+        assert (store.info("s").root, store.info("bare").root) == (one, None)
+        assert store.update("s", cwd=two).root == two
+        assert store.update("s", root=one).to_dict()["root"] == one
+        assert (store.info("s").cwd, store.info("s").root) == (two, one)
+        assert store.update("s", title="t").root == one
+        assert store.update("s", root=None).root == two
+        assert ids(store.sessions(cwd=one)) == []
 
     def test_latest_of_nothing_is_not_found(self, tmp_path: Path) -> None:
         """The error says where it looked."""
