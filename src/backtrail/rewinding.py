@@ -20,7 +20,8 @@ from .filepoints import Mode, Point, Scope, Way, Wish, changes_in, own_changes, 
 from .files.conflicts import OnConflict, resolve
 from .files.journal import Journal
 from .files.names import several
-from .files.plan import Plan, plan_exact, plan_mine, settled
+from .files.outcome import settled
+from .files.plan import Plan, plan_exact, plan_mine
 from .points import (
     Move,
     Target,

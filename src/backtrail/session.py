@@ -334,9 +334,9 @@ class Session(Sending):
             self._share_contents(session_id)
             yield
         except BaseException:
-            import shutil
+            from .files.beneath import remove_tree
 
-            shutil.rmtree(place, ignore_errors=True)
+            remove_tree(place)
             if there:
                 Path(place).mkdir()
             raise

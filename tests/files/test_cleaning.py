@@ -23,7 +23,8 @@ from backtrail.files.catalogue import Catalogue
 from backtrail.files.cleaning import opened, store_name
 from backtrail.files.garbage import BUDGET, mark_and_sweep
 from backtrail.files.journal import Journal
-from backtrail.files.plan import plan_exact, settled
+from backtrail.files.outcome import settled
+from backtrail.files.plan import plan_exact
 from backtrail.files.trees import EMPTY_DIGEST, Entry, digest_of, encode_tree
 
 from .conftest import shell

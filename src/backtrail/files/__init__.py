@@ -9,7 +9,7 @@ blobs, sqlite_blobs, sqlite_rows   contents by their digest; what relies on them
 tray, content_tray       a small file before a database: what was stored last
 known, index, trail, glance, scan, capture   from a directory to a tree digest, reading what changed
 brackets, timeline, lines, catalogue, attribution   who changed what between two scans
-plan, conflicts          what a restore would do, path by path; pure
+plan, conflicts, outcome   what a restore would do, path by path; pure
 beneath, workbench, deeds, restore, journal   doing it, so that a crash or a race loses nothing
 roots, looking, rooted, workspace, depot   one watched directory; where a store keeps all this
 baseline, grabbing       the first import in the background, and calls that do not wait for it

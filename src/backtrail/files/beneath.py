@@ -65,20 +65,30 @@ class Directories:
 
     def at(self, path: bytes) -> int:
         """An open directory; `FileNotFoundError` or `NotADirectoryError` if it is none."""
-        if not path:
-            return self._root
-        fd = self._open.get(path)
-        if fd is None:
-            above, name = self.parent(path)
-            try:
-                fd = os.open(name, DIRECTORY, dir_fd=above)
-            except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise NotADirectoryError(errno.ENOTDIR, "a link") from error
-                raise
-            if len(self._open) >= _KEPT_OPEN:
-                self.close()
-            self._open[path] = fd
+        todo: list[bytes] = []
+        at = path
+        # No recursion: a directory may lie deeper than Python calls.
+        while at and at not in self._open:
+            todo.append(at)
+            at = at.rpartition(b"/")[0]
+        fd = self._open[at] if at else self._root
+        for below in reversed(todo):
+            fd = self._enter(fd, below)
+        return fd
+
+    def _enter(self, above: int, path: bytes) -> int:
+        name = path.rpartition(b"/")[2]
+        if name in (b"", b".", b".."):
+            raise Unsafe(f"{path!r} is not a path in the workspace")
+        try:
+            fd = os.open(name, DIRECTORY, dir_fd=above)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise NotADirectoryError(errno.ENOTDIR, "a link") from error
+            raise
+        if len(self._open) >= _KEPT_OPEN:
+            self.close()
+        self._open[path] = fd
         return fd
 
     def forget(self, path: bytes) -> None:
@@ -210,6 +220,46 @@ def remove(fd: int, name: bytes) -> None:
             os.rmdir(name, dir_fd=fd)
         except (NotADirectoryError, FileNotFoundError):
             raise error from None
+
+
+def remove_tree(path: str | os.PathLike[str]) -> None:
+    """Remove a directory that we made, with all in it, however deep; what cannot go stays."""
+    # Flattened first: what lies deep is moved up, as a path may be longer than systems take.
+    try:
+        top = os.open(path, DIRECTORY)
+    except OSError:
+        return
+    try:
+        os.fchmod(top, 0o700)
+        count, mark = 0, f".gone-{os.urandom(8).hex()}"
+        todo = os.listdir(top)
+        while todo:
+            name = todo.pop()
+            try:
+                remove(top, os.fsencode(name))
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    return
+                for inner in _opened_up(top, name):
+                    count += 1
+                    todo.append(f"{mark}-{count}")
+                    os.rename(f"{name}/{inner}", todo[-1], src_dir_fd=top, dst_dir_fd=top)
+                os.rmdir(name, dir_fd=top)
+        os.rmdir(path)
+    except OSError:
+        return
+    finally:
+        os.close(top)
+
+
+def _opened_up(top: int, name: str) -> list[str]:
+    """What is in a directory, which may be written in from now on."""
+    fd = os.open(name, DIRECTORY, dir_fd=top)
+    try:
+        os.fchmod(fd, 0o700)
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def put_in(source: int, name: bytes, target: int, new: bytes) -> bool:

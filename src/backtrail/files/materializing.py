@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from ..errors import AlreadyExists, Damaged, InvalidData, NotFound, StoreFailed
@@ -11,11 +10,12 @@ from ..events import Checkpoint, new_id
 from ..stores.base import Store, resolved
 from ..stores.files import failed, sync_directory
 from ..stores.opening import store_at
-from .beneath import DIRECTORY
+from .beneath import DIRECTORY, remove_tree
 from .depot import Depot
 from .ignore import RESERVED
 from .names import shown
-from .plan import Plan, Step, plan_exact, settled
+from .outcome import settled
+from .plan import Plan, Step, plan_exact
 from .restore import Restore
 from .trees import EMPTY, EMPTY_DIGEST, Get
 
@@ -71,7 +71,7 @@ def write_tree(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step
             done = Restore(fd, id, get).apply(plan)
             os.rename(building, target)
         except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
+            remove_tree(building)
             raise
         finally:
             os.close(fd)

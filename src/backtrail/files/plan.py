@@ -7,14 +7,14 @@ present state, which is stored already, with what is wanted; neither looks at th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..errors import Damaged
 from ..events import Json
-from .names import hidden, shown
-from .trees import Difference, Entry, Get, alike, diff_trees, flatten, look_up
+from .names import hidden
+from .trees import Difference, Entry, Get, Present, alike, diff_trees
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
 """What happens to a path; `skip` and `conflict` leave it alone."""
@@ -201,8 +201,9 @@ def plan_mine(
             if within(path, paths) or _leads_to(path, paths):
                 _note(touched, change, path, before, after)
     steps = []
+    present = Present(get, now)
     for path, done in touched.items():
-        there = look_up(get, now, path)
+        there = present.at(path)
         step = replace(step_to(path, there, done.first), uncertain=done.uncertain)
         reason = done.conflict(there) if step.acts else ""
         if reason:
@@ -239,83 +240,6 @@ def renames(found: Iterable[Difference]) -> dict[bytes, bytes]:
             origin = gone.pop(after.value)
             pairs[origin], pairs[path] = path, origin
     return pairs
-
-
-# --- the outcome must be a tree ----------------------------------------------------------
-
-
-def settled(get: Get, plan: Plan, moves: Mapping[bytes, bytes] | None = None) -> Plan:
-    """Hold back what depends on a path that stays: the outcome must be a tree.
-
-    A directory does not go before all in it goes, nothing comes into what is no directory,
-    and of a move either both ends are taken back or none.
-    """
-    steps = {step.path: step for step in sorted(plan.steps, key=lambda step: step.path)}
-    moves = moves or {}
-    held = True
-    while held:
-        held = False
-        for path, step in steps.items():
-            if not step.acts:
-                continue
-            stays = _staying_below(get, steps, step)
-            reason = _impossible(get, plan.now, steps, step)
-            if stays is not None:
-                action: Action = "skip" if step.after is None else "conflict"
-                kept = replace(step, action=action, reason=f"holds {shown(stays)}, which stays")
-            elif reason:
-                kept = replace(step, action="conflict", reason=reason)
-            elif (other := steps.get(moves.get(path, b""))) and other.action == "conflict":
-                kept = replace(step, action="conflict", reason="the other end of its move stays")
-            else:
-                continue
-            steps[path] = kept
-            held = True
-    ready = list(steps.values())
-    return replace(plan, steps=ready, opened=_locked(get, plan.now, ready))
-
-
-def _impossible(get: Get, now: bytes, steps: Mapping[bytes, Step], step: Step) -> str:
-    """Why something cannot come where the plan wants it."""
-    parent = step.path.rpartition(b"/")[0]
-    if step.after is None or not parent:
-        return ""
-    above = steps.get(parent)
-    if above is None:
-        there = look_up(get, now, parent)
-    else:
-        there = above.after if above.acts else above.before
-    if there is None or there.kind != "directory":
-        return f"{shown(parent)} is not a directory"
-    return ""
-
-
-def _staying_below(get: Get, steps: Mapping[bytes, Step], step: Step) -> bytes | None:
-    """A path below a directory to go that would not go with it."""
-    if step.before is None or step.before.kind != "directory":
-        return None
-    if step.after is not None and step.after.kind == "directory":
-        return None
-    for path, _ in flatten(get, step.before.value, step.path + b"/"):
-        other = steps.get(path)
-        if other is None or not other.acts or other.after is not None:
-            return path
-    return None
-
-
-def _locked(get: Get, now: bytes, steps: Iterable[Step]) -> list[tuple[bytes, int]]:
-    """The directories in which the plan changes names, but nobody may write."""
-    found: dict[bytes, int] = {}
-    for step in steps:
-        if not step.acts:
-            continue
-        parts = step.path.split(b"/")[:-1]
-        for depth in range(len(parts)):
-            path = b"/".join(parts[: depth + 1])
-            there = look_up(get, now, path)
-            if there and there.kind == "directory" and there.mode & 0o700 != 0o700:
-                found[path] = there.mode
-    return sorted(found.items())
 
 
 def changes_of(seq: int, files: Json) -> list[Change]:

@@ -250,3 +250,32 @@ def look_up(get: Get, root: bytes | None, path: bytes) -> Entry | None:
         entry = _read(get(at)).get(name)
         at = entry.value if entry is not None and entry.kind == "directory" else None
     return entry
+
+
+class Present:
+    """What is at the paths of one tree; what was looked up once is known."""
+
+    def __init__(self, get: Get, root: bytes) -> None:
+        self._get = get
+        self._root = Entry("directory", 0, 0, root)
+        self._known: dict[bytes, Entry | None] = {}
+
+    def at(self, path: bytes) -> Entry | None:
+        """What is at a path; None if nothing."""
+        todo: list[bytes] = []
+        at = path
+        while at and at not in self._known:
+            todo.append(at)
+            at = at.rpartition(b"/")[0]
+        entry = self._known[at] if at else self._root
+        for below in reversed(todo):
+            if entry is not None:
+                is_directory = entry.kind == "directory"
+                name = below.rpartition(b"/")[2]
+                entry = look_up(self._get, entry.value, name) if is_directory else None
+            self._known[below] = entry
+        return entry
+
+    def names(self, directory: Entry) -> list[bytes]:
+        """The names in a directory, in order."""
+        return list(_read(self._get(directory.value)))

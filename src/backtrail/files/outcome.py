@@ -1,0 +1,110 @@
+"""The outcome of a plan must be a tree: what depends on a path that stays is held back.
+
+A directory does not go before all in it goes, nothing comes into what is no directory, and
+of a move either both ends are taken back or none. Pure, and without recursion: directories
+may lie deeper than Python calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from .names import shown
+from .plan import Action, Plan, Step
+from .trees import Get, Present
+
+
+def settled(get: Get, plan: Plan, moves: Mapping[bytes, bytes] | None = None) -> Plan:
+    """Hold back what depends on a path that stays.
+
+    `moves` has each end of a file that was renamed, with the other.
+    """
+    present = Present(get, plan.now)
+    steps = {step.path: step for step in sorted(plan.steps, key=lambda step: step.path)}
+    staying: dict[bytes, bytes] = {}
+    while _hold_up(present, steps, moves or {}) | _hold_down(present, steps, staying):
+        pass
+    ready = list(steps.values())
+    return replace(plan, steps=ready, opened=_locked(present, ready))
+
+
+def _hold_up(present: Present, steps: dict[bytes, Step], moves: Mapping[bytes, bytes]) -> bool:
+    """Hold back what has no place to come to, parents before children; whether any was."""
+    held = False
+    for path, step in steps.items():
+        if not step.acts:
+            continue
+        reason = _impossible(present, steps, step)
+        if not reason:
+            other = steps.get(moves.get(path, b""))
+            if other is not None and other.action == "conflict":
+                reason = "the other end of its move stays"
+        if reason:
+            steps[path] = replace(step, action="conflict", reason=reason)
+            held = True
+    return held
+
+
+def _hold_down(present: Present, steps: dict[bytes, Step], staying: dict[bytes, bytes]) -> bool:
+    """Hold back directories that something stays in, children before parents.
+
+    `staying` tells for a directory that was held what stays in it.
+    """
+    held = False
+    for path in reversed(steps):
+        step = steps[path]
+        stays = _staying_in(present, steps, step, staying) if step.acts else None
+        if stays is not None:
+            action: Action = "skip" if step.after is None else "conflict"
+            reason = f"holds {shown(stays)}, which stays"
+            steps[path] = replace(step, action=action, reason=reason)
+            staying[path] = stays
+            held = True
+    return held
+
+
+def _impossible(present: Present, steps: Mapping[bytes, Step], step: Step) -> str:
+    """Why something cannot come where the plan wants it."""
+    parent = step.path.rpartition(b"/")[0]
+    if step.after is None or not parent:
+        return ""
+    above = steps.get(parent)
+    if above is None:
+        there = present.at(parent)
+    else:
+        there = above.after if above.acts else above.before
+    if there is None or there.kind != "directory":
+        return f"{shown(parent)} is not a directory"
+    return ""
+
+
+def _staying_in(
+    present: Present, steps: Mapping[bytes, Step], step: Step, staying: Mapping[bytes, bytes]
+) -> bytes | None:
+    """What is in a directory to go, and would not go with it."""
+    if step.before is None or step.before.kind != "directory":
+        return None
+    if step.after is not None and step.after.kind == "directory":
+        return None
+    for name in present.names(step.before):
+        path = step.path + b"/" + name
+        other = steps.get(path)
+        if other is None or not other.acts or other.after is not None:
+            return staying.get(path, path)
+    return None
+
+
+def _locked(present: Present, steps: Iterable[Step]) -> list[tuple[bytes, int]]:
+    """The directories in which the plan changes names, but nobody may write."""
+    seen: set[bytes] = set()
+    found: dict[bytes, int] = {}
+    for step in steps:
+        above = step.path.rpartition(b"/")[0] if step.acts else b""
+        while above and above not in seen:
+            seen.add(above)
+            there = present.at(above)
+            if there and there.kind == "directory" and there.mode & 0o700 != 0o700:
+                found[above] = there.mode
+            above = above.rpartition(b"/")[0]
+    return sorted(found.items())
