@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from typing import Literal
 
-from .names import shown
+from .names import beside, shown
 from .plan import Plan, Step, step_to
 from .trees import Entry, Get, digest_of, look_up
 
@@ -28,6 +27,7 @@ _BINARY = b"\0"
 def resolve(get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str) -> Plan:
     """The plan with its conflicts decided; those that cannot be stay conflicts."""
     steps: list[Step] = []
+    taken = {step.path for step in plan.steps}
     for step in plan.steps:
         if step.action != "conflict" or choice == "keep":
             steps.append(step)
@@ -37,7 +37,7 @@ def resolve(get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str) -> 
         elif choice == "merge":
             steps.append(_merged(get, put, step))
         else:
-            steps.extend(_aside(get, plan, step, suffix))
+            steps.extend(_aside(get, plan, taken, step, suffix))
     return replace(plan, steps=steps)
 
 
@@ -75,17 +75,16 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     return "".join(lines).encode("latin-1")
 
 
-def _aside(get: Get, plan: Plan, step: Step, suffix: str) -> list[Step]:
+def _aside(get: Get, plan: Plan, taken: set[bytes], step: Step, suffix: str) -> list[Step]:
     """The conflict, and a step that writes what was wanted beside it, under a free name."""
     if step.after is None or step.after.kind == "directory":
         what = "a directory" if step.after else "nothing"
         return [replace(step, reason=f"{step.reason}; {what} was there then, so none is beside it")]
-    taken = {other.path for other in plan.steps}
-    name = first = step.path + b"." + suffix.encode()
-    for number in count(2):
-        if name not in taken and look_up(get, plan.now, name) is None:
-            break
-        name = first + f"-{number}".encode()
+    name = beside(
+        step.path, b"." + suffix.encode(),
+        lambda path: path not in taken and look_up(get, plan.now, path) is None,
+    )  # fmt: skip
+    taken.add(name)
     reason = f"beside {shown(step.path)}"
     return [step, replace(step_to(name, None, step.after), reason=reason)]
 

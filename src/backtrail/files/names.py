@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from itertools import count
 
 from ..errors import Unsafe
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One path or several, as a caller may name them."""
+
+LONGEST = 255
+"""Bytes of a name, on nearly every file system."""
 
 _ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
@@ -83,6 +87,26 @@ def inside(root: bytes, path: str | bytes | os.PathLike[str]) -> bytes:
 def several(paths: Paths) -> Iterable[str | os.PathLike[str]]:
     """Paths that a caller names; one alone is a list of one, not of its letters."""
     return [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+
+
+def beside(path: bytes, suffix: bytes, is_free: Callable[[bytes], bool]) -> bytes:
+    """A free path in the same folder: the name with a suffix, cut to what a name may have."""
+    above, slash, name = path.rpartition(b"/")
+    for number in count(1):
+        end = suffix if number == 1 else suffix + b"-%d" % number
+        found = above + slash + _cut(name, LONGEST - len(end)) + end
+        if is_free(found):
+            return found
+    raise AssertionError
+
+
+def _cut(name: bytes, length: int) -> bytes:
+    """The beginning of a name, without half a letter at its end."""
+    if len(name) <= length:
+        return name
+    while length and name[length] & 0xC0 == 0x80:
+        length -= 1
+    return name[:length]
 
 
 def declared(root: bytes, paths: Paths) -> list[bytes] | None:

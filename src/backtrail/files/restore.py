@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from ..errors import Damaged, NotFound, StoreFailed
 from .beneath import (
+    DIRECTORY,
     FILE,
     Directories,
     alike,
@@ -256,6 +257,8 @@ class Restore:
 
     def _swap(self, index: int, parent: int, name: bytes, step: Step) -> Step:
         out = new(index)
+        if is_directory(step.before):
+            self._unlock(index, parent, name, step)
         if exchange(self._bench.fd, out, parent, name):
             self._deeds.add(Deed("swapped", index, step.path, out))
             return step if self._bench.holds(out, step.before) else self._give_back(index, step)
@@ -267,6 +270,22 @@ class Restore:
         if not self._put(index, parent, name, step):
             return self._note(index, step, "appeared during the restore")
         return step
+
+    def _unlock(self, index: int, parent: int, name: bytes, step: Step) -> None:
+        """Let a directory be moved: its entry for the one above is written then."""
+        try:
+            fd = os.open(name, DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EACCES):
+                return
+            raise
+        try:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            if mode & 0o300 != 0o300:
+                self._deeds.add(Deed("mode", index, step.path, mode=mode))
+                os.fchmod(fd, mode | 0o700)
+        finally:
+            os.close(fd)
 
     def _delete(self, index: int, parent: int, name: bytes, step: Step) -> Step:
         if is_directory(step.before):
