@@ -26,6 +26,11 @@ def user_folder(kind: Literal["config", "data", "state"]) -> str:
     return f"{given or os.path.expanduser(usual)}/backtrail"  # noqa: PTH111 - Path is heavier
 
 
+def state_folder() -> str:
+    """What this machine knows: `BACKTRAIL_STATE`, else the user's state folder."""
+    return os.environ.get("BACKTRAIL_STATE", "").strip() or user_folder("state")
+
+
 def known_folder(kind: Literal["config", "data", "state"]) -> str:
     """The same, as `platformdirs` tells."""
     import platformdirs

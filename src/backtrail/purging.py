@@ -27,7 +27,7 @@ from .files.cleaning import has_contents, opened, planned, store_name
 from .files.depot import Depot
 from .files.garbage import drop, mark_and_sweep, reach
 from .files.names import inside, shown
-from .files.trees import Entry, Get, decode_tree, look_up
+from .files.trees import Entry, Get, look_up, parse_tree
 from .stores.base import Store
 from .stores.opening import store_at
 
@@ -224,7 +224,7 @@ class _Purging:
 
     def _below(self, get: Get, entry: Entry) -> list[Entry]:
         try:
-            return list(decode_tree(get(entry.value)).values())
+            return list(parse_tree(get(entry.value)).values())
         except (NotFound, Damaged) as error:
             self._tell(entry.value, error)
             return []
@@ -315,7 +315,7 @@ def _on_disk(depot: Depot, digests: Collection[bytes]) -> list[str]:
         while todo:
             above, tree = todo.pop()
             try:
-                entries = decode_tree(depot.blobs.get(tree)).items()
+                entries = parse_tree(depot.blobs.get(tree)).items()
             except (NotFound, Damaged):
                 continue
             for name, entry in entries:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
+import struct
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -86,3 +88,64 @@ def lines_of(files: Files, log: str = "messages") -> list[dict[str, Json]]:
 def with_lines(files: Files, lines: list[dict[str, Json]], log: str = "messages") -> Files:
     """The files with other events in a log."""
     return with_log(files, b"".join(json.dumps(line).encode() + b"\n" for line in lines), log)
+
+
+# --- whole sessions ----------------------------------------------------------------------
+
+State = dict[str, "bytes | State | tuple[str, str]"]
+"""A directory: contents of files, directories, and ("link", target)."""
+
+
+def tree_of(state: State, blobs: dict[str, bytes]) -> str:
+    """The digest of a directory as a tree, made by hand; its contents are put into `blobs`."""
+
+    def put(content: bytes) -> bytes:
+        digest = hashlib.sha256(content)
+        blobs[digest.hexdigest()] = content
+        return digest.digest()
+
+    parts = [b"BTT1"]
+    for name, held in sorted((name.encode(), held) for name, held in state.items()):
+        if isinstance(held, bytes):
+            kind, mode, value = 1, 0o755 if held.startswith(b"#!") else 0o644, put(held)
+        elif isinstance(held, tuple):
+            kind, mode, value = 2, 0o777, held[1].encode()
+        else:
+            kind, mode, value = 3, 0o755, bytes.fromhex(tree_of(held, blobs))
+        parts.append(struct.pack(">BHQH", kind, mode, 0, len(name)) + name)
+        parts.append(struct.pack(">H", len(value)) + value)
+    return put(b"".join(parts)).hex()
+
+
+def forged(states: list[State], cwd: Path, id: str = "theirs") -> Files:
+    """A bundle of one session in which each state of the files follows the one before it."""
+    blobs: dict[str, bytes] = {}
+    trees = [tree_of(state, blobs) for state in states]
+    ts = "2026-01-01T00:00:00.000Z"
+    said = {"message": {"role": "user", "content": "go"}, "format": "openai", "tree": trees[0]}
+    lines: list[dict[str, Json]] = [{"seq": 1, "id": "e1", "kind": "user_message", "data": said}]
+    for before, after in itertools.pairwise(trees):
+        seq = len(lines) + 1
+        data = {"name": "bash", "files": {"before": before, "after": after}}
+        lines.append({"seq": seq, "id": f"e{seq}", "kind": "action", "data": data})
+    log = b"".join(json.dumps(line | {"ts": ts}).encode() + b"\n" for line in lines)
+    used = dict.fromkeys(trees)
+    manifest = {
+        "format": "backtrail-bundle",
+        "version": 1,
+        "session": {"id": id, "created_at": ts, "cwd": str(cwd), "title": "A stranger's"},
+        "logs": [
+            {
+                "name": "messages",
+                "events": len(lines),
+                "size": len(log),
+                "sha256": hashlib.sha256(log).hexdigest(),
+            }
+        ],
+        "trees": list(used),
+        "blobs": [{"sha256": name, "size": len(held)} for name, held in blobs.items()],
+        "missing": [],
+    }
+    contents = [(f"blobs/{name}", held) for name, held in blobs.items()]
+    files: Files = [("manifest.json", b""), *contents, ("logs/0.jsonl", log), ("", b"")]
+    return resealed(files, manifest)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail.errors import Damaged
+from backtrail.files.control import is_control
 from backtrail.files.trees import (
     EMPTY,
     EMPTY_DIGEST,
@@ -27,7 +28,7 @@ from backtrail.files.trees import (
 )
 
 NAMES = st.binary(min_size=1, max_size=8).filter(
-    lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b"..")
+    lambda name: not {0, *b"/"} & {*name} and name not in (b".", b"..") and not is_control(name)
 )
 FEW = st.sampled_from([b"a", b"b", b"c.txt", b"\xff"])
 MODES = st.integers(0, 0o7777)

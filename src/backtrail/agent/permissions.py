@@ -28,7 +28,7 @@ import msgspec
 
 from ..errors import InvalidData, Unsupported
 from ..events import Json
-from ..files.ignore import CONTROL
+from ..files.control import is_control
 from .tools.base import Context, Tool, ToolFailed
 from .tools.commands import anywhere_in, fits, plain_commands
 from .tools.globs import matches
@@ -172,7 +172,7 @@ class _Subject:
         if self._tool.kind != "edit":
             return False
         parts = {part for names in self._paths for part in PurePosixPath(names[0]).parts}
-        return any(part.lower().encode("utf-8", "replace") in CONTROL for part in parts)
+        return any(is_control(part.encode("utf-8", "replace")) for part in parts)
 
     def is_denied_by(self, entry: str) -> bool:
         """Whether an entry means this call, or a part of it."""

@@ -17,9 +17,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound
+from ..errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, Unsafe
 from ..events import MAIN_LOG, Json, NewEvent, SessionInfo
-from ..files.trees import MAGIC, decode_tree
+from ..files.control import is_bare, is_control
+from ..files.names import shown
+from ..files.trees import MAGIC, Tree, parse_tree
 from ..stores.adopting import whole
 from ..stores.base import Store
 from ..stores.files import failed
@@ -99,7 +101,7 @@ def check_file(file: BinaryIO, limits: Limits) -> Bundle:
     """The same for a file that is open."""
     reading = Reading(file, limits)
     manifest = reading.manifest
-    trees: dict[bytes, list[tuple[str, bytes]] | Damaged] = {}
+    trees: dict[bytes, Held | Damaged | Unsafe] = {}
     for digest, content in reading.contents():
         if content[:4] == MAGIC:
             trees[digest] = _held(content)
@@ -177,26 +179,43 @@ def _noted(events: Iterator[NewEvent], named: set[str]) -> Iterator[NewEvent]:
 
 # --- trees -------------------------------------------------------------------------------
 
+Held = list[tuple[bytes, str, bytes]]
+"""What a tree holds that must be there: names, kinds and digests."""
 
-def _held(content: bytes) -> list[tuple[str, bytes]] | Damaged:
+
+def _held(content: bytes) -> Held | Damaged | Unsafe:
     """What a tree holds. A file may begin like one: then the error waits until it is used."""
     try:
-        tree = decode_tree(content)
+        tree = parse_tree(content)
     except Damaged as error:
         return error
+    refused = _refused(tree)
+    if refused is not None:
+        return refused
     kinds = ("directory", "file")
-    return [(entry.kind, entry.value) for entry in tree.values() if entry.kind in kinds]
+    return [(name, e.kind, e.value) for name, e in tree.items() if e.kind in kinds]
 
 
-def _check_trees(manifest: Manifest, trees: dict[bytes, list[tuple[str, bytes]] | Damaged]) -> None:
+def _refused(tree: Tree) -> Unsafe | None:
+    """Why a stranger's directory is not taken in: git or its like would run what is in it."""
+    kept = [name for name, entry in tree.items() if entry.kept]
+    for name in kept:
+        if is_control(name):
+            return Unsafe(f"{shown(name)} is version control's, and may run commands")
+    if is_bare(kept):
+        return Unsafe("it is shaped like a bare repository, whose settings git obeys")
+    return None
+
+
+def _check_trees(manifest: Manifest, trees: dict[bytes, Held | Damaged | Unsafe]) -> None:
     """What events refer to must be there or told missing, be sound, and be all there is."""
     there = {bytes.fromhex(blob.sha256) for blob in manifest.blobs}
     missing = {bytes.fromhex(digest) for digest in manifest.missing}
     reached: set[bytes] = set()
     walked: set[bytes] = set()
-    todo = [bytes.fromhex(tree) for tree in manifest.trees]
+    todo = [(bytes.fromhex(tree), b"") for tree in manifest.trees]
     while todo:
-        digest = todo.pop()
+        digest, path = todo.pop()
         if digest in walked or digest in missing:
             reached.add(digest)
             continue
@@ -205,11 +224,14 @@ def _check_trees(manifest: Manifest, trees: dict[bytes, list[tuple[str, bytes]] 
         held = trees.get(digest)
         if digest not in there:
             raise Damaged(f"the bundle lacks the tree `{digest.hex()}`")
+        if isinstance(held, Unsafe):
+            where = shown(path) or "the root"
+            raise Unsafe(f"the bundle is refused for its folder {where}: {held}")
         if held is None or isinstance(held, Damaged):
             raise Damaged(f"`{digest.hex()}` in the bundle is no tree: {held or 'it is a file'}")
-        for kind, value in held:
+        for name, kind, value in held:
             if kind == "directory":
-                todo.append(value)
+                todo.append((value, path + b"/" + name if path else name))
             else:
                 reached.add(value)
     if lacking := reached - there - missing:

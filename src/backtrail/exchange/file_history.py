@@ -20,6 +20,7 @@ from pathlib import Path
 from ..events import Json, NewEvent
 from ..files.blobs import Reference
 from ..files.cleaning import store_name
+from ..files.control import control_in
 from ..files.depot import Depot
 from ..files.ignore import FILE_LIMIT
 from ..files.names import shown
@@ -312,7 +313,6 @@ def inside(root: str, name: str) -> bytes | None:
         path = full[len(top) :].encode()
     except UnicodeEncodeError:
         return None
-    parts = path.split(b"/")
-    if not path or b".git" in parts or any(len(part) > 255 for part in parts):
+    if not path or control_in(path) or any(len(part) > 255 for part in path.split(b"/")):
         return None
     return path

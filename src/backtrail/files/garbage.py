@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ..errors import Damaged, DiskLow, InvalidData, NotFound
 from ..stores.files import failed
 from .blobs import Blobs, Reference
-from .trees import Get, decode_tree
+from .trees import Get, parse_tree
 
 GRACE = 3600.0
 """Seconds for which a blob that nobody relies on is spared: somebody may be about to."""
@@ -141,7 +141,7 @@ def reach(
         walked.add(root)
         yield root
         try:
-            tree = decode_tree(get(root))
+            tree = parse_tree(get(root))
         except (NotFound, Damaged) as error:
             tell(root, error)
             continue

@@ -10,6 +10,7 @@ import os
 import stat
 
 from .beneath import FILE, Directories
+from .control import control_in
 from .ignore import FILE_LIMIT
 from .trees import Entry, Tree, digest_of, encode_tree
 
@@ -34,7 +35,9 @@ def grab(
 def _place(
     directories: Directories, top: _Folder, path: bytes, limit: int, contents: dict[bytes, bytes]
 ) -> None:
-    """Put what is at a path into the tree, if anything is."""
+    """Put what is at a path into the tree, if anything is and it is not version control's."""
+    if control_in(path) is not None:
+        return
     try:
         parent, name = directories.parent(path)
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..stores import files
+from .control import is_control
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
@@ -39,9 +40,6 @@ MARKER = os.fsencode(files.MARKER)
 GIT_RULES = b".gitignore"
 OUR_RULES = b".backtrailignore"
 IGNORE_FILES = (GIT_RULES, OUR_RULES)
-
-CONTROL = frozenset({b".git", b".hg", b".svn", b".jj", b".bzr", b".pijul", b"_darcs"})
-CONTROL_FILES = frozenset({b".git", b".fslckout", b"_FOSSIL_"})
 
 HEAVY = frozenset(
     {b"node_modules", b"bower_components", b".venv", b"__pycache__", b".tox", b".nox", b".eggs"}
@@ -107,7 +105,7 @@ Names = Callable[[bytes], bool]
 
 def opaque_name(name: bytes, beside: Names, inside: Names) -> bytes:
     """Why a directory of this name is not entered; empty if it is."""
-    if name in CONTROL:
+    if is_control(name):
         return VERSION_CONTROL
     if name in HEAVY:
         return PACKAGES

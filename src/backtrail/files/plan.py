@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..errors import Damaged
+from ..errors import Damaged, Unsafe
 from ..events import Json
-from .names import hidden
-from .trees import Difference, Entry, Get, Present, alike, diff_trees
+from .control import control_in
+from .names import hidden, shown
+from .trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
 """What happens to a path; `skip` and `conflict` leave it alone."""
@@ -116,7 +117,15 @@ def _with_parents(steps: list[Step], paths: Collection[bytes] | None) -> list[St
 
 
 def step_to(path: bytes, now: Entry | None, wanted: Entry | None) -> Step:
-    """The step that leads from what is there to what is wanted."""
+    """The step that leads from what is there to what is wanted.
+
+    `Unsafe` where that is a name of version control: what is written there runs as code.
+    """
+    if wanted is not None and wanted.value == REFUSED and control_in(path) is not None:
+        raise Unsafe(
+            f"{shown(path)} is version control's, and the state to go back to holds it: nothing "
+            "was changed. Name the other paths to go back without it (`paths=`, or behind `--`)"
+        )
     if now is not None and not now.kept:
         return Step(path, "skip", now, wanted, f"not captured: {_text(now)}")
     if wanted is not None and not wanted.kept:

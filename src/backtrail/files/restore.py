@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..errors import Damaged, NotFound, StoreFailed
+from ..errors import Damaged, NotFound, StoreFailed, Unsafe
 from .beneath import (
     DIRECTORY,
     FILE,
@@ -29,6 +29,7 @@ from .beneath import (
     put_in,
     take_out,
 )
+from .control import control_in
 from .deeds import ABSENT, NOT_EMPTY, Deed, Deeds, is_directory, same
 from .names import shown
 from .plan import Plan, Step
@@ -36,6 +37,7 @@ from .trees import Get
 from .workbench import SYNCED_TOGETHER, Workbench, deleted, new, old, read_name, sync_together
 
 _CHANGED = "changed during the restore"
+_CONTROL = "version control's, which is never written"
 _UNAVAILABLE = "its content cannot be had any more"
 
 Steps = dict[int, Step]
@@ -59,9 +61,13 @@ class Restore:
         """Do what the plan says; the plan as it went, with what turned into conflicts.
 
         After an error what was done is taken back, and `StoreFailed` names the path. If
-        that fails too, the error is a `HalfRestored`: the journal must stay.
+        that fails too, the error is a `HalfRestored`: the journal must stay. A path of version
+        control is `Unsafe`, before anything is touched.
         """
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
+        for step in steps.values():
+            if _is_refused(step):
+                raise Unsafe(f"{shown(step.path)} is version control's: nothing was changed")
         try:
             try:
                 self._begin(plan)
@@ -83,9 +89,12 @@ class Restore:
     def finish(self, plan: Plan) -> Plan:
         """Finish a plan that was cut short; any error is a `HalfRestored`.
 
-        Where a content cannot be had any more, the path stays as it is.
+        Where a content cannot be had any more, the path stays as it is; so does one of
+        version control, whatever wrote the journal.
         """
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
+        for index in [i for i, step in steps.items() if _is_refused(step)]:
+            self._note(index, steps.pop(index), _CONTROL)
         try:
             self._begin(plan)
             for name in self._bench.names():
@@ -178,6 +187,7 @@ class Restore:
         """Remove what the store has; anything else goes back, or beside its place."""
         index, what = read_name(name)
         step = plan.steps[index] if 0 <= index < len(plan.steps) else None
+        step = None if step is not None and _is_refused(step) else step
         self._at = step.path if step is not None else name
         known = what == b"part" or name in self._checked
         known = known or (step is not None and self._bench.knows(name, step))
@@ -390,7 +400,8 @@ class Restore:
         before it could be looked at, changes places again with what is there now.
         """
         index, what = read_name(name)
-        if what != b"part" and 0 <= index < len(plan.steps):
+        known = what != b"part" and 0 <= index < len(plan.steps)
+        if known and not _is_refused(plan.steps[index]):
             step = plan.steps[index]
             self._at = step.path
             try:
@@ -418,6 +429,12 @@ class Restore:
         except ABSENT:
             return step.after is None
         return same(describe(parent, name), step.after)
+
+
+def _is_refused(step: Step) -> bool:
+    """Whether a step would write or remove what is version control's."""
+    kept = any(entry is not None and entry.kept for entry in (step.before, step.after))
+    return kept and control_in(step.path) is not None
 
 
 class HalfRestored(StoreFailed):

@@ -21,6 +21,7 @@ import msgspec
 
 from ..errors import BacktrailError, StoreFailed
 from .capture import Capture, Reading, is_gone, unreadable
+from .control import is_control
 from .glance import Glance
 from .ignore import (
     FILE_LIMIT,
@@ -309,12 +310,12 @@ class Scanner:
     def _choose(self, frame: Frame, names: Collection[bytes]) -> None:
         """Decide which of the directories listed are entered, and which are opaque.
 
-        Captured once, captured always.
+        Captured once, captured always; but version control never is.
         """
         known = frame.known
         directories, opaque = {}, dict.fromkeys(frame.ours, OUR_STORE)
         for name in names:
-            child = known.directories.get(name)
+            child = None if is_control(name) else known.directories.get(name)
             reason = known.opaque.get(name, b"")
             if child is None:
                 reason = self._trail.why_not(name, frame.has)

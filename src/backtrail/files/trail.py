@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from ..errors import StoreFailed
+from .control import is_control
 from .ignore import (
-    CONTROL_FILES,
     IGNORE_FILES,
     IGNORED,
     LASTING,
@@ -159,7 +159,7 @@ class Trail:
 
     def why_not_file(self, name: bytes, captured: bool) -> bytes:
         """Why a file here is not captured; empty if it is, or was before."""
-        if name in CONTROL_FILES:
+        if is_control(name):
             return VERSION_CONTROL
         if captured:
             return b""

@@ -16,8 +16,9 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from ..errors import Damaged
+from ..errors import Damaged, Unsafe
 from ..hashing import sha256
+from .control import is_control
 
 MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
@@ -111,8 +112,18 @@ def encode_tree(tree: Tree) -> bytes:
 def decode_tree(data: bytes) -> Tree:
     """The directory that `encode_tree` encoded; `Damaged` if it is not one.
 
-    Names are checked: no data from a store may name a path outside its directory.
+    Names are checked: no data from a store may name a path outside its directory. A file,
+    link or directory with a name of version control is `Unsafe`, whoever made the tree.
     """
+    tree = parse_tree(data)
+    for name, entry in tree.items():
+        if is_control(name) and entry.kept:
+            raise Unsafe(f"a tree holds {name!r}, which is version control's: it is not touched")
+    return tree
+
+
+def parse_tree(data: bytes) -> Tree:
+    """The same with any name, for what only follows digests and never writes a path."""
     if data[:4] != MAGIC:
         raise Damaged("not a tree: it does not begin as one")
     tree: Tree = {}
@@ -152,10 +163,25 @@ _decoded: dict[bytes, Tree] = {}
 _DECODED = 512
 
 
+REFUSED = b"version control, which is never written"
+"""The reason of an entry that a tree holds and that is treated as not captured."""
+
+
 def _read(data: bytes) -> Tree:
-    """`decode_tree`, for those who ask again and again and change nothing."""
+    """A tree, for those who ask again and again and change nothing.
+
+    What bears a name of version control is opaque here: it can be shown, and not entered. So
+    a session that has such a tree stays readable, and what plans a restore refuses it.
+    """
     tree = _decoded.get(data)
-    return remember(data, decode_tree(data)) if tree is None else tree
+    return remember(data, _harmless(parse_tree(data))) if tree is None else tree
+
+
+def _harmless(tree: Tree) -> Tree:
+    for name, entry in tree.items():
+        if is_control(name) and entry.kept:
+            tree[name] = Entry("opaque", entry.mode, 0, REFUSED)
+    return tree
 
 
 def remember(data: bytes, tree: Tree) -> Tree:

@@ -19,7 +19,7 @@ from .blobs import Blobs
 from .cleaning import has_contents, opened, store_name, trees_of
 from .depot import Depot
 from .names import shown
-from .trees import EMPTY_DIGEST, Tree, decode_tree
+from .trees import EMPTY_DIGEST, Tree, parse_tree
 
 LOG = "files"
 """What problems with contents give as their log."""
@@ -141,7 +141,7 @@ class _Faults:
 
     def _entered(self, digest: bytes) -> _Open:
         try:
-            tree: Tree = {} if digest == EMPTY_DIGEST else decode_tree(self._blobs.get(digest))
+            tree: Tree = {} if digest == EMPTY_DIGEST else parse_tree(self._blobs.get(digest))
         except (NotFound, Damaged) as error:
             what = "missing tree" if isinstance(error, NotFound) else "damaged tree"
             lost = isinstance(error, NotFound) and digest in self._purged
