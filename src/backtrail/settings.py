@@ -22,7 +22,7 @@ from .folders import user_folder
 PROJECT_FILE = ".backtrail.toml"
 
 Value = str | float | bool | None
-Kind = Literal["text", "seconds", "switch", "color", "size"]
+Kind = Literal["text", "seconds", "wait", "count", "switch", "color", "size", "root"]
 
 
 class Key(NamedTuple):
@@ -43,6 +43,27 @@ KEYS: dict[str, Key] = {
     ),
     "hooks": Key("switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record"),
     "hook_timeout": Key("seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take"),
+    "hook_wait": Key(
+        "wait",
+        20.0,
+        "BACKTRAIL_HOOK_WAIT",
+        "seconds that the first calls of a session wait for the first import",
+        in_project=False,
+    ),
+    "root": Key(
+        "root",
+        "project",
+        "BACKTRAIL_ROOT",
+        "what hooks, `record` and `chat` capture: the project or the cwd",
+        in_project=False,
+    ),
+    "root_files": Key(
+        "count",
+        100_000,
+        "BACKTRAIL_ROOT_FILES",
+        "files above which a project is captured only in the cwd",
+        in_project=False,
+    ),
     "budget": Key(
         "size", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
     ),
@@ -74,6 +95,20 @@ class Settings(NamedTuple):
         """Seconds that a hook may take."""
         value = self.values["hook_timeout"].value
         assert isinstance(value, float)
+        return value
+
+    @property
+    def hook_wait(self) -> float:
+        """Seconds that the calls of a session wait, in all, for the first import."""
+        value = self.values["hook_wait"].value
+        assert isinstance(value, float)
+        return value
+
+    @property
+    def root_files(self) -> int:
+        """Files above which a project is captured only in the folder of the agent."""
+        value = self.values["root_files"].value
+        assert isinstance(value, int)
         return value
 
     @property
@@ -194,9 +229,9 @@ def _located(url: str, file: Path, project: bool) -> str:
 def _from_text(name: str, given: str, origin: str) -> Value:
     """A value that was given as text."""
     kind = KEYS[name].kind
-    if kind == "seconds":
+    if kind in ("seconds", "wait", "count"):
         try:
-            number: Value = float(given)
+            number: Value = int(given) if kind == "count" else float(given)
         except ValueError:
             number = given
         return _checked(name, number, origin)
@@ -217,6 +252,14 @@ def _checked(name: str, value: object, origin: str) -> Value:
         if 0 < number < 3600:
             return float(number)
         raise InvalidData(f"{origin}: `{name}` is a number of seconds, not `{value}`")
+    if kind == "wait":
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 600:
+            return float(value)
+        raise InvalidData(f"{origin}: `{name}` is 0 to 600 seconds, not `{value}`")
+    if kind == "count":
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        raise InvalidData(f"{origin}: `{name}` is a number of files, not `{value}`")
     if kind == "switch":
         if isinstance(value, bool):
             return value
@@ -229,6 +272,8 @@ def _checked(name: str, value: object, origin: str) -> Value:
         )
     if kind == "color" and value not in ("auto", "never"):
         raise InvalidData(f"{origin}: `{name}` is auto or never, not `{value}`")
+    if kind == "root" and value not in ("project", "cwd"):
+        raise InvalidData(f"{origin}: `{name}` is project or cwd, not `{value}`")
     if isinstance(value, str) and value:
         return value
     raise InvalidData(f"{origin}: `{name}` is text, not `{value}`")

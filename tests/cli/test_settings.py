@@ -115,6 +115,9 @@ def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
         ("hook_timeout = -1", "`hook_timeout` is a number of seconds"),
         ("hook_timeout = true", "`hook_timeout` is a number of seconds"),
         ("hook_timeout = nan", "`hook_timeout` is a number of seconds"),
+        ("root = 'home'", "`root` cannot be set by a project"),
+        ("hook_wait = 0", "`hook_wait` cannot be set by a project"),
+        ("root_files = 5", "`root_files` cannot be set by a project"),
         ('hooks = "off"', "`hooks` is true or false"),
         ('color = "pink"', "`color` is auto or never"),
         ("store = ", "is not valid TOML"),
@@ -131,13 +134,33 @@ def test_a_wrong_file_is_named(stage: Stage, text: str, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [("BACKTRAIL_HOOK_TIMEOUT", "soon"), ("BACKTRAIL_HOOKS", "perhaps"), ("BACKTRAIL_COLOR", "x")],
+    [
+        ("BACKTRAIL_HOOK_TIMEOUT", "soon"),
+        ("BACKTRAIL_HOOKS", "perhaps"),
+        ("BACKTRAIL_COLOR", "x"),
+        ("BACKTRAIL_HOOK_WAIT", "-1"),
+        ("BACKTRAIL_ROOT", "home"),
+        ("BACKTRAIL_ROOT_FILES", "1.5"),
+    ],
 )
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, given: str) -> None:
     """The same for the environment."""
     monkeypatch.setenv(name, given)
     with pytest.raises(InvalidData, match=name):
         load()
+
+
+def test_what_is_captured_is_set_by_the_person(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root of workspaces, how large it may be, and how long calls wait for it."""
+    found = load()
+    assert (found.text("root"), found.root_files, found.hook_wait) == ("project", 100_000, 20.0)
+    user(stage, 'root = "cwd"\nroot_files = 7\nhook_wait = 0\n')
+    found = load()
+    assert (found.text("root"), found.root_files, found.hook_wait) == ("cwd", 7, 0.0)
+    monkeypatch.setenv("BACKTRAIL_ROOT", "project")
+    assert load().text("root") == "project"
 
 
 def test_switches_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
