@@ -132,7 +132,7 @@ def test_public_names_are_the_same_for_types_and_at_run_time() -> None:
                 assert alias.asname == alias.name
                 typed[alias.name] = node.module or ""
     modules = {name for name, home in typed.items() if not home}
-    assert modules == backtrail._MODULES
+    assert modules == set(backtrail._MODULES)
     assert {name: home for name, home in typed.items() if home} == homes
     assert sorted(homes) == backtrail.__all__
     for name, home in homes.items():

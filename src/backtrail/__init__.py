@@ -101,10 +101,13 @@ _HOME = {
     ),
 }
 
-_MODULES = frozenset(
-    {"aio", "errors", "events", "exchange", "files", "formats", "history"}
-    | {"secrets", "stores", "telemetry", "testing"}
-)
+_MODULES = {
+    name: name
+    for name in (
+        *("aio", "errors", "events", "exchange", "files", "formats", "history"),
+        *("secrets", "stores", "telemetry", "testing"),
+    )
+}
 
 __all__ = [
     "AlreadyExists",

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def loader(
-    package: dict[str, Any], home: Mapping[str, str], modules: Collection[str] = ()
+    package: dict[str, Any], home: Mapping[str, str], modules: Mapping[str, str] | None = None
 ) -> Callable[[str], object]:
     """The `__getattr__` of a package, given its `globals()`.
 
-    `home` tells the module of each name; `modules` are names of modules themselves.
+    `home` has the module of each name, `modules` the path of each module that is a name itself.
     """
     own: str = package["__name__"]
+    modules = modules or {}
 
     def load(name: str) -> object:
         if name in modules:
-            return importlib.import_module(f"{own}.{name}")
+            return importlib.import_module(f"{own}.{modules[name]}")
         if name not in home:
             raise AttributeError(f"module {own!r} has no attribute {name!r}")
         value: object = getattr(importlib.import_module(f"{own}.{home[name]}"), name)
