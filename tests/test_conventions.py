@@ -47,8 +47,6 @@ LAYERS = [
     ["filepoints"],
     ["reading"],
     ["conversation"],
-    ["workplace"],
-    ["underway"],
     ["watching"],
     ["browsing"],
     ["rewinding"],

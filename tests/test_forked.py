@@ -131,8 +131,9 @@ def test_a_child_does_everything_while_all_locks_are_held(disk_url: str, tmp_pat
         session.close()
 
     with session, held(
-        session._mutex, session._listeners, session._side_mutex, session._watch,
-        session._queue, session._order, vars(session._cancelled)["_cond"], subscription._ready,
+        session._mutex, session._listeners, session._side_mutex, session._recorder.lock,
+        session._recorder._queue.lock, session._order, vars(session._cancelled)["_cond"],
+        subscription._ready,
     ):  # fmt: skip
         forked(everything)
     assert not (tmp_path / "work" / "new").exists()
@@ -194,7 +195,7 @@ def test_a_child_does_not_wait_for_a_stream_of_its_parent() -> None:
 def test_what_waits_to_be_told_is_the_parents(disk_url: str) -> None:
     """It is told once, by the process that saw it."""
     with Session.open(disk_url, "s") as session:
-        session._tell(NewEvent("files_changed", {"files": {}}), None)
+        session._recorder.owe(NewEvent("files_changed", {"files": {}}), None)
         forked(lambda: session.append(user("by a child")))
         session.append(user("by the parent"))
         assert kinds(session) == [

@@ -38,7 +38,7 @@ class AsyncFiles(ABC):
     ) -> AsyncIterator[Call]:
         """A bracket around a tool call; see `Session.tool`."""
         call = Call(name, input, id)
-        await run(self._session._drop_span, id)
+        await run(self._session._recorder.drop_asked, id)
         bracket = await run(self._session._begin_call, call, paths)
         try:
             yield call

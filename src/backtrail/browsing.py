@@ -55,35 +55,23 @@ class Browsing(Watching):
         Calls under way end here, and what they did in the old place is told. Returns how its
         files differ from those the session knew last.
         """
-        with self._watch:
+        recorder = self._recorder
+        with recorder.lock:
             if cwd is not None:
                 place = folder(cwd)
                 if place != self.info().cwd:
                     self._rebind(place)
                     self.update(cwd=place)
                 self._cwd = place
-            self._end_all()
+            recorder.end_all()
             self._append([])
-            known = self._tree_known()
+            known = recorder.known_tree()
             self._let_go()
-            self._fresh = True
-            self._rebound = False
-            self._unwatched = None
+            recorder.folder.take_anew()
             workspace = self._needed()
             self._look()
             self._append([])
-            return diff(workspace.get, known if known is not None else self._tree, self._tree)
-
-    def _tell_others(self, tree: bytes) -> None:
-        """As always; how a directory differs that came in the place of another is told, too."""
-        known, here = self._tree_known(), self._workspace
-        if self._rebound and known not in (None, tree) and here is not None:
-            assert known is not None
-            self._complain(
-                "moved", f"{here.path} is another directory: {here.differing(known, tree)}"
-            )
-        self._rebound = False
-        super()._tell_others(tree)
+            return diff(workspace.get, recorder.tree if known is None else known, recorder.tree)
 
     def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
         """The files of a point, or of now, in a new directory."""
@@ -119,7 +107,7 @@ class Browsing(Watching):
     def _share_contents(self, session_id: str) -> None:
         """A fork relies on every content that this session relies on."""
         contents = unwrapped(self.store).contents
-        if self._depot is None and (contents is None or not contents.exists()):
+        if self._recorder.folder.depot is None and (contents is None or not contents.exists()):
             return
         from .files.depot import Depot
 

@@ -194,7 +194,7 @@ class Rewinding(Browsing):
             self._save()
             move, plan = self._moved(workspace, kind, find, wish, anyway=anyway)
             if wish.scope != "files":
-                self._end_spans()
+                self._recorder.end_asked()
             return self._result(span, move, plan, notes, applied=True)
 
     def _moved(
@@ -226,11 +226,11 @@ class Rewinding(Browsing):
 
     def _settle(self, workspace: Workspace) -> None:
         """What calls did is in the log, before something builds on it."""
-        if self._open:
+        if self._recorder.under_way:
             self._look()
         else:
-            with self._watch:
-                self._end_orphans(workspace)
+            with self._recorder.lock:
+                self._recorder.end_orphans(workspace)
         self._append([])
 
     def _preview(self, workspace: Workspace | None, way: Way, wish: Wish) -> Plan | None:
@@ -247,7 +247,7 @@ class Rewinding(Browsing):
         workspace = self._watched()
         self._partial(None)
         if workspace is None and (wish.scope == "files" or wish.paths is not None):
-            raise Unsupported(self._unwatched or "files are not captured in this session")
+            raise Unsupported(self._unwatched)
         return workspace
 
     def _unmoved(self) -> list[str]:
@@ -271,11 +271,13 @@ class Rewinding(Browsing):
     def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
         """Move the files, and append the events if any file moved."""
 
+        recorder = self._recorder
+
         def plan_for(now: bytes) -> Plan:
             # Without our own lock: who holds that may wait for the workspace's.
-            if not self._open:
-                self._tell_others(now)
-            self._tree = now
+            if not recorder.under_way:
+                recorder.owe_others(now)
+            recorder.tree = now
             self._append([])
             return self._plan_files(workspace, way, wish, now)
 
@@ -295,12 +297,12 @@ class Rewinding(Browsing):
         try:
             done = workspace.restore(self._log_name, plan_for, journal_for, append, self.store)
         except BaseException:
-            with self._watch:
+            with recorder.lock:
                 # It may be finished later; the log tells how the files are then.
-                self._tree = None
+                recorder.tree = None
             raise
-        with self._watch:
-            self._tree = done.after
+        with recorder.lock:
+            recorder.tree = done.after
         return done.plan
 
     # --- planning ------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class Session(Sending):
         seeds += [message_event(message) for message in options.get("messages", ())]
         drafts(seeds)
         session = cls(store, session_id, options, owns=owns, at=None)
-        session._fresh = True
+        session._recorder.folder.fresh = True
         with around:
             store.create(info, base=(base[0].id, base[1]) if base else None)
         with session._opening():
@@ -279,7 +279,7 @@ class Session(Sending):
             if not options.get("persist", True):
                 raise InvalidData("a fork is kept where its session is: `persist` is not for it")
             place = None if into is None else folder(into)
-            if at is None and self._open:
+            if at is None and self._recorder.under_way:
                 self._look()
             self._save()
             self._append([])

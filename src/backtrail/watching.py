@@ -1,9 +1,8 @@
 """Watching over a session's directory: a tree with every user's message, and a bracket
 around every call.
 
-Whatever an agent does to the files, by whatever means, lies between two scans, and the
-event of the call carries the trees before and after it. What others did in between is a
-`files_changed` event. Nothing changed means no event and no new tree.
+What happens to the files is the recorder's; here its events are appended, and it hears of the
+calls that messages ask for.
 """
 
 from __future__ import annotations
@@ -12,24 +11,34 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .calls import answer_to, answers_in, calls_in, is_shown, pending, told_of
-from .conversation import Turn
-from .errors import BacktrailError, Closed, InvalidData
-from .events import Event, Json, NewEvent
+from .conversation import Conversation, Turn
+from .errors import BacktrailError, Closed, DiskLow, InvalidData, NotFound, Unsupported
+from .events import Event, Json, NewEvent, Problem
+from .filepoints import last_tree
 from .files.attribution import joined
 from .files.baseline import PARTIAL
 from .files.baseline import WAIT as BASELINE_WAIT
-from .files.brackets import Bracket
+from .files.changes.folder import Host, NotWatched
+from .files.changes.owed import Ended, Grab
+from .files.changes.recorder import Recorder
 from .files.names import declared
 from .messages import message_event
 from .options import SessionOptions
 from .stores.base import Store
-from .underway import Ended, Underway
+from .stores.null import NullStore
+from .stores.wrapper import unwrapped
 from .views import user_message
+
+if TYPE_CHECKING:
+    from .files.brackets import Bracket
+    from .files.looking import Log
+    from .files.workspace import Workspace
 
 _PASSING = frozenset({"user_message", "turn_end", "session_end"})
 """Kinds of events with which a turn begins or ends."""
@@ -47,47 +56,168 @@ class Call:
         self.id = id
         self.result: object = None
         self.only_files = False
-        self.before: bytes | None = None
-        self.paths: list[bytes] | None = None
         self.event: Event | None = None
 
 
-class Watching(Underway, ABC):
-    """A conversation whose directory is watched over."""
+class Watching(Conversation, ABC):
+    """A conversation whose directory is watched over, if it has one and is to capture it."""
 
     def __init__(
         self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
     ) -> None:
         super().__init__(store, session_id, options, owns=owns, at=at)
-        self._turn_bracket: Bracket | None = None
+        self._cwd = options.get("cwd")
+        self._files = options.get("files", True)
+        self._recorder = Recorder(
+            store, session_id,
+            Host(self._where, self._last_tree, self._refused, self._missed, self._complain),
+            force=self._files == "force", background=self._files == "background",
+            progress=options.get("progress"),
+        )  # fmt: skip
         self._last: Event | None = None
         self._unstored: set[str] = set()
 
-    # --- scanning ------------------------------------------------------------------------
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._recorder.after_fork()
+
+    # --- the directory -------------------------------------------------------------------
+
+    def _where(self) -> str:
+        """The directory to capture; `NotWatched` if there is none."""
+        self._check_open()
+        if not self._files or isinstance(unwrapped(self.store), NullStore):
+            raise NotWatched("files are not captured in this session")
+        cwd = self._cwd if self._cwd is not None else self.info().cwd
+        if cwd is None:
+            raise NotWatched("the session has no `cwd`, so no files are captured")
+        return os.fspath(cwd)
+
+    def _last_tree(self) -> bytes | None:
+        return last_tree(self.store, self.id)
+
+    @property
+    def _log_name(self) -> Log:
+        return self._recorder.log
+
+    @property
+    def _workspace(self) -> Workspace | None:
+        """The workspace, if it is open."""
+        return self._recorder.workspace
+
+    def _watched(self) -> Workspace | None:
+        """The workspace, opened when first needed; None where files are not captured."""
+        return self._recorder.folder.workspace()
+
+    def _needed(self) -> Workspace:
+        self._check_open()
+        workspace = self._watched()
+        self._partial(None)
+        if workspace is None:
+            raise Unsupported(self._unwatched)
+        return workspace
+
+    @property
+    def _unwatched(self) -> str:
+        """Why files are not captured."""
+        return self._recorder.folder.unwatched or "files are not captured in this session"
+
+    def _partial(self, wait: float | None) -> bool:
+        """Whether the first import still runs, after waiting for it."""
+        return self._recorder.folder.is_partial(wait)
+
+    def _directory(self) -> str | None:
+        """The directory that is worked in: the one watched over, if one is.
+
+        A record counts what is in the log, and so takes longer to read.
+        """
+        return self._recorder.folder.directory() or self.info().cwd
+
+    def _rebind(self, cwd: str) -> None:
+        """Take another directory from here on; it must be there, or nothing is watched over."""
+        if self._files and not isinstance(self.store, NullStore) and not Path(cwd).is_dir():
+            raise NotFound(f"{cwd} is not a directory: session `{self.id}` is not moved there")
+        self._cwd = cwd
+        self._recorder.folder.rebound = True
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Calls that are still open end here; whoever opens the session next records them."""
+        with self._recorder.lock:
+            self._recorder.end_all()
+            with self._mutex:
+                self._recorder.leave()
+        self._recorder.close()
+
+    # --- what goes wrong -----------------------------------------------------------------
+
+    def _complain(self, what: str, detail: str, log: str = "files") -> None:
+        """Note something that went wrong and stopped nothing."""
+        problem = Problem(self.id, log, what, detail)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _refused(self, error: BacktrailError) -> None:
+        """The directory cannot be captured."""
+        self._complain("not captured", str(error))
+
+    def _missed(self, error: BacktrailError) -> None:
+        """A scan failed: raise, or say so and go on, as the caller chose.
+
+        Too little free space never stops a conversation; it only stops the capture.
+        """
+        if self._on_error == "raise" and not isinstance(error, DiskLow):
+            raise error
+        self._complain("not captured", str(error))
+        if callable(self._on_error):
+            self._on_error(error)
+
+    # --- appending -----------------------------------------------------------------------
 
     def _append(
         self, events: list[NewEvent], *, expected: int | None = None, spans: bool = True
     ) -> list[Event]:
         """Append, with the tree at a user's message; calls in messages open brackets."""
-        ended: list[Ended] = []
+        recorder, ended = self._recorder, list[Ended]()
         asks = spans and any(event.kind == "assistant_message" for event in events)
         given = {event.id for event in events if event.id is not None} if asks else set()
         head = self._head_now() if given and self._watched() is not None else 0
         try:
-            if self._spans or self._telling:
-                events = [self._with_span(event, ended) for event in events]
+            if recorder.asked or recorder.owed():
+                events = [self._answered(event, ended) for event in events]
             if any(event.kind in _PASSING for event in events):
                 events = self._passed(events)
-            stored = super()._append(events, expected=expected)
+            stored = self._append_owed(events, expected=expected)
         except BaseException:
-            self._untold(ended)
+            recorder.unrecorded(ended)
             raise
         if ended:
-            self._are_told(ended, stored)
+            recorder.recorded(ended, stored)
         self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
         if asks:
-            self._open_spans(self._added(stored, given, head) if given else stored)
+            self._open_asked(self._added(stored, given, head) if given else stored)
         return stored
+
+    def _append_owed(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
+        """Append, behind what is owed of the files."""
+        recorder = self._recorder
+        if not recorder.owed():
+            return super()._append(events, expected=expected)
+        with self._mutex:
+            if any(event.id is not None for event, _ in recorder.owed()):
+                while owed := recorder.owed():
+                    one = super()._append([owed[0].event], expected=expected)
+                    expected = None if expected is None else one[0].seq
+                    recorder.settle(1)
+            first = [event for event, _ in recorder.owed()]
+            stored = super()._append([*first, *events], expected=expected)
+            recorder.settle(len(first))
+        return stored[len(first) :]
 
     def _passed(self, events: list[NewEvent]) -> list[NewEvent]:
         """A turn begins or ends: the user's message with the tree of this moment.
@@ -95,7 +225,7 @@ class Watching(Underway, ABC):
         A call of a message that has no result yet gets none: it is over.
         """
         speaks = any(event.kind == "user_message" for event in events)
-        if not (speaks or self._spans) or self._watched() is None:
+        if not (speaks or self._recorder.asked) or self._watched() is None:
             return events
         if not self._repeats(events):
             details = self._look(over=True)
@@ -109,35 +239,8 @@ class Watching(Underway, ABC):
         return all(self._is_known(event.id or "") for event in events)
 
     def _look(self, *, over: bool = False) -> dict[str, Json]:
-        """Scan: what the next event says about the files. It takes along what else is to tell.
-
-        What calls under way did so far is told, and they go on; with `over`, those that
-        messages opened end.
-        """
-        workspace = self._watched()
-        if workspace is None:
-            return {}
-        if self._partial(0):
-            return {"files": {"missed": PARTIAL}}
-        with self._watch:
-            ended = {bracket.id for bracket in self._spans.values()} if over else set()
-            try:
-                self._end_orphans(workspace)
-                tree = workspace.scan(self._log_name, self.store, rebind=self._fresh)
-                told = self._catch_up(workspace, ended)
-            except BacktrailError as error:
-                self._missed(error)
-                return {"files": {"missed": str(error)}}
-            if over:
-                self._spans.clear()
-            for note in workspace.problems:
-                self._complain("restore", note)
-            self._fresh = False
-            if not told:
-                self._tell_others(tree)
-            self._tree = tree
-            head = workspace.head()
-            return {"tree": tree.hex()} | ({"git": head} if head else {})
+        """Scan: what the next event says about the files. It takes along what else is owed."""
+        return self._recorder.look(over=over)
 
     # --- calls in messages ---------------------------------------------------------------
 
@@ -159,39 +262,40 @@ class Watching(Underway, ABC):
             if event.id not in given or (event.seq > head if event.seq else event.id not in before)
         ]
 
-    def _open_spans(self, events: list[Event]) -> None:
+    def _open_asked(self, events: list[Event]) -> None:
         """A bracket for each call that messages ask for and do not answer themselves."""
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         for call in pending(messages) if self._watched() is not None else ():
-            bracket = self._begin_call(Call(call.name, None, call.id), None)
-            with self._watch:
+            begun = self._begin_call(Call(call.name, None, call.id), None)
+            with self._recorder.lock:
                 # An id that comes again is another call: some models count anew.
-                self._drop_span(call.id)
-                if bracket is not None:
-                    self._spans[call.id] = bracket
+                self._recorder.drop_asked(call.id)
+                if begun is not None and not isinstance(begun, Grab):
+                    self._recorder.asked[call.id] = begun
 
-    def _with_span(self, event: NewEvent, ended: list[Ended]) -> NewEvent:
+    def _answered(self, event: NewEvent, ended: list[Ended]) -> NewEvent:
         """A result with what its call did to the files, where a message opened the bracket.
 
         The calls that it ends are added to `ended`.
         """
-        message = event.data.get("message")
+        recorder, message = self._recorder, event.data.get("message")
         if event.kind != "tool_result" or not isinstance(message, dict):
             return event
         answered, first = answers_in(message), len(ended)
-        if self._telling:
-            ended += self._taken_back(answered)
+        if recorder.owed():
+            with self._mutex:
+                ended += recorder.taken_back(answered)
         for id in sorted(answered):
-            with self._watch:
-                bracket = self._spans.pop(id, None)
+            with recorder.lock:
+                bracket = recorder.asked.pop(id, None)
             if bracket is not None:
-                ended.append(self._ended(bracket))
-        over = ended[first:]
-        self._say_missed(over)
-        found = [files for _, files, _ in over if files]
-        if not found:
+                ended.append(recorder.end(bracket))
+        over = [one for one in ended[first:] if one.files]
+        recorder.say_missed(ended[first:])
+        if not over:
             return event
-        data = {**event.data, "files": joined(found)}
+        files = joined([one.files for one in over if one.files])
+        data = {**event.data, **over[-1].details, "files": files}
         return NewEvent(event.kind, data, event.id, event.follows, event.ts)
 
     # --- calls ---------------------------------------------------------------------------
@@ -213,95 +317,58 @@ class Watching(Underway, ABC):
         at, and only these are its own.
         """
         call = Call(name, input, id)
-        self._drop_span(id)
-        bracket = self._begin_call(call, paths)
+        self._recorder.drop_asked(id)
+        begun = self._begin_call(call, paths)
         try:
             yield call
         except BaseException as error:
             with suppress(Closed):
-                self._end_call(call, bracket, error)
+                self._end_call(call, begun, error)
             raise
-        self._end_call(call, bracket, None)
+        self._end_call(call, begun, None)
 
     def _begin_call(
         self, call: Call, paths: Collection[str | os.PathLike[str]] | None
-    ) -> Bracket | None:
+    ) -> Bracket | Grab | None:
         self._check_open()
         workspace = self._watched()
         if workspace is None:
             return None
         named = None if paths is None else declared(workspace.root, paths)
-        if self._partial(0 if named is not None else BASELINE_WAIT):
-            call.before = workspace.grab(self._log_name, named) if named is not None else None
-            call.paths = named
-            return None
-        with self._watch:
-            # Closed by another thread, it has let go of its calls.
-            self._check_open()
-            try:
-                self._retire_turn()
-                begin = partial(
-                    workspace.begin, self._log_name, call.name, call.id, named, self.store
-                )
-                bracket = begin(rebind=self._fresh)
-                if workspace.left_open or self._unseen:
-                    # They end before another begins, so that what they did is theirs.
-                    workspace.drop(bracket)
-                    self._end_orphans(workspace)
-                    bracket = begin()
-            except BacktrailError as error:
-                self._missed(error)
-                return None
-            self._fresh = False
-            try:
-                told = self._catch_up(workspace, before=bracket.opened)
-            except BacktrailError as error:
-                workspace.drop(bracket)
-                self._missed(error)
-                return None
-            if not told:
-                self._tell_others(bracket.tree)
-            self._tree = bracket.tree
-            self._open[bracket.id] = bracket
+        begun = self._recorder.begin(call.name, call.id, named, wait=BASELINE_WAIT)
         try:
-            super()._append([])
+            self._append_owed([])
         except BaseException:
-            self._drop_call(bracket)
+            if begun is not None:
+                self._recorder.drop(begun)
             raise
-        return bracket
+        return begun
 
-    def _end_call(self, call: Call, bracket: Bracket | None, error: BaseException | None) -> None:
-        ended = [] if bracket is None else [self._ended(bracket)]
-        files = ended[0].files if ended else self._grabbed(call)
-        if call.only_files and not files:
+    def _end_call(
+        self, call: Call, begun: Bracket | Grab | None, error: BaseException | None
+    ) -> None:
+        recorder = self._recorder
+        if begun is not None:
+            ended = recorder.end(begun)
+        else:
+            why = PARTIAL if recorder.folder.baseline else "the call was not captured"
+            ended = Ended(None, {"files": {"missed": why}} if self._workspace else {})
+        if call.only_files and not ended.files:
             return
         try:
-            event = super()._append([self._told(call, files, error)])[0]
+            event = self._append_owed([self._told(call, ended.details, error)])[0]
         except BaseException:
-            self._untold(ended)
+            recorder.unrecorded([ended])
             raise
-        self._are_told(ended, [event])
-        self._say_missed(ended)
+        recorder.recorded([ended], [event])
+        recorder.say_missed([ended])
         call.event = event
 
-    def _grabbed(self, call: Call) -> dict[str, Json] | None:
-        """What a call without a bracket did to the paths it declared."""
-        if self._workspace is None:
-            return None
-        if call.before is None or call.paths is None:
-            return {"missed": PARTIAL if self._baseline else "the call was not captured"}
-        after = self._workspace.grab(self._log_name, call.paths)
-        if after == call.before:
-            return None
-        return {"before": call.before.hex(), "after": after.hex(), "partial": True}
-
-    def _told(
-        self, call: Call, files: dict[str, Json] | None, error: BaseException | None
-    ) -> NewEvent:
+    def _told(self, call: Call, carried: dict[str, Json], error: BaseException | None) -> NewEvent:
         """The event that ends a call."""
         failed = error is not None
         result = _as_json(call.result) if error is None else told_of(error)
-        details: dict[str, Json] = {"name": call.name} | ({"files": files} if files else {})
+        details: dict[str, Json] = {"name": call.name, **carried}
         if failed:
             details["error"] = True
         if call.id is None:
@@ -352,31 +419,12 @@ class Watching(Underway, ABC):
                 self._end_turn()
 
     def _begin_turn(self) -> None:
-        workspace = self._watched()
-        if self._partial(0):
-            return
-        with self._watch:
-            if workspace is not None and self._tree is not None and self._turn_bracket is None:
-                bracket = self._turn_bracket = workspace.open(self._log_name, "turn")
-                self._open[bracket.id] = bracket
+        self._recorder.begin_turn()
 
     def _end_turn(self) -> None:
-        bracket, self._turn_bracket = self._turn_bracket, None
-        if self._spans:
-            self._look(over=True)
-        ended = [] if bracket is None else [self._ended(bracket)]
-        for bracket, files, failure in ended:
-            if files:
-                told = NewEvent("action", {"name": "turn", "files": files})
-                self._tell(told, None if failure else bracket)
-        super()._append([])
-        self._say_missed(ended)
-
-    def _retire_turn(self) -> None:
-        """The turn uses tools: what nobody claims is not its own."""
-        bracket, self._turn_bracket = self._turn_bracket, None
-        if bracket is not None:
-            self._drop_call(bracket)
+        ended = self._recorder.end_turn()
+        self._append_owed([])
+        self._recorder.say_missed(ended)
 
 
 def _asks(event: Event, call_id: str) -> bool:

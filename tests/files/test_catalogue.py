@@ -84,7 +84,7 @@ def test_who_is_interrupted_after_a_record_finds_it(tmp_path: Path) -> None:
 
         with patch.object(LineTray, "_write", strikes), pytest.raises(KeyboardInterrupt):
             catalogue.record(place, TWO)
-        second = catalogue.go_on(place, first)
+        second = begin(catalogue, place, TWO)
         spans, others = catalogue.end_bracket(place, first, THREE, told=True)
         assert [(span.before, span.after) for span in spans] == [(ONE, TWO), (TWO, THREE)]
         assert others == {second.id}

@@ -126,12 +126,6 @@ class _Lines(RuleBasedStateMachine):
         if split.later is not None:
             self.began(split.later)
 
-    @precondition(lambda self: self.open)
-    @rule(who=WHO, data=st.data())
-    def go_on(self, who: int, data: st.DataObject) -> None:
-        bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
-        self.began(self.both[who].go_on(self.place, bracket))
-
     @precondition(lambda self: self.ended)
     @rule(who=WHO, keep=st.booleans(), data=st.data())
     def tell(self, who: int, keep: bool, data: st.DataObject) -> None:

@@ -16,9 +16,10 @@ from backtrail.conversation import Conversation
 from backtrail.events import Json
 from backtrail.files import catalogue
 from backtrail.files.brackets import Bracket, named_in
+from backtrail.files.changes.folder import Host
+from backtrail.files.changes.owed import Ended, Grab
+from backtrail.files.changes.recorder import Recorder
 from backtrail.files.workspace import Workspace
-from backtrail.hooks.bracketing import Files
-from backtrail.underway import Ended, Underway
 from tests.files.test_calls import changed
 from tests.files.test_underway import brackets_of, resumed
 from tests.talking import assistant, calling, result, user
@@ -63,12 +64,12 @@ def test_another_call_that_began_with_the_same_files(session: Session, project: 
 def test_calls_that_end_together_before_a_crash(session: Session, project: Path) -> None:
     """Both are told, so neither is told again behind a point that was set since."""
     together = threading.Barrier(2)
+    end = Recorder.end
 
-    class Slow(Session):
-        def _ended(self, bracket: Bracket) -> Ended:
-            ended = Underway._ended(self, bracket)
-            together.wait(10)
-            return ended
+    def slowly(self: Recorder, begun: Bracket | Grab) -> Ended:
+        ended = end(self, begun)
+        together.wait(10)
+        return ended
 
     def work(name: str) -> None:
         with session.tool(name, paths=[name]):
@@ -78,7 +79,8 @@ def test_calls_that_end_together_before_a_crash(session: Session, project: Path)
 
     session.close()
     with suppress(_Elsewhere), killed(session):
-        session = Slow.resume(session.store.url, "s")
+        Recorder.end = slowly  # type: ignore[method-assign]
+        session = resumed(session)
         threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
         for thread in threads:
             thread.start()
@@ -129,11 +131,17 @@ def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) 
         with session.tool("bash"):
             (project / "new").write_text("x\n")
     assert brackets_of(session)
-    hook = Files(session.store, "s", str(project), patience=1)
+    troubles: list[str] = []
+    host = Host(
+        lambda: str(project), session._last_tree, lambda error: troubles.append(str(error)),
+        lambda error: troubles.append(str(error)), lambda what, detail: troubles.append(detail),
+    )  # fmt: skip
+    hook = Recorder(session.store, "s", host, shared=True)
     hook.look()
+    assert hook.owed() == []
     hook.close()
     assert [changed(session, event) for event in actions(session)] == [["new"]]
-    assert (hook.troubles, brackets_of(session)) == ([], [])
+    assert (troubles, brackets_of(session)) == ([], [])
 
 
 def test_two_processes_that_find_the_same_call(session: Session, project: Path) -> None:
@@ -146,9 +154,10 @@ def test_two_processes_that_find_the_same_call(session: Session, project: Path) 
         workspace = other._watched()
         assert workspace is not None
         # Both have found it, before either has told it.
-        other._end_orphans(workspace)
+        other._recorder.end_orphans(workspace)
         (bracket,) = brackets_of(one)
-        one._tell_call(bracket, "interrupted", bracket.files or {}, bracket.id)
+        how = {"interrupted": True}
+        one._recorder._owe_call(bracket, how, bracket.files or {}, bracket.id)
         one.append(assistant("one"))
         one.append(assistant("two"))
         other.append(user("three"))
@@ -237,16 +246,19 @@ def test_a_call_of_an_earlier_version(
     """Its event names no bracket: it is known by its name and the tree it began with."""
     with suppress(_Elsewhere), killed(session):
         monkeypatch.setattr(catalogue, "replace", lambda b, **new: replace(b, **new | OLD))
-        ended = Underway._ended
+        end = Recorder.end
 
-        def unnamed(self: Underway, bracket: Bracket) -> Ended:
-            now, files, _ = ended(self, bracket)
+        def unnamed(self: Recorder, begun: Bracket | Grab) -> Ended:
+            ended = end(self, begun)
             if not told:
                 os._exit(9)
+            files = ended.files
             assert files is not None
-            return Ended(now, {name: files[name] for name in ("before", "after")})
+            return Ended(
+                ended.bracket, {"files": {name: files[name] for name in ("before", "after")}}
+            )
 
-        monkeypatch.setattr(Underway, "_ended", unnamed)
+        monkeypatch.setattr(Recorder, "end", unnamed)
         with session.tool("bash"):
             (project / "new").write_text("x\n")
     session.append(user("next"))

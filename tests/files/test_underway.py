@@ -333,8 +333,8 @@ def test_a_rewind_and_a_call_of_another_thread_do_not_wait_for_each_other(
 
     def scan_while_it_begins(self: Workspace, root: int, log: Log) -> bytes:
         thread.start()
-        while session._watch.acquire(blocking=False):
-            session._watch.release()
+        while session._recorder.lock.acquire(blocking=False):
+            session._recorder.lock.release()
         return scan(self, root, log)
 
     monkeypatch.setattr(Workspace, "_scan", scan_while_it_begins)

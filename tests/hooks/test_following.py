@@ -109,7 +109,7 @@ def test_a_failed_call_ends_its_bracket(world: World, agent: Agent) -> None:
     agent.hook("PostToolUseFailure", error="exit 1", **fields)
     (action,) = world.events("claude-code:s1", "action")
     assert action.data["error"] is True
-    assert changed(action) == ["after", "before"]
+    assert changed(action) == ["after", "before", "brackets"]
 
 
 def test_tools_that_only_read_do_nothing(world: World, agent: Agent) -> None:
@@ -215,7 +215,10 @@ def test_an_interrupted_call_ends_with_the_next_prompt(world: World, agent: Agen
 
 
 def test_a_subagent_at_work_keeps_its_bracket(world: World, agent: Agent) -> None:
-    """A prompt ends the main agent's calls only; the subagent's end with the subagent."""
+    """A prompt ends the main agent's calls only; the subagent's end with the subagent.
+
+    What it did so far stands before the prompt, which is a point to go back to.
+    """
     agent.begin()
     one, two = world.project / "one.txt", world.project / "two.txt"
     fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t1", "agent_id": "sub"}
@@ -224,11 +227,12 @@ def test_a_subagent_at_work_keeps_its_bracket(world: World, agent: Agent) -> Non
     agent.prompt("meanwhile")
     two.write_text("x")
     agent.hook("SubagentStop", agent_id="sub")
-    (action,) = world.events("claude-code:s1", "action")
+    so_far, action = world.events("claude-code:s1", "action")
+    assert (so_far.data["agent"], so_far.data["so_far"]) == ("sub", True)
     assert (action.data["agent"], action.data["interrupted"]) == ("sub", True)
     with world.session() as session:
-        paths = [file.path for file in session.changes()[-1].calls[-1].files]
-    assert paths == ["one.txt", "two.txt"]
+        calls = [call for turn in session.changes() for call in turn.calls]
+    assert [[file.path for file in call.files] for call in calls] == [["one.txt"], ["two.txt"]]
 
 
 def test_a_dead_agent_frees_its_calls(world: World, agent: Agent) -> None:

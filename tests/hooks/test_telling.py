@@ -34,7 +34,7 @@ KILLED = """if True:
             return whole(self, session_id, events, **more)
         SQLiteStore.append = append
     else:
-        Workspace.drop = die
+        Workspace.told = Workspace.drop = die
     from backtrail.hooks.endpoint import serve
     serve("claude-code")
     """

@@ -12,6 +12,7 @@ brackets, timeline, lines, catalogue, attribution   who changed what between two
 plan, conflicts, outcome   what a restore would do, path by path; pure
 beneath, workbench, deeds, restore, journal   doing it, so that a crash or a race loses nothing
 roots, looking, rooted, workspace, depot   one watched directory; where a store keeps all this
+changes/                 what calls do to the files, as events of a session
 baseline, grabbing       the first import in the background, and calls that do not wait for it
 differences, textdiff    what differs between two trees, for people
 garbage, cleaning        what nothing relies on, the budget, the floor of free space

@@ -152,28 +152,26 @@ class Catalogue:
                 now.line = line.changed(ended)
         return spans, line.open_besides(bracket)
 
-    def go_on(self, workspace: int, bracket: Bracket) -> Bracket:
-        """A call goes on in a second bracket, which begins with the newest state known."""
-        with self._lines.moving(workspace) as now:
-            later = _later(now.line, bracket)
-            now.line = now.line.opened(later)
-        return later
-
     def split(self, workspace: int, bracket: Bracket, *, over: bool) -> Split | None:
-        """A call up to the newest state known; None if nothing changed in it.
+        """A call up to the newest state known; None if nothing changed in it, or it is over.
 
         It goes on in a second bracket, unless it is `over`. The first one stays until
         `close_bracket` if there is something to tell: this process is about to do that.
         """
+        pid = os.getpid()
         with self._lines.moving(workspace) as now:
             line = now.line
+            if not any(call.id == bracket.id and not call.ended for call in line.calls):
+                # Another process of the session was quicker.
+                return None
             spans = self._lines.since(line, bracket.opened)
             if not spans:
                 if over:
                     now.line = line.without(bracket.id)
                 return None
             later = None if over else _later(line, bracket)
-            ended = line.changed(replace(bracket, ended=True, named=True))
+            told_by = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
+            ended = line.changed(told_by)
             now.line = ended if later is None else ended.opened(later)
         return Split(line.newest, spans, line.open_besides(bracket), later)
 

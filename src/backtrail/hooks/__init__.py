@@ -3,7 +3,7 @@
     endpoint      one call of a hook: read, act, exit 0, within the time limit
     dialects      what each agent calls its events and tools; which tools can write
     following     an agent's session as ours: made, mirrored, ended
-    bracketing    the files around its tool calls
+    grabs         calls that began before the first import was done
     baseline      the first import of a project, which no hook waits for
     processes     which process the agent is
     places, misses, notes   small files beside the store: what was missed, what to tell the agent

@@ -11,16 +11,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import AlreadyExists, BacktrailError
+from ..errors import AlreadyExists, BacktrailError, Unsafe
 from ..events import NewEvent, SessionInfo, new_id
-from .bracketing import Files
+from ..files.baseline import PARTIAL
+from ..files.changes.folder import Host, NotWatched
+from ..files.changes.owed import Ended, Grab
+from ..files.changes.recorder import Recorder
+from ..files.names import inside
+from .baseline import is_there
 from .dialects import Dialect, declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..events import Json
+    from ..events import Event, Json
     from ..stores.base import Store
+
+UNSEEN = "the beginning of the call was not seen"
+"""What an event says whose call has no bracket."""
 
 _LONG = 20_000
 _FLUSHED = 0.4
@@ -92,8 +100,12 @@ class Follower:
         self._begins = begins
         self.id, self.is_new, cwd = self._found() or self._gone_on() or self._made()
         self.cwd = cwd
-        self.files = Files(store, self.id, cwd, patience)
-        branch = self.files.branch() if self.is_new else None
+        host = Host(self._folder, self._last_tree, self._refused, self._missed, self._complain)
+        self.files = Recorder(
+            store, self.id, host, shared=True,
+            first_import=lambda workspace, log: is_there(store, workspace, log, patience),
+        )  # fmt: skip
+        branch = self.files.folder.branch() if self.is_new else None
         if branch:
             store.update(self.id, metadata={"git_branch": branch})
 
@@ -153,20 +165,50 @@ class Follower:
         return info.id, True, fields.cwd
 
     def close(self) -> None:
-        """Let go of the files, and keep what went wrong."""
-        self.troubles += [note for note in self.files.troubles if note not in self.troubles]
-        self.files.close()
+        """Let go of the files; what a failing store did not take is kept for the next hook."""
+        try:
+            self.files.leave()
+        finally:
+            self.files.close()
+
+    # --- what the recorder asks for ------------------------------------------------------
+
+    def _folder(self) -> str:
+        if not Path(self.cwd).is_dir():
+            raise NotWatched(f"{self.cwd} is not a directory, so no files are captured")
+        return self.cwd
+
+    def _last_tree(self) -> bytes | None:
+        from ..history import newest_tree
+
+        return newest_tree(self.store.read(self.id, reverse=True))
+
+    def _refused(self, error: BacktrailError) -> None:
+        # A home folder is no project, and no trouble either.
+        if not isinstance(error, Unsafe):
+            self._missed(error)
+
+    def _missed(self, error: BacktrailError) -> None:
+        self._complain("not captured", str(error))
+
+    def _complain(self, what: str, detail: str) -> None:
+        if detail not in self.troubles:
+            self.troubles.append(detail)
+
+    def _look(self) -> dict[str, Json]:
+        """What a message says about the files."""
+        return self.files.look() or {"files": {"missed": self.files.folder.unwatched}}
 
     # --- what happens --------------------------------------------------------------------
 
     def start(self) -> None:
         """The agent begins or goes on with a session."""
         if self.is_new:
-            owed, details = self.files.look()
+            details = self._look()
             if "tree" in details:
                 # A point to go back to, before anything was said.
                 data = {"at": 1, "label": None, "metadata": {}, **details}
-                self._append([*owed, NewEvent("checkpoint", data)])
+                self._append([NewEvent("checkpoint", data)])
         elif self.fields.raw.get("source") == "resume":
             self._append([NewEvent("session_resume", {"by": self.dialect.agent})])
 
@@ -176,44 +218,92 @@ class Follower:
             # What a subagent is asked is no turn: its parent asks.
             return
         self.mirror()
-        self.files.end_all()
-        owed, details = self.files.look()
+        self.files.end_agent("")
+        details = self._look()
         said = self.fields.raw.get("prompt")
         text = said if isinstance(said, str) else ""
         message, format = _user_message(self.dialect.agent, text)
         data = {"message": message, "format": format, **details}
         event = NewEvent("user_message", data, id=_event_id(self.fields.prompt_id))
-        self._append([*owed, event])
+        self._append([event])
 
     def before(self, runner: tuple[int, int]) -> None:
         """A tool is about to run."""
         from ..files.brackets import Runner
 
         fields = self.fields
-        paths = declared(fields.tool, fields.given, self._where())
-        process = Runner(*runner, fields.agent)
-        self._append(self.files.begin(fields.tool, fields.call, paths, process))
+        paths = self._declared()
+        if paths == []:
+            # All it touches lies outside.
+            return
+        begun = self.files.begin(
+            fields.tool, fields.call, paths, runner=Runner(*runner, fields.agent)
+        )
+        if isinstance(begun, Grab):
+            from .grabs import keep
+
+            keep(self.store, self.id, fields.call or fields.tool, begun)
+        self._append([])
 
     def after(self, *, failed: bool = False) -> None:
         """A tool is done."""
         fields = self.fields
-        paths = declared(fields.tool, fields.given, self._where())
-        ended = self.files.end(fields.tool, fields.call, paths, fields.agent)
-        files, bracket = ended
+        ended = self._ended()
+        files = ended.files
         if files is None and self._is_mirrored:
             return
         data: dict[str, Json] = {"name": fields.tool, "input": _clipped(fields.given)}
         data |= {"call": fields.call} if fields.call else {}
         data |= {"agent": fields.agent} if fields.agent else {}
         data |= {"error": True} if failed or _failed(fields.raw.get("tool_response")) else {}
-        data |= {"files": files} if files else {}
+        data |= ended.details
         if not self._is_mirrored:
             data["result"] = _clipped(fields.raw.get("tool_response"))
-        if files is not None and "after" in files:
+        told = ended.bracket if files is not None and "after" in files else None
+        if told is not None:
             # The call itself stands before what it did.
             self.mirror()
-        self._append([NewEvent("action", data, id=bracket.id if bracket else None)])
-        self.files.told(ended)
+        try:
+            stored = self._append([NewEvent("action", data, id=told.id if told else None)])
+        except BaseException:
+            self.files.unrecorded([ended])
+            raise
+        self.files.recorded([ended], stored)
+        self.files.say_missed([ended])
+
+    def _ended(self) -> Ended:
+        """What the call did to the files."""
+        fields, workspace = self.fields, self.files.folder.workspace()
+        if workspace is None:
+            return Ended(None, {})
+        bracket = self.files.find(fields.tool, fields.call, fields.agent)
+        if bracket is not None:
+            return self.files.end(bracket)
+        if self._declared() == []:
+            return Ended(None, {})
+        from .grabs import take
+
+        grab = take(self.store, self.id, fields.call or fields.tool)
+        if grab is not None:
+            return self.files.end(grab)
+        return Ended(None, {"files": {"missed": PARTIAL if workspace.is_new() else UNSEEN}})
+
+    def _declared(self) -> list[bytes] | None:
+        """The paths that the tool names below the root; None for anything, empty for none."""
+        paths = declared(self.fields.tool, self.fields.given, self._where())
+        workspace = self.files.folder.workspace()
+        if paths is None or workspace is None:
+            return None
+        found: list[bytes] = []
+        for path in paths:
+            try:
+                named = inside(workspace.root, path)
+            except Unsafe:
+                continue
+            if named == b"":
+                return None
+            found.append(named)
+        return list(dict.fromkeys(found))
 
     def stop(self) -> None:
         """The agent is done with a turn."""
@@ -230,7 +320,7 @@ class Follower:
         if isinstance(answer, str) and self._is_mirrored and self.fields.transcript is not None:
             self._await(answer, self.fields.transcript)
         self.mirror()
-        self.files.end_all()
+        self.files.end_agent("")
         events: list[NewEvent] = []
         if isinstance(answer, str) and answer and not self._is_mirrored:
             message = {"role": "assistant", "content": answer}
@@ -245,13 +335,14 @@ class Follower:
         """A subagent is done."""
         agent = self.fields.agent
         if agent:
-            self.files.end_all(agent)
+            self.files.end_agent(agent)
+            self._append([])
         self.mirror()
 
     def end(self) -> None:
         """The agent leaves the session."""
         self.mirror()
-        self.files.end_all(None)
+        self.files.end_agent(None)
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
         self._append([NewEvent("session_end", {"reason": reason})])
@@ -263,9 +354,18 @@ class Follower:
         cwd = self.fields.raw.get("cwd")
         return cwd if isinstance(cwd, str) and cwd.startswith("/") else self.cwd
 
-    def _append(self, events: list[NewEvent]) -> None:
-        if events:
-            self.store.append(self.id, events)
+    def _append(self, events: list[NewEvent]) -> list[Event]:
+        """Append, behind what is owed of the files."""
+        owed = self.files.owed()
+        if any(event.id is not None for event, _ in owed):
+            for event, _ in list(owed):
+                self.store.append(self.id, [event])
+                self.files.settle(1)
+        owed = self.files.owed()
+        batch = [*(event for event, _ in owed), *events]
+        stored = self.store.append(self.id, batch) if batch else []
+        self.files.settle(len(owed))
+        return stored[len(owed) :]
 
     def mirror(self) -> None:
         """Take over what is new in the transcript, and in a subagent's."""

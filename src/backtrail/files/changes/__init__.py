@@ -1,0 +1,6 @@
+"""Who changed a workspace's files, as events of a session say it.
+
+folder      a session's workspace, opened when first needed
+owed        what a recorder has found out, and its events that are not in the log yet
+recorder    what calls do to the files, as events; hooks, `record` and `Session` use it
+"""
