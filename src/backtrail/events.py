@@ -29,6 +29,9 @@ MAX_DATA = 64 * 1024 * 1024
 MAX_DEPTH = 200
 """Levels of nesting above which `data` is refused."""
 
+MAX_SEQ = (1 << 31) - 1
+"""The highest number an event may have; a stored one above it is damage."""
+
 MAIN_LOG = "messages"
 """The name of a session's main log."""
 

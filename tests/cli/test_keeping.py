@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import apsw
 import pytest
 
 from backtrail import Session, open_store
@@ -201,6 +202,25 @@ def test_verify_tells_damage_by_its_exit_code(stage: Stage) -> None:
     told = stage.run("log", "a", "--store", url)
     assert told.code == 0
     assert "backtrail verify" in told.err
+
+
+def test_verify_seals_events_of_an_earlier_version(stage: Stage) -> None:
+    """It says that there are some, and with `--seal` that there were."""
+    url = f"sqlite:///{stage.folder}/old.db"
+    with open_store(url) as store, Session.create(store, "a") as s:
+        s.append({"role": "user", "content": "hello"})
+    connection = apsw.Connection(f"{stage.folder}/old.db")
+    with connection:
+        connection.execute("UPDATE events SET crc = NULL")
+        connection.execute("UPDATE logs SET unsealed = 2")
+    connection.close()
+    told = stage.run("verify", url)
+    assert told.code == 0 and "2 events of an earlier version have no check sum" in told.err
+    told = stage.run("verify", url, "--seal")
+    assert told.code == 0 and "2 events sealed" in told.err
+    assert "check sum" not in told.err
+    rows = stage.run("verify", url, "--json").json
+    assert (rows["problems"], rows["sealed"], rows["unsealed"]) == ([], 0, 0)
 
 
 def test_doctor_finds_all_well(worked: Stage) -> None:

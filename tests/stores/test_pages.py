@@ -196,7 +196,7 @@ def test_a_row_that_follows_itself(tmp_path: Path) -> None:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.execute("UPDATE events SET follows = 7 WHERE key & 15 IN (5, 7)")
         connection.close()
-        assert len(store.history("a")) == 9
+        assert [event.seq for event in store.history("a")] == [1, 2, 3, 4, 6, 8, 9]
         same(store, "a")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from ..errors import Conflict, InvalidData
 from ..events import (
     KINDS,
+    MAX_SEQ,
     Event,
     Json,
     NewEvent,
@@ -157,7 +158,10 @@ def settle(
         if expected is not None and expected != head:
             raise _conflict(expected, head)
         id, _, ts, kind, _, data, body = batch[0]
-        event = make_event((head if last is None else last) + 1, id, ts, kind, data, None)
+        seq = (head if last is None else last) + 1
+        if seq > MAX_SEQ:
+            raise full()
+        event = make_event(seq, id, ts, kind, data, None)
         return [event], [_tuple(Stored, (event, body))]
     result: list[Event] = []
     fresh: list[Stored] = []
@@ -180,6 +184,8 @@ def settle(
             if follows == before:
                 follows = None
         seq += 1
+        if seq > MAX_SEQ:
+            raise full()
         before = seq
         event = make_event(seq, draft.id, draft.ts, draft.kind, draft.data, follows)
         if draft.given:
@@ -189,6 +195,11 @@ def settle(
     if fresh and expected is not None and expected != head:
         raise _conflict(expected, head)
     return result, fresh
+
+
+def full() -> InvalidData:
+    """The error for an append behind the last number there is."""
+    return InvalidData(f"the log is full: {MAX_SEQ} is its last number; go on in a fork")
 
 
 def _conflict(expected: int, head: int) -> Conflict:

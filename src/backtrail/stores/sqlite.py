@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..errors import BacktrailError, Closed, NotFound, SessionBusy
+from ..errors import BacktrailError, Closed, Damaged, InvalidId, NotFound, SessionBusy
 from ..events import (
     MAIN_LOG,
     Checkpoint,
@@ -29,7 +29,6 @@ from ..events import (
     SessionInfo,
     check_log,
     check_session_id,
-    encode_data,
     timestamp,
 )
 from ..history import walk_pages
@@ -38,7 +37,7 @@ from ..telemetry import logger
 from . import files
 from .adopting import Logs, whole, with_main
 from .base import Durability, Lease, OnDamage, Store, checkpoint_of, resolved
-from .batches import PURGED, drafts, is_usual
+from .batches import drafts, is_usual
 from .locks import file_lease
 from .notes import Memory
 from .observing import observed
@@ -46,9 +45,10 @@ from .options import Options
 from .records import Filters, changed_record, new_record, select
 from .searching import Query
 from .sqlite_appending import Appender, insert_all
+from .sqlite_checks import COLUMNS, event_of
 from .sqlite_connections import Database
-from .sqlite_deleting import detach, sweep
-from .sqlite_logs import COLUMNS, Log, event_by_id, event_of, find_log, last_events
+from .sqlite_deleting import detach, entomb, sweep
+from .sqlite_logs import Log, event_by_id, find_log, last_events, unsealed_in
 from .sqlite_notes import Note
 from .sqlite_pages import problem, read_log, read_pages
 from .sqlite_records import COLUMNS as RECORD
@@ -57,6 +57,7 @@ from .sqlite_records import (
     WIDTH,
     add_log,
     current_info,
+    every_record,
     info_of,
     inherit_fold,
     insert_record,
@@ -69,12 +70,12 @@ from .sqlite_records import (
     update_record,
 )
 from .sqlite_schema import located
+from .sqlite_seal import count_unsealed, seal
 from .sqlite_search import behind, catch_up, erase, forget, hits, index_slice
 from .sqlite_verify import verify
 
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _AT_ONCE = 64  # events of a tail that one statement reads
-_TOMBSTONE = encode_data(PURGED).decode()
 
 
 def open_sqlite(address: str, options: Options) -> SQLiteStore:
@@ -185,7 +186,12 @@ class SQLiteStore(Store):
         if cwd is not None:
             # By `cwd` and by `root`, each with its own index.
             values[1:2] = [self.scope, values[1], self.scope, values[1]]
-        return records(self._database, where, values, keep, filters.get("limit"))
+        try:
+            return records(self._database, where, values, keep, filters.get("limit"))
+        except Damaged:
+            # One page that cannot be read must not hide the sessions on the others.
+            infos = [one for one in every_record(self._database, self.scope) if one.id not in lost]
+            return select(infos, **filters)
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         path = resolved(cwd)
@@ -197,7 +203,10 @@ class SQLiteStore(Store):
             return super().latest(cwd)
         where = f"s.n IN ({OF_FOLDER}) AND s.relation IS NOT 'subagent'"
         values = (self.scope, path, self.scope, path)
-        found = records(self._database, where, values, _not_in(lost), 1)
+        try:
+            found = records(self._database, where, values, _not_in(lost), 1)
+        except Damaged:
+            return super().latest(cwd)
         if not found:
             raise NotFound(f"no previous session found in {os.fspath(cwd)}")
         return found[0]
@@ -315,7 +324,9 @@ class SQLiteStore(Store):
         for row in rows:
             session_id = reader_of(self._database, self.scope, row[0])
             if session_id is not None:
-                return checkpoint_of(event_of(row), session_id)
+                with self._database.reading() as connection:
+                    unsealed = unsealed_in(connection.execute, row[0] >> 32)
+                return checkpoint_of(event_of(row, unsealed), session_id)
         raise NotFound(f"no checkpoint `{id}` in this store")
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
@@ -328,7 +339,7 @@ class SQLiteStore(Store):
                 span = None if found is None else found.span_of(seq)
                 if span is not None:
                     key = span.log << 32 | seq
-                    execute("UPDATE events SET data = ? WHERE key = ?", (_TOMBSTONE, key))
+                    entomb(execute, key)
                     indexed = forget(execute, key, key) or indexed
                     if log == MAIN_LOG:
                         unfold(execute, span.log, seq)
@@ -346,7 +357,7 @@ class SQLiteStore(Store):
             rows = connection.execute(query, (self.scope, session_id)).fetchall()
         if not rows:
             raise NotFound(f"no session `{session_id}`")
-        return sorted(check_log(name) for (name,) in rows)
+        return sorted(name for (name,) in rows if _is_log(name))
 
     # --- the rest ------------------------------------------------------------------------
 
@@ -355,16 +366,23 @@ class SQLiteStore(Store):
         if limit < 1:
             return []
         refresh(self._database, self.scope)
-        if not catch_up(self._database):
-            # Who cannot write must still be able to look: the slow way only reads.
-            return super().search(text, limit=limit)
-        return hits(self._database, self.scope, query, limit, self._report)
+        try:
+            if catch_up(self._database):
+                return hits(self._database, self.scope, query, limit, self._report)
+        except Damaged as error:
+            # The index is damaged, which costs time and no event.
+            self._report(Problem("", "", "index", str(error)))
+        # Who cannot write must still be able to look: the slow way only reads.
+        return super().search(text, limit=limit)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
         return Note(self._database, self.scope, resolved(cwd))
 
     def verify(self) -> list[Problem]:
         return verify(self._database, self.scope)
+
+    def seal(self, *, dry_run: bool = False) -> int:
+        return count_unsealed(self._database) if dry_run else seal(self._database)
 
     @contextmanager
     def lease(self, session_id: str, *, wait: float = 0) -> Iterator[Lease]:
@@ -413,6 +431,15 @@ class SQLiteStore(Store):
                 return
             # The thread serves other stores too and must go on.
             logger().exception("background work on %s failed", self._path)
+
+
+def _is_log(name: object) -> bool:
+    """Whether a stored name may be a log's; `verify` tells of others."""
+    try:
+        check_log(name)
+    except InvalidId:
+        return False
+    return True
 
 
 def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:

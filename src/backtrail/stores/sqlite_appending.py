@@ -17,6 +17,7 @@ import apsw
 from ..errors import BacktrailError
 from ..events import (
     MAIN_LOG,
+    MAX_SEQ,
     Event,
     check_log,
     check_session_id,
@@ -25,9 +26,10 @@ from ..events import (
     mint,
     numbered,
 )
-from .batches import Draft, Stored, settle
+from .batches import Draft, Stored, full, settle
 from .combining import Combiner, Job
 from .files import failed
+from .sqlite_checks import row_sum, usual_sum
 from .sqlite_connections import Database
 from .sqlite_logs import Log, event_by_id, find_log, head_of
 from .sqlite_records import add_log
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from .batches import UsualEvent
 
 _ONE = (
-    "INSERT INTO events SELECT ?1, ?2, ?3, ?4, NULL, CAST(?5 AS TEXT) "
-    "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?6)"
+    "INSERT INTO events SELECT ?1, ?2, ?3, ?4, NULL, CAST(?5 AS TEXT), ?6 "
+    "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?7)"
 )
 _MOST_ROWS = 128
 
@@ -49,12 +51,13 @@ def _many(rows: int) -> str:
     """`_ONE` for several rows, in order."""
     return (
         "INSERT INTO events SELECT column1, column2, column3, column4, NULL, "
-        f"CAST(column5 AS TEXT) FROM (VALUES {', '.join(['(?, ?, ?, ?, ?)'] * rows)}) "
+        "CAST(column5 AS TEXT), column6 "
+        f"FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * rows)}) "
         "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?)"
     )
 
 
-_INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT))"
+_INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT), ?)"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _REMEMBERED = 4096
 
@@ -70,10 +73,14 @@ def insert_all(execute: Execute, log: Log, stored: Iterable[Stored]) -> bool:
     """Write events that have their numbers to a new log; whether there were any."""
     first, filled = log.n << 32, False
     for event, body in stored:
-        key = first | event.seq
-        execute(_INSERT, (key, event.id, event.ts, event.kind, event.follows, body))
+        _insert(execute, first | event.seq, event, body)
         filled = True
     return filled
+
+
+def _insert(execute: Execute, key: int, event: Event, body: bytes) -> None:
+    row = (key, event.id, event.ts, event.kind, event.follows, body)
+    execute(_INSERT, (*row, row_sum(*row)))
 
 
 class Appender:
@@ -120,9 +127,13 @@ class Appender:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
             seq = head + 1
+            if seq > MAX_SEQ:
+                return None
             id = numbered(id, seq)
+            key = log << 32 | seq
+            crc = usual_sum(key, id, ts, kind, body)
             try:
-                self._execute(_ONE, (log << 32 | seq, id, ts, kind, body, log))
+                self._execute(_ONE, (key, id, ts, kind, body, crc, log))
             except apsw.ConstraintError:
                 database.heads.pop(log, None)
                 return None
@@ -177,6 +188,8 @@ class Appender:
             writer, sync = database.connection, database.sync
             if head is None or writer is None or sync is None or sync.failure is not None:
                 return False
+            if head + len(jobs) > MAX_SEQ:
+                return False
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
             values: list[object] = []
@@ -186,7 +199,8 @@ class Appender:
                 if of != session_id:
                     return False
                 id = numbered(id, seq)
-                values += (first | seq, id, ts, kind, body)
+                key = first | seq
+                values += (key, id, ts, kind, body, usual_sum(key, id, ts, kind, body))
                 job.result = seq, id
             values.append(log)
             try:
@@ -222,9 +236,13 @@ class Appender:
                 except BacktrailError as error:
                     job.error = error
                     continue
+                if heads[place.n] >= MAX_SEQ:
+                    job.error = full()
+                    continue
                 seq = heads[place.n] = heads[place.n] + 1
                 id = numbered(id, seq)
-                execute(_INSERT, (place.n << 32 | seq, id, ts, kind, None, body))
+                row = (place.n << 32 | seq, id, ts, kind, None, body)
+                execute(_INSERT, (*row, row_sum(*row)))
                 job.result = seq, id
             if len(heads) == 1:
                 database.writing.moves(*next(iter(heads.items())))
@@ -253,10 +271,7 @@ class Appender:
             result, fresh = settle(batch, head, find, expected)
             first = place.n << 32
             for event, body in fresh:
-                execute(
-                    _INSERT,
-                    (first | event.seq, event.id, event.ts, event.kind, event.follows, body),
-                )
+                _insert(execute, first | event.seq, event, body)
             if log == MAIN_LOG:
                 if fresh and not known:
                     execute(_DIRTY, (place.n,))

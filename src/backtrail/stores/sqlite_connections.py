@@ -32,6 +32,7 @@ from .sqlite_schema import (
     closed,
     connect,
     failure,
+    migrate,
     prepare,
     prepare_writer,
 )
@@ -74,9 +75,11 @@ class Database:
         self.heads: dict[int, int] = {}
         self.version = 0
         with doorway:
-            connection, self.lock = prepare(os.fspath(path), schema)
+            # What an older database lacks that could not be brought up to date.
+            connection, self.lock, self.lacking = prepare(os.fspath(path), schema)
             self._readers = [connection]
             self.path = connection.filename
+            self._schema = schema
             register(self)
 
     # --- reading ---------------------------------------------------------------------
@@ -165,6 +168,9 @@ class Database:
         self.check_open()
         if self.connection is None:
             connection = connect(self.path)
+            if self.lacking:
+                migrate(connection, self.path, self._schema)
+                self.lacking = {}
             prepare_writer(connection)
             # A read makes the -wal file, and pins it for as long as the connection lives.
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

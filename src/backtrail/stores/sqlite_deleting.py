@@ -8,9 +8,11 @@ leaves behind is swept with the next deletion.
 from __future__ import annotations
 
 from ..errors import InvalidId, NotFound
-from ..events import MAIN_LOG
+from ..events import MAIN_LOG, encode_data
+from .batches import PURGED
+from .sqlite_checks import SEQ_BITS, UNDECODABLE, row_sum
 from .sqlite_connections import Database
-from .sqlite_logs import MAX_SEQ, find_log
+from .sqlite_logs import find_log
 from .sqlite_search import forget
 from .sqlite_transactions import Execute
 
@@ -38,6 +40,30 @@ def detach(execute: Execute, scope: str, session_id: str, name: str | None) -> i
         execute("INSERT OR IGNORE INTO unindexed SELECT log FROM dirty WHERE log = ?", (n,))
         execute("DELETE FROM dirty WHERE log = ?", (n,))
     return session
+
+
+_TOMBSTONE = encode_data(PURGED)
+_ROW = "SELECT id, ts, kind, follows, crc FROM events WHERE key = ?"
+
+
+def entomb(execute: Execute, key: int) -> None:
+    """Erase the body of an event for good, and make the check sum anew.
+
+    The sum of a row that is damaged is not made right by that: it stays as it is.
+    """
+    try:
+        row = execute(_ROW, (key,)).get
+        body = execute("SELECT CAST(data AS BLOB) FROM events WHERE key = ?", (key,)).get
+        if row is None:
+            return
+        id, ts, kind, follows, crc = row
+        if crc is not None and crc == row_sum(key, id, ts, kind, follows, body):
+            crc = row_sum(key, id, ts, kind, follows, _TOMBSTONE)
+    except UNDECODABLE:
+        crc = 0
+    execute(
+        "UPDATE events SET data = CAST(? AS TEXT), crc = ? WHERE key = ?", (_TOMBSTONE, crc, key)
+    )
 
 
 _GONE = (
@@ -70,7 +96,7 @@ def _sweep_slice(execute: Execute) -> None:
                 "SELECT key, octet_length(data) FROM events "
                 "WHERE key > ? AND key <= ? ORDER BY key DESC LIMIT ?"
             )
-            for key, size in execute(query, (low, n << 32 | MAX_SEQ, rows)).fetchall():
+            for key, size in execute(query, (low, n << 32 | SEQ_BITS, rows)).fetchall():
                 first = key
                 rows -= 1
                 room -= size
@@ -81,7 +107,7 @@ def _sweep_slice(execute: Execute) -> None:
         if (
             keep is None
             and not execute(
-                "SELECT 1 FROM events WHERE key > ? AND key <= ? LIMIT 1", (low, n << 32 | MAX_SEQ)
+                "SELECT 1 FROM events WHERE key > ? AND key <= ? LIMIT 1", (low, n << 32 | SEQ_BITS)
             ).fetchall()
         ):
             execute("DELETE FROM logs WHERE n = ?", (n,))

@@ -10,25 +10,20 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import apsw
-import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import Event, make_event, number_in
+from ..events import MAX_SEQ, Event, number_in
+from .sqlite_checks import COLUMNS, SEQ_BITS, event_of, whole_number
 from .sqlite_transactions import Execute
-
-MAX_SEQ = (1 << 32) - 1
-"""The highest `seq` a key has room for."""
-
-decode_body = msgspec.json.Decoder(dict[str, Any]).decode
-"""The data of an event, from its column; without the checks of what comes from outside."""
 
 
 class Span(NamedTuple):
-    """Rows of one log number: `low < seq <= high`."""
+    """Rows of one log number: `low < seq <= high`. Up to `unsealed` they may lack a check sum."""
 
     log: int
     low: int
     high: int
+    unsealed: int = 0
 
 
 class Log(NamedTuple):
@@ -49,8 +44,8 @@ class Log(NamedTuple):
 # --- finding logs ------------------------------------------------------------------------
 
 _FIND = (
-    "SELECT s.n, l.n, l.base FROM sessions s LEFT JOIN logs l ON l.session = s.n AND l.name = ? "
-    "WHERE s.scope = ? AND s.id = ?"
+    "SELECT s.n, l.n, l.base, l.unsealed FROM sessions s "
+    "LEFT JOIN logs l ON l.session = s.n AND l.name = ? WHERE s.scope = ? AND s.id = ?"
 )
 
 
@@ -59,44 +54,69 @@ def find_log(execute: Execute, scope: str, session_id: str, name: str) -> tuple[
     row = execute(_FIND, (name, scope, session_id)).get
     if row is None:
         raise NotFound(f"no session `{session_id}`")
-    session, n, base = row
-    return session, None if n is None else log_at(execute, n, base)
+    session, n, base, unsealed = row
+    return session, None if n is None else log_at(execute, n, base, unsealed)
 
 
-def log_at(execute: Execute, n: int, base: int) -> Log:
-    """The log with this number and its spans."""
-    spans: list[Span] = []
-    low = 0
-    if base:
-        shares = "SELECT source, until FROM shares WHERE log = ? ORDER BY position"
-        for source, until in execute(shares, (n,)).fetchall():
-            spans.append(Span(source, low, until))
-            low = until
-    spans.append(Span(n, base, MAX_SEQ))
-    return Log(n, base, tuple(spans))
-
-
-_HEAD = (
-    "SELECT base, (SELECT max(key) FROM events WHERE key BETWEEN ?2 AND ?3) "
-    "FROM logs WHERE n = ?1 AND session IS NOT NULL"
+_SHARES = (
+    "SELECT source, until, (SELECT unsealed FROM logs WHERE n = source) FROM shares "
+    "WHERE log = ? ORDER BY position"
 )
 
 
+def log_at(execute: Execute, n: int, base: int, unsealed: int) -> Log:
+    """The log with this number and its spans; `Damaged` if they cannot be those of a log."""
+    spans: list[Span] = []
+    low = 0
+    if whole_number(base, f"what log {n} shares", MAX_SEQ):
+        for source, until, open_until in execute(_SHARES, (n,)).fetchall():
+            whole_number(source, f"a log that log {n} shares", MAX_SEQ)
+            if whole_number(until, f"a bound of log {n}", base) < low:
+                raise Damaged(f"the parts of log {n} are out of order")
+            spans.append(Span(source, low, until, open_until or 0))
+            low = until
+        if low != base:
+            raise Damaged(f"log {n} shares events up to {base}, and has only those up to {low}")
+    spans.append(Span(n, base, MAX_SEQ, whole_number(unsealed, f"a bound of log {n}", SEQ_BITS)))
+    return Log(n, base, tuple(spans))
+
+
+_UNSEALED = "SELECT unsealed FROM logs WHERE n = ?"
+
+
+def unsealed_in(execute: Execute, log: int) -> int:
+    """The number up to which rows of a log may lack a check sum."""
+    return execute(_UNSEALED, (log,)).get or 0
+
+
+_HEAD = (
+    "SELECT base, (SELECT max(key) FROM events WHERE key BETWEEN ?2 AND ?3), "
+    "(SELECT folded FROM sessions WHERE sessions.n = session AND name = 'messages') "
+    "FROM logs WHERE n = ?1 AND session IS NOT NULL"
+)
+_PLAUSIBLE = 10_000
+
+
 def head_of(execute: Execute, n: int) -> int | None:
-    """The last `seq` of a log; None if the log was deleted."""
+    """The last `seq` of a log; None if the log was deleted.
+
+    Events that were counted and are gone from the end had numbers that are not used again,
+    unless the count is beyond belief.
+    """
     first = n << 32
     row = execute(_HEAD, (n, first, first | MAX_SEQ)).get
     if row is None:
         return None
-    base, top = row
-    head: int = base if top is None else top & MAX_SEQ
+    base, top, folded = row
+    head = whole_number(base, f"what log {n} shares", MAX_SEQ)
+    if top is not None:
+        head = max(head, top & SEQ_BITS)
+    if type(folded) is int and head < folded <= head + _PLAUSIBLE:
+        head = folded
     return head
 
 
 # --- single events -----------------------------------------------------------------------
-
-COLUMNS = "key, id, ts, kind, follows, CAST(data AS BLOB)"
-"""The columns of an event. As bytes the body needs no detour over text, nor be valid."""
 
 _BY_NUMBER = f"SELECT {COLUMNS} FROM events WHERE key = ? AND id = ?"
 _BY_ID = (
@@ -113,27 +133,18 @@ def event_by_id(execute: Execute, log: Log, id: str) -> Event | None:
     if at is not None and seq is not None:
         row = execute(_BY_NUMBER, (at.log << 32 | seq, id)).get
         if row is not None:
-            return event_of(row)
+            return event_of(row, at.unsealed)
     for span in log.spans:
         row = execute(_BY_ID, (span.log, id, span.log << 32 | span.high)).get
         if row is not None:
-            return event_of(row)
+            return event_of(row, span.unsealed)
     return None
-
-
-def event_of(row: Any) -> Event:
-    """The event in a row; `Damaged` if its body cannot be read."""
-    key, id, ts, kind, follows, body = row
-    try:
-        return make_event(key & MAX_SEQ, id, ts, kind, decode_body(body), follows)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise Damaged(f"event {key & MAX_SEQ} (`{id}`) cannot be read: {error}") from error
 
 
 # --- the end of a log --------------------------------------------------------------------
 
 _LAST = (
-    "SELECT e.key, e.id, e.ts, e.kind, e.follows, CAST(e.data AS BLOB) FROM sessions s "
+    "SELECT e.key, e.id, e.ts, e.kind, e.follows, CAST(e.data AS BLOB), e.crc FROM sessions s "
     "CROSS JOIN logs l ON l.session = s.n AND l.name = ? "
     f"CROSS JOIN events e ON e.key > l.n << 32 AND e.key <= (l.n << 32) + {MAX_SEQ} "
     "WHERE s.scope = ? AND s.id = ? ORDER BY e.key DESC LIMIT ?"
@@ -153,9 +164,13 @@ def last_events(
     cursor = connection.cursor()
     try:
         cursor.execute(_LAST, (name, scope, session_id, n))
-        for key, id, ts, kind, follows, body in cast("Iterator[Any]", cursor):
-            add(make_event(key & MAX_SEQ, id, ts, kind, decode_body(body), follows))
-    except (apsw.CorruptError, msgspec.MsgspecError, ValueError):
+        last = 1 << 63
+        for row in cast("Iterator[Any]", cursor):
+            if row[0] >= last:
+                return None
+            last = row[0]
+            add(event_of(row))
+    except (apsw.CorruptError, Damaged, UnicodeDecodeError):
         return None
     finally:
         cursor.close()

@@ -9,11 +9,12 @@ from typing import Any, TypeVar, cast
 import apsw
 import msgspec
 
-from ..errors import NotFound
-from ..events import MESSAGE_KINDS, Event, Json, Problem, make_event
+from ..errors import Damaged, NotFound
+from ..events import MAX_SEQ, MESSAGE_KINDS, Event, Json, Problem, make_event
 from ..messages import Page, Said, said_in
+from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, check_row, decode_body, event_of, row_sum
 from .sqlite_connections import Database
-from .sqlite_logs import COLUMNS, MAX_SEQ, Log, decode_body
+from .sqlite_logs import Log
 
 _PAGE_BYTES = 1 << 18
 _FIRST_PAGE = 64
@@ -73,7 +74,7 @@ def _pages(
     log: Log,
     session_id: str,
     damage: Damage,
-    decode: Callable[[list[Any], Damage], list[T]],
+    decode: Callable[[list[Any], int, Damage], list[T]],
     bounds: tuple[int, int],
     limit: int | None,
     reverse: bool,
@@ -81,12 +82,12 @@ def _pages(
 ) -> Iterator[list[T]]:
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
-    for source, low, high in reversed(log.spans) if reverse else log.spans:
+    for source, low, high, unsealed in reversed(log.spans) if reverse else log.spans:
         low, high = max(low, bounds[0]), min(high, bounds[1])
         more = True
         while more and low < high and left > 0:
             part = _Part(log.n, source, low, high, min(rows, left), reverse, kinds)
-            found = decode(part.read(database), part.note)
+            found = decode(part.read(database), unsealed, part.note)
             if part.gone:
                 raise NotFound(f"session `{session_id}`, or its log, was deleted during the read")
             for seq, why in part.damaged:
@@ -101,41 +102,54 @@ def _pages(
                 low = part.last
 
 
-def _events(rows: list[Any], damage: Damage) -> list[Event]:
+def _events(rows: list[Any], unsealed: int, damage: Damage) -> list[Event]:
     events: list[Event] = []
     add = events.append
-    for key, id, ts, kind, follows, body in rows:
+    for row in rows:
+        key, id, ts, kind, follows, body, crc = row
         try:
-            add(make_event(key & MAX_SEQ, id, ts, kind, decode_body(body), follows))
-        except (msgspec.MsgspecError, ValueError) as error:
-            damage(key & MAX_SEQ, str(error))
+            # The usual row, without a call; `event_of` says what is wrong with any other.
+            if follows is None and row_sum(key, id, ts, kind, None, body) == crc:
+                add(make_event(key & SEQ_BITS, id, ts, kind, decode_body(body), None))
+                continue
+        except UNDECODABLE:
+            pass
+        try:
+            add(event_of(row, unsealed))
+        except Damaged as error:
+            damage(key & SEQ_BITS, str(error))
     return events
 
 
-def _in_columns(newest_first: list[Any], damage: Damage) -> list[Page]:
+def _in_columns(newest_first: list[Any], unsealed: int, damage: Damage) -> list[Page]:
     """Rows as one page, if there is anything in them; what cannot be read is as in `_events`."""
     rows = newest_first[::-1]
     if not rows:
         return []
     said: list[Said]
     try:
+        for row in rows:
+            check_row(row, unsealed)
         said = list(map(_decode_known, [row[5] for row in rows]))
-    except (msgspec.MsgspecError, ValueError):
-        rows, said = _one_at_a_time(newest_first, damage)
-    seqs = [row[0] & MAX_SEQ for row in rows]
+    except (Damaged, *UNDECODABLE):
+        rows, said = _one_at_a_time(newest_first, unsealed, damage)
+    seqs = [row[0] & SEQ_BITS for row in rows]
     return [Page(seqs, [row[3] for row in rows], [row[4] for row in rows], said)]
 
 
-def _one_at_a_time(newest_first: list[Any], damage: Damage) -> tuple[list[Any], list[Said]]:
+def _one_at_a_time(
+    newest_first: list[Any], unsealed: int, damage: Damage
+) -> tuple[list[Any], list[Said]]:
     """The rows that can be read, oldest first, and what is said in each."""
     good: list[Any] = []
     said: list[Said] = []
     for row in newest_first:
         try:
+            check_row(row, unsealed)
             said.append(_said(row[3], row[5]))
             good.append(row)
-        except (msgspec.MsgspecError, ValueError) as error:
-            damage(row[0] & MAX_SEQ, str(error))
+        except (Damaged, *UNDECODABLE) as error:
+            damage(row[0] & SEQ_BITS, str(error))
     return good[::-1], said[::-1]
 
 
@@ -186,7 +200,8 @@ class _Part:
         with database.reading() as connection:
             try:
                 rows = self._at_once(connection)
-            except (apsw.CorruptError, UnicodeDecodeError):
+            except (apsw.CorruptError, UnicodeDecodeError, TypeError):
+                self.more = False
                 rows = self._one_by_one(connection)
             # Otherwise it was there as these were read.
             if not rows or self.damaged:
@@ -218,7 +233,16 @@ class _Part:
         try:
             values = (*self._bounds, *(self._kinds or ()), self._reader, self._rows)
             cursor.execute(self._query(), values)
+            low, high = self._bounds
             for row in cast("Iterator[Any]", cursor):
+                # In a damaged tree keys may not be in order. Going on from them would not end.
+                key = row[0]
+                if not low < key <= high:
+                    raise apsw.CorruptError(f"the key {key} is out of order")
+                if self._reverse:
+                    high = key - 1
+                else:
+                    low = key
                 add(row)
                 size += len(row[5])
                 if size > _PAGE_BYTES:
@@ -230,28 +254,54 @@ class _Part:
         # Forwards, only an empty page is the end: events may have come while this one was read.
         count = len(rows)
         self.more = self.more or count == self._rows or (count > 0 and not self._reverse)
-        self.last = rows[-1][0] & MAX_SEQ if rows else 0
+        self.last = rows[-1][0] & SEQ_BITS if rows else 0
         return rows
 
     def _one_by_one(self, connection: apsw.Connection) -> list[Any]:
         """The same, one row at a time, because a page of the file cannot be read."""
         low, high = self._bounds
-        keys = range(low + 1, min(high, self._top(connection, high)) + 1)
+        high = min(high, self._top(connection, high))
         query = f"SELECT {COLUMNS} FROM events WHERE key = ?"
         rows: list[Any] = []
-        for key in reversed(keys) if self._reverse else keys:
-            self.last = key & MAX_SEQ
+        key, lost = (high, 0) if self._reverse else (low + 1, 0)
+        while low < key <= high:
+            self.last = key & SEQ_BITS
+            step = 1
             try:
                 row: Any = connection.execute(query, (key,)).get
+                if row is not None and row[0] != key:
+                    raise apsw.CorruptError(f"the row of the key {key} has another")
             except (apsw.CorruptError, UnicodeDecodeError) as error:
                 self.note(self.last, str(error))
-                continue
-            if row is not None and (self._kinds is None or row[3] in self._kinds):
-                rows.append(row)
-                if len(rows) == self._rows:
-                    self.more = True
-                    break
+                lost += 1
+                # No page holds as many: from here on it is a gap that nobody can look into.
+                step = 1 if lost < _LOST else lost
+            else:
+                lost = 0
+                if row is None:
+                    step = self._to_next(connection, key)
+                elif self._kinds is None or row[3] in self._kinds:
+                    rows.append(row)
+                    if len(rows) == self._rows:
+                        self.more = True
+                        break
+            key = key - step if self._reverse else key + step
         return rows
+
+    def _to_next(self, connection: apsw.Connection, key: int) -> int:
+        """How far it is from a key that is not there to the next one that may be."""
+        low, high = self._bounds
+        query = "SELECT min(key) FROM events WHERE key > ? AND key <= ?"
+        bounds = (key, high)
+        if self._reverse:
+            query, bounds = query.replace("min", "max"), (low, key - 1)
+        try:
+            found: int | None = connection.execute(query, bounds).get
+        except apsw.CorruptError:
+            return 1
+        if found is None:
+            return high - low + 1
+        return max(1, key - found if self._reverse else found - key)
 
     def _top(self, connection: apsw.Connection, high: int) -> int:
         """The last key there is; if its page cannot be read, the first that was on it."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
+import apsw
 import msgspec
 from msgspec.structs import replace
 
@@ -25,12 +26,13 @@ from ..errors import (
     SessionBusy,
     StoreFailed,
 )
-from ..events import MAIN_LOG, Event, SessionInfo, check_session_id
+from ..events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id
 from ..history import Fold, fold, walk
 from .files import NO_ROOM
 from .records import folded
+from .sqlite_checks import SEQ_BITS, UNDECODABLE, whole_number
 from .sqlite_connections import Database
-from .sqlite_logs import MAX_SEQ, Log, Span, find_log, head_of, log_at
+from .sqlite_logs import Log, Span, find_log, head_of, log_at
 from .sqlite_pages import read_log
 from .sqlite_transactions import Execute
 
@@ -60,8 +62,29 @@ class _Loose:
     __slots__ = tuple(SessionInfo.__slots__)
 
 
+_RELATIONS = (None, "fork", "subagent")
+_TEXT, _MAYBE, _COUNT = (str,), (str, type(None)), (int,)
+_TYPES: tuple[tuple[type, ...], ...] = (
+    *(_TEXT, _MAYBE, _TEXT, _MAYBE, _MAYBE, (int, type(None))),
+    *(_MAYBE, _MAYBE, _MAYBE, _MAYBE, _MAYBE),
+    *(_TEXT, _TEXT, _COUNT, _COUNT, _COUNT, _TEXT, (float, type(None)), _MAYBE, _TEXT, _TEXT),
+)
+_seen: set[tuple[type, ...]] = set()
+
+
+def _check_types(row: tuple[Any, ...]) -> None:
+    """Raise `Damaged` if a column has another type than it was made with."""
+    types = tuple(map(type, row))
+    if types not in _seen:
+        for found, known in zip(types, _TYPES, strict=True):
+            if found not in known:
+                raise Damaged(f"the record of a session holds a {found.__name__} out of place")
+        _seen.add(types)
+
+
 def info_of(row: tuple[Any, ...]) -> SessionInfo:
     """The record in a row of `COLUMNS`; `Damaged` if it cannot be one."""
+    _check_types(row)
     info: Any = _Loose()
     (
         info.id,
@@ -90,10 +113,13 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         info.root = info.cwd
     try:
         check_session_id(info.id)
+        whole_number(info.head, "the head", MAX_SEQ)
+        if info.relation not in _RELATIONS:
+            raise Damaged(f"the relation {info.relation!r} is none")
         info.usage = {} if usage == "{}" else _decode_usage(usage)
         info.tags = [] if tags == "[]" else _decode_tags(tags)
         info.metadata = {} if metadata == "{}" else _decode(metadata)
-    except (msgspec.MsgspecError, InvalidId, ValueError) as error:
+    except UNDECODABLE as error:
         raise Damaged(f"the record of session `{info.id}` cannot be read: {error}") from error
     info.__class__ = SessionInfo
     made: SessionInfo = info
@@ -165,7 +191,7 @@ def shared_spans(execute: Execute, scope: str, parent: str, seq: int) -> tuple[S
     head = None if log is None else head_of(execute, log.n)
     if log is None or head is None or not 0 <= seq <= head:
         raise NotFound(f"no event {seq} in session `{parent}`")
-    return tuple(Span(n, low, min(high, seq)) for n, low, high in log.spans if low < seq)
+    return tuple(span._replace(high=min(span.high, seq)) for span in log.spans if span.low < seq)
 
 
 _INHERIT = (
@@ -191,7 +217,7 @@ def inherit_fold(execute: Execute, scope: str, parent: str, fork: int, seq: int)
 
 # CROSS JOIN keeps the order: a few dirty logs first, never all sessions.
 _DIRTY = (
-    f"SELECT {COLUMNS}, s.n, l.n, l.base FROM dirty d CROSS JOIN logs l ON l.n = d.log "
+    f"SELECT {COLUMNS}, s.n, l.n, l.base, l.unsealed FROM dirty d CROSS JOIN logs l ON l.n = d.log "
     "CROSS JOIN sessions s ON s.n = l.session WHERE s.scope = ?"
 )
 _STORE = (
@@ -224,12 +250,13 @@ class Folded:
 def fold_row(database: Database, row: tuple[Any, ...]) -> Folded:
     """Fold what a row of `_DIRTY` does not count yet; nothing is locked meanwhile."""
     info = info_of(row[:WIDTH])
-    n, number, base = row[WIDTH:]
+    n, number, base, unsealed = row[WIDTH:]
     with database.reading() as connection:
-        log = log_at(connection.execute, number, base)
+        log = log_at(connection.execute, number, base, unsealed)
         top = head_of(connection.execute, number)
     since = info.head
-    if top is None:
+    if top is None or top < since:
+        # Deleted, or its end is lost, which `verify` reports: the counts stay as they are.
         return Folded(info, n, number, since)
 
     def read_back(bound: int | None) -> Iterator[Event]:
@@ -282,13 +309,9 @@ def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
     Returns what could not be stored, because others write or it is not possible, and the ids of
     sessions that cannot be read.
     """
-    with database.reading() as connection:
-        rows = connection.execute(_DIRTY, (scope,)).fetchall()
-    if not rows:
-        return [], set()
     late: list[Folded] = []
     lost: set[str] = set()
-    for row in rows:
+    for row in _dirty_rows(database, scope):
         try:
             late.append(fold_row(database, row))
         except NotFound:
@@ -296,7 +319,31 @@ def refresh(database: Database, scope: str) -> tuple[list[Folded], set[str]]:
             continue
         except Damaged:
             lost.add(row[0])
-    return ([] if _stored(database, late) else late), lost
+    return ([] if not late or _stored(database, late) else late), lost
+
+
+def _dirty_rows(database: Database, scope: str) -> list[Any]:
+    """The records whose logs have new events; those that cannot be read are left out."""
+    try:
+        with database.reading() as connection:
+            rows: list[Any] = connection.execute(_DIRTY, (scope,)).fetchall()
+            return rows
+    except Damaged:
+        rows = []
+    try:
+        with database.reading() as connection:
+            marks = connection.execute("SELECT log FROM dirty").fetchall()
+    except Damaged:
+        return rows
+    for (log,) in marks:
+        try:
+            with database.reading() as connection:
+                row = connection.execute(f"{_DIRTY} AND d.log = ?", (scope, log)).get
+        except Damaged:
+            continue
+        if row is not None:
+            rows.append(row)
+    return rows
 
 
 def _stored(database: Database, late: list[Folded]) -> bool:
@@ -315,7 +362,7 @@ def _stored(database: Database, late: list[Folded]) -> bool:
 
 
 _ONE = (
-    f"SELECT {COLUMNS}, s.n, l.n, l.base, d.log FROM sessions s "
+    f"SELECT {COLUMNS}, s.n, l.n, l.base, l.unsealed, d.log FROM sessions s "
     "JOIN logs l ON l.session = s.n AND l.name = 'messages' "
     "LEFT JOIN dirty d ON d.log = l.n WHERE s.scope = ? AND s.id = ?"
 )
@@ -327,16 +374,16 @@ def current_info(database: Database, scope: str, session_id: str) -> SessionInfo
         row = connection.execute(_ONE, (scope, session_id)).get
     if row is None:
         raise NotFound(f"no session `{session_id}`")
-    if row[WIDTH + 3] is None:
+    if row[WIDTH + 4] is None:
         return info_of(row[:WIDTH])
-    one = fold_row(database, row[: WIDTH + 3])
+    one = fold_row(database, row[: WIDTH + 4])
     _stored(database, [one])
     return one.info
 
 
 def reader_of(database: Database, scope: str, key: int) -> str | None:
     """The session an event belongs to, or the newest fork that reads it; None elsewhere."""
-    log, seq = key >> 32, key & MAX_SEQ
+    log, seq = key >> 32, key & SEQ_BITS
     owner = "SELECT s.id, s.scope FROM logs l JOIN sessions s ON s.n = l.session WHERE l.n = ?"
     fork = (
         "SELECT s.id, s.scope FROM shares h JOIN logs l ON l.n = h.log "
@@ -345,7 +392,10 @@ def reader_of(database: Database, scope: str, key: int) -> str | None:
     )
     with database.reading() as connection:
         row = connection.execute(owner, (log,)).get or connection.execute(fork, (log, seq)).get
-    return check_session_id(row[0]) if row is not None and row[1] == scope else None
+    try:
+        return check_session_id(row[0]) if row is not None and row[1] == scope else None
+    except InvalidId as error:
+        raise Damaged(f"the record of a session cannot be read: {error}") from error
 
 
 # --- listing -----------------------------------------------------------------------------
@@ -375,7 +425,7 @@ def latest_record(database: Database, scope: str, cwd: str) -> SessionInfo | Non
         try:
             row = connection.execute(_LATEST, (scope, cwd)).get
             return None if row is None or row[WIDTH] else info_of(row[:WIDTH])
-        except (Damaged, UnicodeError):
+        except (Damaged, apsw.CorruptError, UnicodeError):
             return None
 
 
@@ -399,7 +449,10 @@ def records(
     limit: int | None = None,
     order: str = "s.updated_at DESC, s.n DESC",
 ) -> list[SessionInfo]:
-    """The records that match, newest first; those that cannot be read are left out."""
+    """The records that match, newest first; those that cannot be read are left out.
+
+    `Damaged` if a page of the file cannot be read: `every_record` finds the others.
+    """
     query = f"SELECT {COLUMNS} FROM sessions s WHERE {where} ORDER BY {order}"
     found: list[SessionInfo] = []
     if limit is not None and limit < 1:
@@ -421,3 +474,43 @@ def records(
             return []
         finally:
             cursor.close()
+
+
+def every_record(database: Database, scope: str) -> list[SessionInfo]:
+    """All records of a scope that can be read, oldest first, each looked up by its number.
+
+    For a database that is damaged: an index, or a page of records, may not be readable.
+    """
+    found: list[SessionInfo] = []
+    query = f"SELECT {COLUMNS} FROM sessions s WHERE s.n = ?"
+    for n in range(1, _last_number(database) + 1):
+        try:
+            with database.reading() as connection:
+                row = connection.execute(query, (n,)).get
+            if row is not None and row[2] == scope:
+                found.append(info_of(row))
+        except Damaged:
+            continue
+    return found
+
+
+def _last_number(database: Database) -> int:
+    """The number of the newest record; of a damaged table, as far as anything can be found."""
+    last = 0
+    for query in (
+        "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'",
+        "SELECT max(n) FROM sessions",
+        "SELECT max(session) FROM logs",
+    ):
+        try:
+            with database.reading() as connection:
+                number = connection.execute(query).get
+        except Damaged:
+            continue
+        if type(number) is int and last < number <= _MOST_RECORDS:
+            last = number
+    return last
+
+
+# Beyond this a number is not believed: looking up each would not end.
+_MOST_RECORDS = 10_000_000

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ class Schema(NamedTuple):
     application: int
     migrations: tuple[str, ...]
     setup: str
+    missing: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """For each migration: names that it adds, and what queries have in place of each before it."""
 
 
 BUSY_TIMEOUT = 10_000
@@ -107,8 +110,27 @@ ALTER TABLE sessions ADD COLUMN root TEXT;
 CREATE INDEX sessions_root ON sessions(scope, root, updated_at) WHERE root IS NOT NULL;
 """
 
+# Rows that are there already have no check sum. `unsealed` is the number of a log's last such row;
+# behind it, a row without one is damaged. `seal` gives them theirs.
+_CHECKSUMS = """
+ALTER TABLE events ADD COLUMN crc INTEGER;
+ALTER TABLE logs ADD COLUMN unsealed INTEGER NOT NULL DEFAULT 0;
+UPDATE logs SET unsealed = coalesce((
+  SELECT max(key) & 4294967295 FROM events WHERE key BETWEEN n << 32 AND n << 32 | 2147483647
+), 0);
+"""
+
 # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
-EVENTS = Schema(0x426B7472, (_FIRST, _ROOTS), "PRAGMA page_size = 8192")
+EVENTS = Schema(
+    0x426B7472,
+    (_FIRST, _ROOTS, _CHECKSUMS),
+    "PRAGMA page_size = 8192",
+    (
+        (),
+        (("INDEXED BY sessions_root", "NOT INDEXED"), ("root", "NULL")),
+        (("crc", "NULL"), ("unsealed", "4294967295")),
+    ),
+)
 """The database of a `SQLiteStore` ("Bktr")."""
 
 
@@ -120,8 +142,11 @@ def lock_for(path: str) -> FileLock:
 # --- opening -----------------------------------------------------------------------------
 
 
-def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock]:
+def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock, dict[str, str]]:
     """Open the database, made or migrated if need be: its first connection, and its lock.
+
+    Last come the columns that an older database lacks because it cannot be written to, and
+    what is read in their place.
 
     The connection knows the name of the file, links followed. SQLite puts the -wal beside
     the file itself, so our own files go there as well.
@@ -138,12 +163,20 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock]:
             path = connection.filename
         files.refuse_network(os.path.dirname(path))
         lock = lock_for(path)
-        if connection is None or _version(connection, path, schema) < len(schema.migrations):
-            with lock:
-                connection = connection or _make(path)
-                _migrate(connection, path, schema)
-            files.sync_directory(Path(path).parent)
-        return connection, lock
+        lacking: dict[str, str] = {}
+        version = 0 if connection is None else _version(connection, path, schema)
+        if connection is None or version < len(schema.migrations):
+            try:
+                with lock:
+                    connection = connection or _make(path)
+                    migrate(connection, path, schema)
+                files.sync_directory(Path(path).parent)
+            except (OSError, apsw.Error) as error:
+                # Who cannot write must still be able to look at what an earlier version wrote.
+                if connection is None or not version or not _is_refusal(error):
+                    raise
+                lacking = dict(chain.from_iterable(schema.missing[version:]))
+        return connection, lock, lacking
     except BaseException as error:
         if connection is not None:
             connection.close()
@@ -152,6 +185,14 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock]:
         if isinstance(error, OSError) and not isinstance(error, BacktrailError):
             raise files.failed(error, f"open the database {path}") from error
         raise
+
+
+def _is_refusal(error: OSError | apsw.Error) -> bool:
+    """Whether a file, or its disk, does not let itself be written to."""
+    if isinstance(error, OSError):
+        return error.errno in files.NO_ROOM
+    kinds = (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError, apsw.FullError)
+    return isinstance(error, kinds)
 
 
 def _existing(path: str) -> apsw.Connection | None:
@@ -170,6 +211,10 @@ def connect(path: str) -> apsw.Connection:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # Without this guarantee SQLite plans a join again for every set of bound values.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    # A damaged or forged file must not run functions from its schema, nor have cells that
+    # reach out of their page.
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    connection.execute("PRAGMA cell_size_check = ON")
     connection.set_busy_timeout(BUSY_TIMEOUT)
     return connection
 
@@ -231,7 +276,8 @@ def _foreign(path: str) -> Unsupported:
     return Unsupported(f"{path} is a database of another program: choose another file")
 
 
-def _migrate(connection: apsw.Connection, path: str, schema: Schema) -> None:
+def migrate(connection: apsw.Connection, path: str, schema: Schema) -> None:
+    """Bring a database up to the newest version. The caller holds the lock."""
     if _version(connection, path, schema) == 0:
         if connection.execute("SELECT count(*) FROM sqlite_schema").get:
             raise _foreign(path)
@@ -255,11 +301,11 @@ _HINTS: dict[type[apsw.Error], tuple[int | None, str]] = {
 }
 
 
-def failure(error: apsw.Error, path: str) -> BacktrailError:
-    """The library's error for one of SQLite's."""
+def failure(error: apsw.Error | UnicodeDecodeError, path: str) -> BacktrailError:
+    """The library's error for one of SQLite's, or for a text in it that is none."""
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return SessionBusy(f"the database {path} is locked by another program: try again")
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError)):
         return Damaged(f"the database {path} is damaged ({error}): `verify` tells where")
     if isinstance(error, apsw.ConnectionClosedError):
         return closed(path)

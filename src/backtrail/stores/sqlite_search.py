@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
+import apsw
 
 from ..errors import Damaged, StoreFailed
 from ..events import MAIN_LOG, MESSAGE_KINDS, Hit, Problem, check_session_id, decode_data
 from ..messages import text_of
 from .files import NO_ROOM
 from .searching import Query, words_of
+from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of
 from .sqlite_connections import Database
-from .sqlite_logs import COLUMNS, MAX_SEQ, event_of
+from .sqlite_logs import unsealed_in
 from .sqlite_pages import problem
 from .sqlite_transactions import Execute
 
@@ -75,7 +76,7 @@ def index_slice(execute: Execute) -> None:
         for key, text in taken:
             if text:
                 execute("INSERT INTO words(rowid, text) VALUES(?, ?)", (key, text))
-        execute("UPDATE logs SET indexed = ? WHERE n = ?", (last & MAX_SEQ, log))
+        execute("UPDATE logs SET indexed = ? WHERE n = ?", (last & SEQ_BITS, log))
         if last == top:
             execute("DELETE FROM unindexed WHERE log = ?", (log,))
         if left <= 0 or room <= 0:
@@ -85,7 +86,7 @@ def index_slice(execute: Execute) -> None:
 def _words(body: bytes) -> str:
     try:
         return " ".join(words_of(text_of(decode_data(body).get("message"))))
-    except (msgspec.MsgspecError, ValueError):
+    except UNDECODABLE:
         # `read` and `verify` report what cannot be read; there are no words in it.
         return ""
 
@@ -129,6 +130,9 @@ WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 """
 
 
+_EVENT = f"SELECT {COLUMNS} FROM events WHERE key = ?"
+
+
 def hits(
     database: Database, scope: str, query: Query, limit: int, damage: Callable[[Problem], None]
 ) -> list[Hit]:
@@ -137,12 +141,13 @@ def hits(
     seen: set[tuple[int, str, str]] = set()
     for key, session_id in _candidates(database, scope, query):
         with database.reading() as connection:
-            row = connection.execute(f"SELECT {COLUMNS} FROM events WHERE key = ?", (key,)).get
-        try:
-            event = None if row is None else event_of(row)
-        except Damaged as error:
-            damage(problem(session_id, MAIN_LOG, key & MAX_SEQ, str(error)))
-            continue
+            try:
+                row = connection.execute(_EVENT, (key,)).get
+                unsealed = unsealed_in(connection.execute, key >> 32)
+                event = None if row is None else event_of(row, unsealed)
+            except (Damaged, apsw.CorruptError, UnicodeDecodeError) as error:
+                damage(problem(session_id, MAIN_LOG, key & SEQ_BITS, str(error)))
+                continue
         # A copy of an event, in a session that was copied, is the same event.
         if event is None or (event.seq, event.id, event.ts) in seen:
             continue

@@ -6,6 +6,7 @@ execute` is a transaction, with SQLite's errors turned into ours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,42 @@ What rows hold is known from the query and not from the types of `apsw`, hence `
 _REMEMBERED = 4096
 
 
+class _Older:
+    """A connection to a database of an earlier version: what it lacks is put into the queries."""
+
+    def __init__(self, connection: apsw.Connection, lacking: dict[str, str]) -> None:
+        self._connection = connection
+        self._lacking = lacking
+
+    def execute(self, query: str, values: Any = None) -> Any:
+        """Run a query in which no column is one that the database has not."""
+        for name, instead in self._lacking.items():
+            query = re.sub(rf"(?:\b[a-z]\.)?\b{name}\b", instead, query)
+        return self._connection.execute(query, values)
+
+    def cursor(self) -> Any:
+        """What `execute` returns can be gone through; there is nothing to be closed."""
+        return _OlderCursor(self)
+
+
+class _OlderCursor:
+    """A cursor of `_Older`."""
+
+    def __init__(self, connection: _Older) -> None:
+        self._connection = connection
+        self._rows: Any = iter(())
+
+    def execute(self, query: str, values: Any = None) -> Any:
+        self._rows = self._connection.execute(query, values)
+        return self._rows
+
+    def __iter__(self) -> Any:
+        return iter(self._rows)
+
+    def close(self) -> None:
+        self._rows.close()
+
+
 class Reading:
     """Lends a connection, and turns SQLite's errors into ours."""
 
@@ -40,7 +77,8 @@ class Reading:
             self._connection = self._database.take(locked=self._locked)
         except apsw.Error as error:
             raise failure(error, self._database.path) from error
-        return self._connection
+        lacking = self._database.lacking
+        return self._connection if not lacking else _Older(self._connection, lacking)
 
     def __exit__(
         self,
@@ -49,7 +87,7 @@ class Reading:
         trace: TracebackType | None,
     ) -> None:
         self._database.give(self._connection)
-        if isinstance(error, apsw.Error):
+        if isinstance(error, (apsw.Error, UnicodeDecodeError)):
             raise failure(error, self._database.path) from error
 
 
@@ -109,7 +147,7 @@ class Writing:
                     self._roll_back()
             finally:
                 database.lock.release()
-        if isinstance(error, apsw.Error):
+        if isinstance(error, (apsw.Error, UnicodeDecodeError)):
             raise failure(error, database.path) from error
         return False
 

@@ -125,6 +125,9 @@ class Wrapper(Store):
     def verify(self) -> list[Problem]:
         return self.inner.verify()
 
+    def seal(self, *, dry_run: bool = False) -> int:
+        return self.inner.seal(dry_run=dry_run)
+
 
 def unwrapped(store: Store) -> Store:
     """The store itself, behind all that is around it."""

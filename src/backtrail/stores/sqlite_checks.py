@@ -1,0 +1,93 @@
+"""The gate that every row of `events` passes on its way out of the database.
+
+A row holds the check sum of its key and all its columns. `check_row` compares it, and
+refuses what no writer of ours stores: numbers out of bounds, an event that follows itself or
+a later one, a column of another type. What does not pass is `Damaged`, whatever is wrong with
+it, so that a reader reports that event and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from ..errors import Damaged
+from ..events import MAX_SEQ, Event, make_event
+
+SEQ_BITS = (1 << 32) - 1
+"""The part of a key that is the event's number."""
+
+COLUMNS = "key, id, ts, kind, follows, CAST(data AS BLOB), crc"
+"""The columns of an event. As bytes the body needs no detour over text, nor be valid."""
+
+UNDECODABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+"""What decoding a damaged value may raise."""
+
+decode_body: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
+"""The data of an event, from its column; without the checks of what comes from outside."""
+
+
+def row_sum(key: int, id: str, ts: str, kind: str, follows: int | None, body: bytes) -> int:
+    """The check sum of a row: CRC-32 of id, time, kind, key and `follows`, a line each, and data.
+
+    `TypeError` if the texts are none.
+    """
+    place = f"{key}\n\n" if follows is None else f"{key}\n{follows}\n"
+    return crc32(body, crc32("\n".join((id, ts, kind, place)).encode()))
+
+
+def usual_sum(key: int, id: str, ts: str, kind: str, body: bytes) -> int:
+    """`row_sum` of an event that follows the one before it."""
+    return crc32(body, crc32(f"{id}\n{ts}\n{kind}\n{key}\n\n".encode()))
+
+
+def check_row(row: Any, unsealed: int) -> None:
+    """Raise `Damaged` unless a row of `COLUMNS` is what was written.
+
+    Up to the number `unsealed`, rows without a check sum are of an earlier version.
+    """
+    key, id, ts, kind, follows, body, crc = row
+    seq = key & SEQ_BITS
+    try:
+        if row_sum(key, id, ts, kind, follows, body) != crc:
+            if crc is not None:
+                raise Damaged(f"event {seq} is not what was written: its check sum is wrong")
+            if seq > unsealed:
+                raise Damaged(f"event {seq} has no check sum")
+            _check_types(seq, id, follows)
+        if not 0 < seq <= MAX_SEQ:
+            raise Damaged(f"{seq} is not the number of an event")
+        if follows is not None and not 0 <= follows < seq:
+            raise Damaged(f"event {seq} follows {follows}, which is not an earlier one")
+    except Damaged:
+        raise
+    except UNDECODABLE as error:
+        raise Damaged(f"event {seq} cannot be read: {error}") from error
+
+
+def _check_types(seq: int, id: str, follows: object) -> None:
+    """For rows that no check sum covers. That the texts are texts is known by now."""
+    if not (0 < len(id) <= 256 and id.isprintable()):
+        raise Damaged(f"event {seq} has no id that can be one")
+    if follows is not None and type(follows) is not int:
+        raise Damaged(f"event {seq} follows {follows!r}, which is no number")
+
+
+def event_of(row: Any, unsealed: int = 0) -> Event:
+    """The event in a row of `COLUMNS`; `Damaged` if it is not what was written."""
+    check_row(row, unsealed)
+    key, id, ts, kind, follows, body, _ = row
+    try:
+        return make_event(key & SEQ_BITS, id, ts, kind, decode_body(body), follows)
+    except UNDECODABLE as error:
+        raise Damaged(f"event {key & SEQ_BITS} (`{id}`) cannot be read: {error}") from error
+
+
+def whole_number(value: object, what: str, most: int = (1 << 62) - 1) -> int:
+    """Return `value` if it is a number from 0 to `most`; `Damaged` if not."""
+    if type(value) is int and 0 <= value <= most:
+        return value
+    raise Damaged(f"{what} is {value!r}: the database is damaged, `verify` tells where")

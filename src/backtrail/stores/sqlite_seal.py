@@ -1,0 +1,68 @@
+"""Check sums for events of an earlier version, which had none.
+
+A seal says that an event is what it is today; whether it was that before, nothing can tell.
+"""
+
+from __future__ import annotations
+
+from ..errors import Damaged
+from .sqlite_checks import COLUMNS, SEQ_BITS, check_row, row_sum
+from .sqlite_connections import Database
+from .sqlite_transactions import Execute
+
+_ROWS = 1000
+
+_OPEN = "SELECT n, unsealed FROM logs WHERE unsealed > 0 ORDER BY n LIMIT 1"
+_COUNT = (
+    "SELECT count(*) FROM logs l JOIN events e "
+    "ON e.key > l.n << 32 AND e.key <= (l.n << 32 | l.unsealed) AND e.crc IS NULL "
+    "WHERE l.unsealed > 0"
+)
+
+
+def count_unsealed(database: Database) -> int:
+    """The number of events without a check sum, in all scopes."""
+    with database.reading() as connection:
+        count: int = connection.execute(_COUNT).get
+    return count
+
+
+def seal(database: Database) -> int:
+    """Give each event that has none a check sum, in slices that let others write in between.
+
+    Returns the number of them. What cannot be read gets none, and is damaged from then on.
+    """
+    sealed = 0
+    while True:
+        with database.reading() as connection:
+            if connection.execute(_OPEN).get is None:
+                return sealed
+        with database.writing as execute:
+            sealed += _seal_slice(execute)
+        database.acknowledge()
+
+
+def _seal_slice(execute: Execute) -> int:
+    """Seal some rows of one log, from its end, and note how far that went."""
+    found = execute(_OPEN).get
+    if found is None:
+        return 0
+    log, unsealed = found
+    first = log << 32
+    query = f"SELECT {COLUMNS} FROM events WHERE key > ? AND key <= ? ORDER BY key DESC LIMIT ?"
+    sealed = 0
+    last = 0
+    keys = "SELECT key FROM events WHERE key > ? AND key <= ? ORDER BY key DESC LIMIT ?"
+    for (key,) in execute(keys, (first, first | unsealed, _ROWS)).fetchall():
+        last = (key & SEQ_BITS) - 1
+        try:
+            row = execute(query, (key - 1, key, 1)).get
+            if row is None or row[6] is not None:
+                continue
+            check_row(row, unsealed)
+        except (Damaged, UnicodeDecodeError):
+            continue
+        execute("UPDATE events SET crc = ? WHERE key = ?", (row_sum(*row[:6]), key))
+        sealed += 1
+    execute("UPDATE logs SET unsealed = ? WHERE n = ?", (last, log))
+    return sealed
