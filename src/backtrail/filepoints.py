@@ -8,19 +8,20 @@ this goes by `seq` over the whole log and not along the history.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .errors import InvalidData, NotFound
 from .events import AsDict, Event, Json
 from .files.conflicts import OnConflict
 from .files.differences import Diff, FileDiff, described, paths_of, step_counts
+from .files.effects import Change, Range, Ranges, changes_of
 from .files.names import shown
-from .files.plan import ALREADY, Change, Plan, changes_of
+from .files.plan import ALREADY, Plan
 from .files.trees import Difference, Get, diff_trees
-from .history import digest_of, newest_tree, tree_of
+from .history import FINISHES, Operation, digest_of, newest_tree, tree_of
 from .messages import text_of
-from .points import Target, find_event
+from .points import Target, find_event, read_operations
 from .stores.base import Store, checkpoint_of
 from .views import FileChange
 
@@ -47,11 +48,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where an operation goes: the event to continue from, the files' point, its data."""
+    """Where an operation goes: the event to continue from, the files' point, its data.
+
+    `spans` are the events whose changes are taken back; None: all after the point.
+    """
 
     anchor: int
     point: Point
     data: dict[str, Json]
+    spans: Ranges | None = None
+
+    @property
+    def chosen(self) -> Ranges:
+        """The events whose changes are taken back."""
+        return (Range(self.point.cut + 1, None),) if self.spans is None else self.spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +145,67 @@ def first_tree(store: Store, session_id: str) -> bytes | None:
     return None
 
 
-def own_changes(store: Store, session_id: str, after: int) -> list[Change]:
-    """What the session itself changed after an event, in order."""
+# --- undo and redo -----------------------------------------------------------------------
+
+
+def undo_way(store: Store, session_id: str) -> Way:
+    """The way back over the last operation that is not undone yet."""
+    done = read_operations(store, session_id).done
+    if not done:
+        raise NotFound(f"session `{session_id}` has nothing to undo")
+    return _way(done[-1], _git_at(store, session_id, done[-1].seq))
+
+
+def finish_way(store: Store, session_id: str) -> Way:
+    """The way on with the last undo, which kept something."""
+    known = read_operations(store, session_id)
+    if known.unfinished is None:
+        raise NotFound(f"the last undo of session `{session_id}` kept nothing any more")
+    way = _way(known.unfinished, _git_at(store, session_id, known.unfinished.seq))
+    return replace(way, data={**way.data, FINISHES: known.undone[-1].spans[-1][0]})
+
+
+def redo_way(store: Store, session_id: str) -> Way:
+    """The way back over the last undo."""
+    undone = read_operations(store, session_id).undone
+    if not undone:
+        raise NotFound(f"session `{session_id}` has nothing to redo")
+    return _way(undone[-1], None)
+
+
+def _way(last: Operation, head: str | None) -> Way:
+    spans = tuple(Range(first, until) for first, until in last.spans)
+    point = Point(last.before, None, head)
+    return Way(last.before, point, {"of": last.seq, "kind": last.kind}, spans)
+
+
+def _git_at(store: Store, session_id: str, seq: int) -> str | None:
+    """What git had checked out when an operation began."""
+    begun = next(store.read(session_id, after=seq - 1, limit=1), None)
+    head = begun.data.get("git") if begun is not None else None
+    return head if isinstance(head, str) else None
+
+
+# --- changes -----------------------------------------------------------------------------
+
+_BACK = ("rewound", "undone", "redone")
+
+
+def own_changes(store: Store, session_id: str, first: int, until: int) -> list[Change]:
+    """What the session itself changed from one event to another, in order."""
     found: list[Change] = []
-    for event in store.read(session_id, after=after):
-        files = event.data.get("files")
-        if isinstance(files, dict) and "after" in files and event.kind != "files_changed":
-            found.extend(changes_of(event.seq, files))
+    for event in store.read(session_id, after=first - 1, until=until) if until else ():
+        found.extend(changes_by(event))
     return found
+
+
+def changes_by(event: Event) -> list[Change]:
+    """What an event of the session changed; nothing if that was others, or it does not say."""
+    files = event.data.get("files")
+    if not isinstance(files, dict) or "after" not in files or event.kind == "files_changed":
+        return []
+    took = event.data.get("took_back")
+    return changes_of(event.seq, files, goes_back=event.kind in _BACK, took=took)
 
 
 def changes_by_turn(

@@ -170,18 +170,36 @@ def branches(events: Iterable[Event]) -> list[Branch]:
 
 
 class Operation(NamedTuple):
-    """A turn or a rewind: what it was, its event, and the `seq` to return to."""
+    """A turn or a rewind: what it was, its event, and the `seq` to return to.
+
+    `spans` are the events that belong to it, by number (first, last; None: up to the
+    newest): its own, and what was done after it until the next operation. Of an undone
+    one, they are the undos that took it back.
+    """
 
     kind: str
     seq: int
     before: int
+    spans: tuple[tuple[int, int | None], ...] = ()
 
 
 class Operations(NamedTuple):
-    """What can be undone, newest last, and what can be redone, next last."""
+    """What can be undone, newest last, and what can be redone, next last.
+
+    `unfinished` is the last undo, if it kept files as they were and nothing was done since:
+    what it was about, with all that belongs to that, and the state it left.
+    """
 
     done: list[Operation]
     undone: list[Operation]
+    unfinished: Operation | None = None
+
+
+FINISHES = "finishes"
+"""In an `undone` event: the undo that it goes on with, by number. It takes back nothing else."""
+
+KEPT = "kept"
+"""In a `rewound`, `undone` or `redone` event: the paths that stayed as conflicts."""
 
 
 def operations(events: Iterable[Event]) -> Operations:
@@ -192,22 +210,49 @@ def operations(events: Iterable[Event]) -> Operations:
     """
     done: list[Operation] = []
     undone: list[Operation] = []
+    # Each undone operation as it was in `done`, spans and all.
+    taken: list[Operation] = []
+    unfinished = False
     for event in events:
         before = event.seq - 1
+        if event.kind in OPERATION_KINDS and done:
+            done[-1] = _ended(done[-1], before)
         if event.kind in ("user_message", "rewound"):
-            done.append(Operation(event.kind, event.seq, before))
+            done.append(Operation(event.kind, event.seq, before, ((event.seq, None),)))
             undone.clear()
+            taken.clear()
+            unfinished = False
         elif event.kind == "undone":
-            if done:
-                taken = done.pop()
-                undone.append(Operation(taken.kind, taken.seq, before))
+            last = undone[-1] if undone else None
+            if isinstance(event.data.get(FINISHES), int):
+                if last is not None:
+                    undone[-1] = last._replace(spans=(*last.spans, (event.seq, event.seq)))
+            elif done:
+                taken.append(done.pop())
+                kind, seq = taken[-1].kind, taken[-1].seq
+                undone.append(Operation(kind, seq, before, ((event.seq, event.seq),)))
+            unfinished = bool(event.data.get(KEPT) and undone)
         elif event.kind == "redone":
             if undone:
                 again = undone.pop()
-                done.append(Operation(again.kind, again.seq, before))
+                done.append(Operation(again.kind, again.seq, before, taken.pop().spans))
+            unfinished = False
         elif event.kind in WORK_KINDS:
             undone.clear()
-    return Operations(done, undone)
+            taken.clear()
+            unfinished = False
+        if event.kind in ("undone", "redone") and done:
+            spans = done[-1].spans
+            done[-1] = done[-1]._replace(spans=(*spans, (event.seq + 1, None)))
+    rest = undone[-1]._replace(spans=taken[-1].spans) if unfinished else None
+    return Operations(done, undone, rest)
+
+
+def _ended(operation: Operation, last: int) -> Operation:
+    """An operation whose last span ends here, or is dropped if it is empty."""
+    *spans, (first, _) = operation.spans
+    ended = [(first, last)] if first <= last else []
+    return operation._replace(spans=(*spans, *ended))
 
 
 # --- counts ------------------------------------------------------------------------------

@@ -10,18 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from . import telemetry
 from .browsing import Browsing
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Checkpoint, Event, Json, NewEvent, new_id
-from .filepoints import Mode, Point, Scope, Way, Wish, changes_in, own_changes, point_at
-from .files.conflicts import OnConflict, resolve
-from .files.journal import Journal
+from .filepoints import (
+    Mode,
+    Scope,
+    Way,
+    Wish,
+    changes_in,
+    finish_way,
+    own_changes,
+    point_at,
+    redo_way,
+    undo_way,
+)
+from .files.conflicts import OnConflict, Put, resolve
+from .files.effects import among, closed
+from .files.journal import Journal, kept
 from .files.names import several
 from .files.outcome import settled
-from .files.plan import Plan, plan_exact, plan_mine
+from .files.plan import Plan, Subtraction, plan_exact, plan_mine
+from .files.trees import Get, digest_of
 from .points import (
     Move,
     Target,
@@ -32,7 +46,7 @@ from .points import (
     read_operations,
     same_checkpoint,
 )
-from .stores.base import checkpoint_of
+from .stores.base import Store, checkpoint_of
 from .views import Rewind
 
 if TYPE_CHECKING:
@@ -138,39 +152,30 @@ class Rewinding(Browsing):
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
     def undo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
-        """Take back the last turn or rewind that is not undone yet, files included."""
-        return self._take_back("undone", self._undo_way, on_conflict, dry_run)
+        """Take back the last turn or rewind that is not undone yet, files included.
+
+        Directly after an undo that kept conflicts, another choice than "keep" finishes that
+        undo: it decides on what was kept, and takes back nothing older.
+        """
+        if on_conflict != "keep" and read_operations(self.store, self.id).unfinished:
+            wish = Wish("files", on_conflict=on_conflict)
+            return self._take_back("undone", finish_way, wish, dry_run, anyway=False)
+        return self._take_back("undone", undo_way, Wish(on_conflict=on_conflict), dry_run)
 
     def redo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
-        return self._take_back("redone", self._redo_way, on_conflict, dry_run)
+        return self._take_back("redone", redo_way, Wish(on_conflict=on_conflict), dry_run)
 
     def _take_back(
-        self, kind: str, find: Callable[[], Way], on_conflict: OnConflict, dry_run: bool
-    ) -> Rewind:
-        wish = Wish(on_conflict=on_conflict)
+        self, kind: str, find: Callable[[Store, str], Way], wish: Wish, dry_run: bool,
+        *, anyway: bool = True,
+    ) -> Rewind:  # fmt: skip
         redo = kind == "redone"
         with telemetry.span(
             "session.undo", session_id=self.id, redo=redo, store=type(self.store).__name__
         ) as span:
-            return self._go(span, kind, find, wish, dry_run=dry_run, anyway=True)
-
-    def _undo_way(self) -> Way:
-        done = read_operations(self.store, self.id).done
-        if not done:
-            raise NotFound(f"session `{self.id}` has nothing to undo")
-        last = done[-1]
-        begun = next(self.store.read(self.id, after=last.seq - 1, limit=1), None)
-        head = begun.data.get("git") if begun is not None else None
-        point = Point(last.before, None, head if isinstance(head, str) else None)
-        return Way(last.before, point, {"of": last.seq, "kind": last.kind})
-
-    def _redo_way(self) -> Way:
-        undone = read_operations(self.store, self.id).undone
-        if not undone:
-            raise NotFound(f"session `{self.id}` has nothing to redo")
-        last = undone[-1]
-        return Way(last.before, Point(last.before, None), {"of": last.seq, "kind": last.kind})
+            way = partial(find, self.store, self.id)
+            return self._go(span, kind, way, wish, dry_run=dry_run, anyway=anyway)
 
     # --- acting --------------------------------------------------------------------------
 
@@ -188,14 +193,15 @@ class Rewinding(Browsing):
         notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
         if dry_run:
             way = find()
-            plan = self._preview(workspace, way, wish)
-            return self._result(span, self._move(way, wish), plan, notes, applied=False)
+            plan, get = self._preview(workspace, way, wish)
+            return self._result(span, self._move(way, wish), plan, get, notes, applied=False)
         with self._driving():
             self._save()
             move, plan = self._moved(workspace, kind, find, wish, anyway=anyway)
             if wish.scope != "files":
                 self._recorder.end_asked()
-            return self._result(span, move, plan, notes, applied=True)
+            get = workspace.get if workspace is not None else _nothing
+            return self._result(span, move, plan, get, notes, applied=True)
 
     def _moved(
         self, workspace: Workspace | None, kind: str, find: Callable[[], Way], wish: Wish,
@@ -216,6 +222,8 @@ class Rewinding(Browsing):
                 head = self._head_now()
             if not (move.changes or anyway):
                 return move, plan
+            if plan is not None:
+                batch = [kept(batch[0], plan), *batch[1:]]
             try:
                 self._append(batch, expected=head)
                 return move, plan
@@ -233,12 +241,25 @@ class Rewinding(Browsing):
                 self._recorder.end_orphans(workspace)
         self._append([])
 
-    def _preview(self, workspace: Workspace | None, way: Way, wish: Wish) -> Plan | None:
+    def _preview(
+        self, workspace: Workspace | None, way: Way, wish: Wish
+    ) -> tuple[Plan | None, Get]:
+        """The plan, and where its contents are: what it would write is not stored."""
         if workspace is None:
-            return None
-        return workspace.preview(
-            self._log_name, lambda now: self._plan_files(workspace, way, wish, now), self.store
-        )
+            return None, _nothing
+        laid: dict[bytes, bytes] = {}
+
+        def put(content: bytes) -> bytes:
+            laid[digest_of(content)] = content
+            return digest_of(content)
+
+        def get(digest: bytes) -> bytes:
+            return laid[digest] if digest in laid else workspace.get(digest)
+
+        def plan_for(now: bytes) -> Plan:
+            return self._plan_files(workspace, way, wish, now, put)
+
+        return workspace.preview(self._log_name, plan_for, self.store), get
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -279,7 +300,7 @@ class Rewinding(Browsing):
                 recorder.owe_others(now)
             recorder.tree = now
             self._append([])
-            return self._plan_files(workspace, way, wish, now)
+            return self._plan_files(workspace, way, wish, now, workspace.blobs.put)
 
         def journal_for(plan: Plan, now: bytes) -> Journal:
             store = self.store
@@ -307,8 +328,9 @@ class Rewinding(Browsing):
 
     # --- planning ------------------------------------------------------------------------
 
-    def _plan_files(self, workspace: Workspace, way: Way, wish: Wish, now: bytes) -> Plan:
+    def _plan_files(self, workspace: Workspace, way: Way, wish: Wish, now: bytes, put: Put) -> Plan:
         """What happens to each path, and the warnings that belong to it."""
+        head = self._head_now()
         paths = None
         if wish.paths is not None:
             paths = workspace.meant(several(wish.paths), now, way.point.tree)
@@ -319,18 +341,20 @@ class Rewinding(Browsing):
                 raise NotFound(f"the files at event {way.anchor} were not captured")
             plan = settled(get, plan_exact(get, now, way.point.tree, paths))
         else:
-            plan, moves = self._plan_mine(workspace, way, now, paths)
+            found = self._plan_mine(workspace, way, now, paths, head)
             suffix = f"rewind-{way.anchor}"
-            plan = resolve(get, workspace.blobs.put, plan, wish.on_conflict, suffix)
-            plan = settled(get, plan, moves)
-        return replace(plan, warnings=self._warnings(workspace, way, plan))
+            plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
+            plan = settled(get, plan, found.moves)
+        took = closed(way.chosen, head)
+        return replace(plan, took=took, warnings=self._warnings(workspace, way, plan))
 
     def _plan_mine(
-        self, workspace: Workspace, way: Way, now: bytes, paths: Collection[bytes] | None
-    ) -> tuple[Plan, dict[bytes, bytes]]:
+        self, workspace: Workspace, way: Way, now: bytes, paths: Collection[bytes] | None, head: int
+    ) -> Subtraction:
+        chosen, whole = way.chosen, way.spans is None
         try:
-            changes = own_changes(self.store, self.id, way.point.cut)
-            return plan_mine(workspace.get, now, changes, paths)
+            changes = own_changes(self.store, self.id, chosen[0].first, head)
+            return plan_mine(workspace.get, now, changes, chosen, paths, whole=whole)
         except NotFound as error:
             raise NotFound(
                 f"what this session changed after event {way.point.cut} cannot be told any more: "
@@ -343,8 +367,8 @@ class Rewinding(Browsing):
         head = workspace.head()
         if way.point.head and head and head != way.point.head and plan.acts:
             found.append(f"git had {way.point.head} checked out then, and has {head} now")
-        for event in self.store.read(self.id, after=way.point.cut):
-            files = event.data.get("files")
+        for event in self.store.read(self.id, after=way.chosen[0].first - 1):
+            files = event.data.get("files") if among(event.seq, way.chosen) else None
             if isinstance(files, dict):
                 found += [f"cannot be undone: {path} was not captured and is gone"
                           for path in files.get("lost", ())]  # fmt: skip
@@ -369,7 +393,7 @@ class Rewinding(Browsing):
         return replace(move, message_count=count, prompt=owed)
 
     def _result(
-        self, span: telemetry.Span, move: Move, plan: Plan | None, notes: list[str],
+        self, span: telemetry.Span, move: Move, plan: Plan | None, get: Get, notes: list[str],
         *, applied: bool,
     ) -> Rewind:  # fmt: skip
         span.measurements["events_dropped"] = move.events_dropped
@@ -379,9 +403,15 @@ class Rewinding(Browsing):
             span.metadata["anchor_message_id"] = event_id(self.store, self.id, move.anchor)
             span.metadata["applied"] = applied
         result = Rewind(applied, move.anchor, move.events_dropped, move.message_count)
-        if plan is None or self._workspace is None:
+        if plan is None:
             return replace(result, warnings=notes)
-        files = changes_in(plan, self._workspace.get)
+        files = changes_in(plan, get)
         conflicts = [file for file in files if file.action == "conflict"]
         span.measurements["files_changed"] = len(files) - len(conflicts)
-        return replace(result, files=files, conflicts=conflicts, warnings=plan.warnings)
+        cut = plan.took[0].first - 1 if plan.took else None
+        return replace(result, files=files, conflicts=conflicts, warnings=plan.warnings, cut=cut)
+
+
+def _nothing(digest: bytes) -> bytes:
+    """Where there are no files there are no contents."""
+    raise NotFound(f"content {digest.hex()}")

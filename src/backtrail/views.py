@@ -49,7 +49,8 @@ class Rewind:
     `anchor` is the event the session continues from (0: its very beginning),
     `events_dropped` what left the history, `message_count` what is in it now. `files` has
     one entry for each path that is looked at, `conflicts` those of them that stay because
-    somebody else changed them; `warnings` say what cannot be undone.
+    somebody else changed them; `warnings` say what cannot be undone. Of the files, changes
+    after event `cut` went back.
     """
 
     applied: bool
@@ -59,6 +60,7 @@ class Rewind:
     files: list[FileChange] = field(default_factory=list)
     conflicts: list[FileChange] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    cut: int | None = None
 
     @property
     def files_changed(self) -> list[str]:

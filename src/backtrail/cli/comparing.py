@@ -91,7 +91,8 @@ def _recorded(
 ) -> Diff:
     """What calls between two events did, path by path: from before the first to after the last."""
     from ..files.differences import described
-    from ..files.plan import changes_of, within
+    from ..files.effects import changes_of
+    from ..files.plan import within
     from ..files.trees import Difference, diff_trees
 
     found: dict[bytes, Difference] = {}

@@ -187,8 +187,8 @@ def _touches(call: Call, session: SessionInfo, get: Get) -> list[_Touch]:
 
 def _touched(get: Get, seq: int, files: Json, paths: list[bytes]) -> list[FileDiff]:
     from ..files.differences import diff
+    from ..files.effects import changes_of
     from ..files.names import shown
-    from ..files.plan import changes_of
 
     wanted = None if b"" in paths else paths
     found: list[FileDiff] = []

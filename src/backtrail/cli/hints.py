@@ -23,7 +23,7 @@ _BY_PLACE = frozenset({"log", "resume", "show"})
 
 def hint(call: Call, verb: str, *words: str, session: str | None = None) -> str:
     """The command that runs a verb on a session; as short as it may be for people."""
-    if call.verb == "chat":
+    if call.verb == "chat" and verb != "restore":
         return " ".join((f"/{verb}", *words))
     given = call.arguments
     options: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 NOT_DONE = 1
 """The exit code where a person said no."""
+
+_WAYS = 5
 
 CONFLICT = 4
 """The exit code where something was kept from going back."""
@@ -101,25 +104,62 @@ def tell(
     """
     more = more or {}
     kept = len(result.conflicts) if result.applied else 0
+    ways = _ways_on(call, session, result) if kept else []
     if call.out.as_json:
         row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
+        row["decide"] = ways
         call.out.data(row)
         return CONFLICT if kept else 0
     call.out.line(words, "bold")
     why = why_unwatched(session) if scope != "conversation" else ""
     show(call.out, lines_of(result, before, why_no_files=why))
     if kept:
-        call.out.note(
-            f"{plural(kept, 'file')} kept, because somebody else changed "
-            f"{'it' if kept == 1 else 'them'}: `--on-conflict merge`, `aside` or `overwrite` "
-            "decides otherwise"
-        )
+        _advise(call, kept, ways)
     if "resume" in more:
         call.out.line(f"go on in the agent with: {more['resume']}")
     for back in ("undo", "redo"):
         if back in more:
             call.out.line(f"take it back with: {more[back]}")
     return CONFLICT if kept else 0
+
+
+def _advise(call: Call, kept: int, ways: list[str]) -> None:
+    """Say how to decide on what was kept."""
+    it = "it" if kept == 1 else "them"
+    call.out.note(
+        f"{plural(kept, 'file')} kept, because somebody else changed {it}. To take the session's "
+        f"changes out of {it}, leaving what others wrote:"
+    )
+    for way in ways[:_WAYS]:
+        call.out.note(f"  {way}")
+    if len(ways) > _WAYS:
+        call.out.note(f"  … and so on for {len(ways) - _WAYS} more; --json lists all")
+    call.out.note("`aside` or `overwrite` in place of `merge` decide otherwise")
+
+
+def _ways_on(call: Call, session: Session, result: Rewind) -> list[str]:
+    """The command for each file that was kept which takes the session's changes out of it."""
+    from ..files.names import hidden
+
+    earlier = session.store.read(session.id, until=result.cut, reverse=True) if result.cut else ()
+    # A checkpoint may stand for any earlier event.
+    point = next((event.seq for event in earlier if event.kind != "checkpoint"), None)
+    if point is None:
+        return []
+    root, here = os.path.realpath(session.info().cwd or "."), os.path.realpath(".")
+    found: list[str] = []
+    for file in result.conflicts:
+        path = os.fsdecode(hidden(file.path))
+        if here == root or here.startswith(root.rstrip("/") + "/"):
+            path = os.path.relpath(f"{root}/{path}", here)
+        words = [f"./{path}" if path.startswith("-") else path, "--at", str(point)]
+        words += ["--on-conflict", "merge", *(["--yes"] if _is_sure(call) else [])]
+        found.append(hint(call, "restore", *words, session=session.id))
+    return found
+
+
+def _is_sure(call: Call) -> bool:
+    return bool(getattr(call.arguments, "yes", False))
 
 
 def _said(session: Session) -> list[int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..events import Event
     from ..filepoints import Mode, Scope
     from ..files.conflicts import OnConflict
-    from ..history import Operation
+    from ..history import Operation, Operations
     from ..session import Session
     from ..views import Rewind
     from .call import Call
@@ -179,7 +179,8 @@ def undo(call: Call) -> int:
 
     may_act(call)
     session = call.session(call.arguments.session)
-    if not read_operations(session.store, session.id).done:
+    known = read_operations(session.store, session.id)
+    if not (known.done or _finishes(call, known)):
         raise NotFound(
             f"session `{session.id}` has nothing to undo: `backtrail ls` lists the others of "
             "this folder, and `--session` names one"
@@ -198,7 +199,7 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
     on_conflict: OnConflict = getattr(call.arguments, "on_conflict", "keep")
     take = session.undo if verb == "undo" else session.redo
     plan = take(on_conflict=on_conflict, dry_run=True)
-    what = _described(session, verb)
+    what = _described(call, session, verb)
     if getattr(call.arguments, "dry_run", False):
         words = "would take back" if verb == "undo" else "would do again"
         return tell(call, session, plan, f"{words} {what}", "both", messages(session))
@@ -216,12 +217,27 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
                 lambda: take(on_conflict=on_conflict))  # fmt: skip
 
 
-def _described(session: Session, verb: Literal["undo", "redo"]) -> str:
+def _finishes(call: Call, known: Operations) -> bool:
+    """Whether an undo goes on with the last one, which kept something."""
+    choice = getattr(call.arguments, "on_conflict", "keep")
+    return known.unfinished is not None and choice != "keep"
+
+
+def _described(call: Call, session: Session, verb: Literal["undo", "redo"]) -> str:
     """What the next undo or redo is about, in words."""
-    from ..points import find_event, read_operations
+    from ..points import read_operations
 
     known = read_operations(session.store, session.id)
-    last: Operation = (known.done if verb == "undo" else known.undone)[-1]
+    finishes = verb == "undo" and _finishes(call, known)
+    last: Operation = (known.undone if verb == "redo" or finishes else known.done)[-1]
+    what = _operation(session, last)
+    return f"what was kept of {what}" if finishes else what
+
+
+def _operation(session: Session, last: Operation) -> str:
+    """A turn or rewind, in words."""
+    from ..points import find_event
+
     event = find_event(session.store, session.id, last.seq)
     when = ago(event.ts)
     if last.kind == "user_message":
@@ -358,7 +374,8 @@ COMMANDS: dict[str, Command] = {
         backtrail undo --dry-run      what would that do?
         backtrail undo --yes
         """,
-        "Again and again it walks further back; `backtrail redo` walks forward.",
+        "Again and again it walks further back; `backtrail redo` walks forward. Directly after an\n"
+        "undo that kept files, `--on-conflict` with another choice decides on these alone.",
     ),
     "redo": Command(
         _common,

@@ -1,19 +1,22 @@
 """Conflicts: what may be done with a path that somebody else changed as well.
 
-*keep* leaves it. *merge* takes the session's change out of it, where that leaves no
-question open. *aside* writes the earlier content beside it. *overwrite* lets the past win;
-what was there is stored, so `undo` gives it back.
+*keep* leaves it. *merge* takes the session's changes out of it, newest first, where that
+leaves no question open. *aside* writes the earlier content beside it. *overwrite* lets the
+past win; what was there is stored, so `undo` gives it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from ..errors import Damaged, NotFound
+from .effects import Own
+from .merge import is_binary, subtract
 from .names import beside, shown
-from .plan import Plan, Step, step_to
-from .trees import Entry, Get, digest_of, look_up
+from .plan import ALREADY, Plan, Step, step_to
+from .trees import Entry, Get, alike, digest_of, look_up
 
 OnConflict = Literal["keep", "merge", "aside", "overwrite"]
 """What to do with a path that somebody else changed as well."""
@@ -21,13 +24,17 @@ OnConflict = Literal["keep", "merge", "aside", "overwrite"]
 Put = Callable[[bytes], bytes]
 """Stores a content and returns its digest."""
 
-_BINARY = b"\0"
 
+def resolve(
+    get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str,
+    taken: Mapping[bytes, Sequence[Own]],
+) -> Plan:  # fmt: skip
+    """The plan with its conflicts decided; those that cannot be stay conflicts.
 
-def resolve(get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str) -> Plan:
-    """The plan with its conflicts decided; those that cannot be stay conflicts."""
+    `taken` are the changes of each path that are to go.
+    """
     steps: list[Step] = []
-    taken = {step.path for step in plan.steps}
+    names = {step.path for step in plan.steps}
     for step in plan.steps:
         if step.action != "conflict" or choice == "keep":
             steps.append(step)
@@ -35,44 +42,56 @@ def resolve(get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str) -> 
             decided = step_to(step.path, step.before, step.after)
             steps.append(replace(decided, reason=step.reason, uncertain=step.uncertain))
         elif choice == "merge":
-            steps.append(_merged(get, put, step))
+            steps.append(_merged(get, put, step, taken.get(step.path, ())))
         else:
-            steps.extend(_aside(get, plan, taken, step, suffix))
+            steps.extend(_aside(get, plan, names, step, suffix))
     return replace(plan, steps=steps)
 
 
-def _merged(get: Get, put: Put, step: Step) -> Step:
-    ours, theirs, base = step.before, step.after, step.base
-    if not (_is_file(ours) and _is_file(theirs) and _is_file(base)):
-        return replace(step, reason=f"{step.reason}; not a file on all sides, so no merge")
-    assert ours is not None and theirs is not None and base is not None
-    content = merge(get(base.value), get(ours.value), get(theirs.value))
-    if content is None:
-        return replace(step, reason=f"{step.reason}; the changes overlap, so no merge")
-    mode = theirs.mode if ours.mode == base.mode else ours.mode
+def _merged(get: Get, put: Put, step: Step, taken: Sequence[Own]) -> Step:
+    """The step that takes the changes out of the file as it is, newest first."""
+    found = _subtracted(get, step.before, taken)
+    if isinstance(found, str):
+        return replace(step, reason=f"{step.reason}; {found}, so no merge")
+    content, mode = found
     after = Entry("file", mode, len(content), digest_of(content))
-    if after == ours:
-        return replace(step, action="skip", after=ours, reason="merged: nothing to take out")
+    if alike(after, step.before):
+        return replace(step, action="skip", after=step.before, reason=ALREADY)
     put(content)
     return replace(step, action="merge", after=after)
 
 
-def merge(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
-    """A three-way merge by lines; None if it leaves a question open, or is no text."""
-    if _BINARY in base or _BINARY in ours or _BINARY in theirs:
-        return None
-    from merge3 import Merge3
-
-    def lines_of(text: bytes) -> list[str]:
-        return text.decode("latin-1").splitlines(keepends=True)
-
-    merged = Merge3(lines_of(base), lines_of(ours), lines_of(theirs))
-    lines: list[str] = []
-    for group in merged.merge_groups():
-        if group[0] == "conflict":
-            return None
-        lines.extend(group[1])
-    return "".join(lines).encode("latin-1")
+def _subtracted(get: Get, there: Entry | None, taken: Sequence[Own]) -> tuple[bytes, int] | str:
+    """The content and mode without some changes; else why that cannot be said."""
+    if there is None or there.kind != "file":
+        return "there is no file now"
+    for own in taken:
+        if own.shared:
+            return "another session may have written part of it"
+        if own.uncertain:
+            return "a person may have saved part of it"
+        if own.before is None or own.after is None:
+            return f"the session {'created' if own.before is None else 'deleted'} it"
+        if not own.before.kind == own.after.kind == "file":
+            return "it was no file all the time"
+    try:
+        content, mode = get(there.value), there.mode
+        for own in reversed(taken):
+            assert own.before is not None and own.after is not None
+            left, found = get(own.after.value), get(own.before.value)
+            if is_binary(content, left, found):
+                return "it is not text"
+            if own.before.mode != own.after.mode and mode != own.before.mode:
+                if mode != own.after.mode:
+                    return "both changed its mode"
+                mode = own.before.mode
+            less = subtract(left, found, content)
+            if less is None:
+                return "the changes overlap"
+            content = less
+    except (NotFound, Damaged):
+        return "a content of it is not in the store any more"
+    return content, mode
 
 
 def _aside(get: Get, plan: Plan, taken: set[bytes], step: Step, suffix: str) -> list[Step]:
@@ -87,7 +106,3 @@ def _aside(get: Get, plan: Plan, taken: set[bytes], step: Step, suffix: str) -> 
     taken.add(name)
     reason = f"beside {shown(step.path)}"
     return [step, replace(step_to(name, None, step.after), reason=reason)]
-
-
-def _is_file(entry: Entry | None) -> bool:
-    return entry is not None and entry.kind == "file"

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import msgspec
 
 from ..errors import NotFound
-from ..events import NewEvent
+from ..events import Json, NewEvent
+from ..history import KEPT
 from ..stores.base import Store
 from ..stores.opening import open_store
+from .names import shown
 from .plan import Plan
 
 
@@ -41,11 +43,21 @@ class Journal:
         return _encode(self)
 
     def told(self, after: bytes) -> list[NewEvent]:
-        """The events, the first with the trees around the restore."""
+        """The events, the first with the trees around the restore, and whose changes went."""
         first = self.events[0]
-        files = {"before": self.before.hex(), "after": after.hex()}
-        told = NewEvent(first.kind, {**first.data, "files": files}, first.id, first.follows)
-        return [told, *self.events[1:]]
+        data = {**first.data, "files": {"before": self.before.hex(), "after": after.hex()}}
+        if self.plan.took:
+            data["took_back"] = [list(span) for span in self.plan.took]
+        return [kept(NewEvent(first.kind, data, first.id, first.follows), self.plan),
+                *self.events[1:]]  # fmt: skip
+
+
+def kept(event: NewEvent, plan: Plan) -> NewEvent:
+    """The event with the paths that a plan leaves as conflicts."""
+    names: list[Json] = [shown(step.path) for step in plan.conflicts]
+    if not names:
+        return event
+    return NewEvent(event.kind, {**event.data, KEPT: names}, event.id, event.follows, event.ts)
 
 
 _encode = msgspec.msgpack.Encoder().encode

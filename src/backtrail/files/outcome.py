@@ -15,21 +15,22 @@ from .plan import Action, Plan, Step
 from .trees import Get, Present
 
 
-def settled(get: Get, plan: Plan, moves: Mapping[bytes, bytes] | None = None) -> Plan:
+def settled(get: Get, plan: Plan, moves: Mapping[bytes, set[bytes]] | None = None) -> Plan:
     """Hold back what depends on a path that stays.
 
-    `moves` has each end of a file that was renamed, with the other.
+    `moves` has each name of a file that was renamed, with the others next to it.
     """
+    names = _families(moves or {})
     present = Present(get, plan.now)
     steps = {step.path: step for step in sorted(plan.steps, key=lambda step: step.path)}
     staying: dict[bytes, bytes] = {}
-    while _hold_up(present, steps, moves or {}) | _hold_down(present, steps, staying):
+    while _hold_up(present, steps, names) | _hold_down(present, steps, staying):
         pass
     ready = list(steps.values())
     return replace(plan, steps=ready, opened=_locked(present, ready))
 
 
-def _hold_up(present: Present, steps: dict[bytes, Step], moves: Mapping[bytes, bytes]) -> bool:
+def _hold_up(present: Present, steps: dict[bytes, Step], names: Mapping[bytes, set[bytes]]) -> bool:
     """Hold back what has no place to come to, parents before children; whether any was."""
     held = False
     for path, step in steps.items():
@@ -37,13 +38,28 @@ def _hold_up(present: Present, steps: dict[bytes, Step], moves: Mapping[bytes, b
             continue
         reason = _impossible(present, steps, step)
         if not reason:
-            other = steps.get(moves.get(path, b""))
-            if other is not None and other.action == "conflict":
+            others = [steps[name] for name in names.get(path, ()) if name in steps]
+            if any(other.action == "conflict" for other in others):
                 reason = "the other end of its move stays"
         if reason:
             steps[path] = replace(step, action="conflict", reason=reason)
             held = True
     return held
+
+
+def _families(moves: Mapping[bytes, set[bytes]]) -> dict[bytes, set[bytes]]:
+    """All names that a file had, for each of them: it may have moved more than once."""
+    found: dict[bytes, set[bytes]] = {}
+    for first in moves:
+        if first in found:
+            continue
+        family, open_ends = {first}, [first]
+        while open_ends:
+            new = moves.get(open_ends.pop(), set()) - family
+            family |= new
+            open_ends += new
+        found |= dict.fromkeys(family, family)
+    return found
 
 
 def _hold_down(present: Present, steps: dict[bytes, Step], staying: dict[bytes, bytes]) -> bool:

@@ -7,14 +7,16 @@ present state, which is stored already, with what is wanted; neither looks at th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..errors import Damaged, Unsafe
-from ..events import Json
+from ..errors import Damaged, NotFound, Unsafe
 from .control import control_in
-from .names import hidden, shown
+from .effects import Change, Own, Ranges, Trail, among, conflict_with, is_already
+from .merge import lines_of
+from .names import shown
 from .trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
@@ -22,28 +24,8 @@ Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", 
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What one event of a session did to the files: the trees around it.
-
-    `foreign` are paths that changed in between but by others alone, `shared` those that
-    this session and another changed, `uncertain` those a person may have saved meanwhile.
-    """
-
-    seq: int
-    before: bytes
-    after: bytes
-    foreign: frozenset[bytes] = frozenset()
-    shared: frozenset[bytes] = frozenset()
-    uncertain: frozenset[bytes] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
-    """One path of a plan: what is there now, and what will be.
-
-    `base` is what the session last left there, where that is something else: the common
-    ancestor of a three-way merge.
-    """
+    """One path of a plan: what is there now, and what will be."""
 
     path: bytes
     action: Action
@@ -51,7 +33,6 @@ class Step:
     after: Entry | None
     reason: str = ""
     uncertain: bool = False
-    base: Entry | None = None
 
     @property
     def acts(self) -> bool:
@@ -63,14 +44,16 @@ class Step:
 class Plan:
     """Everything a restore would do. `now` is the tree it was made for.
 
-    `opened` are directories nobody may write in, with their modes: a restore opens them
-    for the time it takes.
+    `took` are the events whose changes it takes back, on each path that it changes. `opened`
+    are directories nobody may write in, with their modes: a restore opens them for the time
+    it takes.
     """
 
     now: bytes
     steps: list[Step] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     opened: list[tuple[bytes, int]] = field(default_factory=list)
+    took: Ranges = ()
 
     @property
     def conflicts(self) -> list[Step]:
@@ -172,67 +155,68 @@ def plan_exact(get: Get, now: bytes, target: bytes, paths: Collection[bytes] | N
 # --- mine --------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Touched:
-    """What a session did to one path after the cut."""
+@dataclass(frozen=True, slots=True)
+class Subtraction:
+    """The way to take changes back: the plan, what of each path goes, and what moved.
 
-    first: Entry | None
-    last: Entry | None
-    broken: bool = False
-    shared: bool = False
-    uncertain: bool = False
+    `taken` has the changes of each path that are in effect and chosen, oldest first; `moves`
+    the other names of each file that was renamed.
+    """
 
-    def conflict(self, there: Entry | None) -> str:
-        """Why the path may not be taken back; empty if it may."""
-        if not alike(there, self.last):
-            return "changed since by somebody else"
-        if self.broken:
-            return "somebody else changed it in between"
-        if self.shared:
-            return "another session changed it at the same time"
-        return ""
+    plan: Plan
+    taken: dict[bytes, list[Own]] = field(default_factory=dict)
+    moves: dict[bytes, set[bytes]] = field(default_factory=dict)
 
 
 def plan_mine(
-    get: Get, now: bytes, changes: Iterable[Change], paths: Collection[bytes] | None = None
-) -> tuple[Plan, dict[bytes, bytes]]:
-    """Take back `changes`, which come in order, wherever nobody else interfered.
+    get: Get, now: bytes, changes: Iterable[Change], chosen: Ranges,
+    paths: Collection[bytes] | None = None, *, whole: bool = False,
+) -> Subtraction:  # fmt: skip
+    """Take back those of `changes` that are `chosen` and in effect, where nobody interfered.
 
-    Also the moves among them: each end of a file that was renamed, to the other.
+    `changes` are all of the session's own since the first that is chosen, in order; with
+    `whole`, all of them are chosen.
     """
-    touched: dict[bytes, _Touched] = {}
-    moves: dict[bytes, bytes] = {}
+    start = min((one.first for one in chosen), default=0)
+    trails: dict[bytes, Trail] = {}
+    moves: dict[bytes, set[bytes]] = {}
+    each: list[list[Difference]] = []
     for change in changes:
         found = [d for d in diff_trees(get, change.before, change.after)
                  if d.path not in change.foreign]  # fmt: skip
-        moves.update(renames(found))
+        each.append(found)
         for path, before, after in found:
             if within(path, paths) or _leads_to(path, paths):
-                _note(touched, change, path, before, after)
-    steps = []
+                trail = trails.get(path)
+                if trail is None:
+                    trail = trails[path] = Trail(start, whole=whole)
+                trail.note(change, path, before, after)
+    taken: dict[bytes, list[Own]] = {}
+    steps: list[Step] = []
     present = Present(get, now)
-    for path, done in touched.items():
-        there = present.at(path)
-        step = replace(step_to(path, there, done.first), uncertain=done.uncertain)
-        reason = done.conflict(there) if step.acts else ""
-        if reason:
-            step = replace(step, action="conflict", reason=reason, base=done.last)
-        steps.append(step)
-    return Plan(now, _with_parents(steps, paths)), moves
+    for path, trail in trails.items():
+        standing = trail.standing
+        goes = [own for own in standing if among(own.seq, chosen)]
+        if goes:
+            taken[path] = goes
+            steps.append(_taking_back(path, present.at(path), goes, standing))
+    # Only what is held back asks where else it was.
+    for found in each if any(step.action == "conflict" for step in steps) else ():
+        for one, other in moved(get, found).items():
+            moves.setdefault(one, set()).add(other)
+    return Subtraction(Plan(now, _with_parents(steps, paths)), taken, moves)
 
 
-def _note(
-    touched: dict[bytes, _Touched], change: Change, path: bytes,
-    before: Entry | None, after: Entry | None,
-) -> None:  # fmt: skip
-    known = touched.get(path)
-    if known is None:
-        known = touched[path] = _Touched(before, after)
-    else:
-        known.broken = known.broken or not alike(known.last, before)
-        known.last = after
-    known.shared = known.shared or path in change.shared
-    known.uncertain = known.uncertain or path in change.uncertain
+def _taking_back(path: bytes, there: Entry | None, goes: list[Own], standing: list[Own]) -> Step:
+    wanted = goes[0].before
+    uncertain = any(own.uncertain for own in goes)
+    step = replace(step_to(path, there, wanted), uncertain=uncertain)
+    if is_already(there, goes):
+        return step
+    reason = conflict_with(there, goes, standing)
+    if reason and (step.acts or step.reason == ALREADY):
+        return replace(step, action="conflict", reason=reason)
+    return step
 
 
 def renames(found: Iterable[Difference]) -> dict[bytes, bytes]:
@@ -251,30 +235,39 @@ def renames(found: Iterable[Difference]) -> dict[bytes, bytes]:
     return pairs
 
 
-def changes_of(seq: int, files: Json) -> list[Change]:
-    """The changes an event's `files` tell of, for a plan; `Damaged` if it is not spelled so."""
+_ALIKE = 0.5
+_FEW = 40
+_LONG = 1_000_000
 
-    def paths(part: Json, name: str) -> frozenset[bytes]:
-        return frozenset(hidden(path) for path in part.get(name, ()))
 
-    def digest(part: Json, name: str) -> bytes:
-        found = bytes.fromhex(part[name])
-        if len(found) != 32:
-            raise ValueError(name)
-        return found
+def moved(get: Get, found: Iterable[Difference]) -> dict[bytes, bytes]:
+    """`renames`, and files that were changed as they moved: half of their lines are the same."""
+    found = list(found)
+    pairs = renames(found)
+    gone = [(d.path, d.before) for d in found if d.after is None and _may_move(d.before)]
+    came = [(d.path, d.after) for d in found if d.before is None and _may_move(d.after)]
+    gone = [(path, entry) for path, entry in gone if path not in pairs]
+    came = [(path, entry) for path, entry in came if path not in pairs]
+    if not (gone and came) or len(gone) * len(came) > _FEW * _FEW:
+        return pairs
+    for path, entry in came:
+        ratios = {old: _likeness(get, was, entry) for old, was in gone if old not in pairs}
+        best = max(ratios, key=lambda old: ratios[old], default=None)
+        if best is not None and ratios[best] >= _ALIKE:
+            pairs[best], pairs[path] = path, best
+    return pairs
 
+
+def _may_move(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == "file" and 0 < entry.size < _LONG
+
+
+def _likeness(get: Get, a: Entry | None, b: Entry | None) -> float:
+    """Which part of the lines of two files is in both."""
+    if a is None or b is None or 2 * min(a.size, b.size) < _ALIKE * (a.size + b.size):
+        return 0.0
     try:
-        uncertain = paths(files, "uncertain")
-        return [
-            Change(
-                seq,
-                digest(part, "before"),
-                digest(part, "after"),
-                paths(part, "foreign"),
-                paths(part, "shared"),
-                uncertain,
-            )
-            for part in files.get("parts", [files])
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"event {seq} does not tell what it did to the files: {error!r}") from error
+        old, new = Counter(lines_of(get(a.value))), Counter(lines_of(get(b.value)))
+    except (NotFound, Damaged):
+        return 0.0
+    return 2 * (old & new).total() / max(1, old.total() + new.total())

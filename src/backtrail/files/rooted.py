@@ -223,12 +223,14 @@ class Rooted:
                 f"a restore of {shown(place.path)} was cut short, and another directory is there"
             )
             return
+        from dataclasses import replace
+
         from .journal import decoded, tell
         from .restore import Restore
 
         journal = decoded(content)
         done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-        tell(journal, self._verified(root, journal.log, done), store)
+        tell(replace(journal, plan=done), self._verified(root, journal.log, done), store)
         self.catalogue.drop_journal(self.place.n)
         for step in done.conflicts:
             if step not in journal.plan.steps:
@@ -239,8 +241,11 @@ class Rooted:
             self.problems.append(note)
 
     def _verified(self, root: int, log: Log, plan: Plan) -> bytes:
-        """The tree after a restore, looking only at what it touched."""
-        tree = self._looking.captured(root, log, [step.path for step in plan.steps])
+        """The tree after a restore, looking only at what it touched.
+
+        What it left alone may be changed by others at any time, and is not its own.
+        """
+        tree = self._looking.captured(root, log, [step.path for step in plan.steps if step.acts])
         self.catalogue.record(self.place.n, tree, restored=True)
         return tree
 

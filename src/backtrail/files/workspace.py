@@ -215,6 +215,8 @@ class Workspace(Rooted):
         The present state is stored first; that is what undo goes back to. Where the plan
         changes nothing, nothing is appended.
         """
+        from dataclasses import replace
+
         from .restore import HalfRestored, Restore
 
         with self.locked(store, make=True) as root:
@@ -245,7 +247,7 @@ class Workspace(Rooted):
                     self.catalogue.drop_journal(self.place.n)
                 raise
             after = self._verified(root, log, done)
-            append(journal, after)
+            append(replace(journal, plan=done), after)
             if store is not None:
                 # Files and log agree after a power cut too.
                 store.flush()

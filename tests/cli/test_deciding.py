@@ -1,0 +1,108 @@
+"""Following the advice after files were kept: it does what it says, typed as it is printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .acting import Project, empty
+from .stage import Ran
+
+LINES = "import a\n1\n2\n3\n4\n5\nend\n"
+ADVICE = re.compile(r"^  (backtrail restore .+)$", re.MULTILINE)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A file that a command changed, and then a person."""
+    made = empty(tmp_path)
+    made.write("f.py", LINES)
+    made.write("sub/odd name'.txt", LINES)
+    record(made, "echo older > older")
+    record(made, "sed -i s/import/IMPORT/ f.py sub/*; echo x > new")
+    for name in ("f.py", "sub/odd name'.txt"):
+        with (made.root / name).open("a") as file:
+            file.write("# mine\n")
+    return made
+
+
+def record(project: Project, command: str) -> None:
+    """A turn of the one session that is recorded."""
+    with project.session("work") as session, session.turn(command), session.tool("bash"):
+        subprocess.run(command, shell=True, check=True, cwd=project.root)
+
+
+def follow(project: Project, advice: str, cwd: Path | None = None) -> Ran:
+    """Type what was printed."""
+    words = shlex.split(advice)
+    assert words[0] == "backtrail"
+    return project.run(*words[1:], cwd=cwd)
+
+
+def test_the_advice_is_a_command_that_works(project: Project) -> None:
+    """For each file, from where the person is; nothing older is touched."""
+    done = project.run("undo", "--yes", cwd=project.root / "sub")
+    assert done.code == 4
+    found = ADVICE.findall(done.err)
+    assert len(found) == 2
+    for advice in found:
+        assert "--on-conflict merge" in advice
+        assert follow(project, advice, project.root / "sub").code == 0
+    assert project.files() == {
+        "f.py": LINES + "# mine\n",
+        "sub/odd name'.txt": LINES + "# mine\n",
+        "older": "older\n",
+    }
+    for advice in found:
+        again = follow(project, advice, project.root / "sub")
+        assert (again.code, again.out.startswith("nothing to do")) == (0, True)
+
+
+def test_the_advice_after_a_rewind_works_too(project: Project) -> None:
+    """Going to the last prompt again would go to the one before it."""
+    done = project.run("rewind", "--last", "--yes", "--json")
+    assert done.code == 4
+    assert len(done.json["decide"]) == 2
+    for advice in done.json["decide"]:
+        assert follow(project, advice).code == 0
+    assert project.files()["f.py"] == LINES + "# mine\n"
+    assert "older" in project.files()
+
+
+def test_undo_with_a_choice_goes_on_with_the_undo(project: Project) -> None:
+    """It says so, and stays at that turn."""
+    assert project.run("undo", "--yes").code == 4
+    dry = project.run("undo", "--dry-run", "--on-conflict", "merge")
+    assert dry.out.startswith("would take back what was kept of the turn")
+    done = project.run("undo", "--yes", "--on-conflict", "merge")
+    assert (done.code, "older" in done.out) == (0, False)
+    assert done.out.startswith("took back what was kept of the turn")
+    assert project.files()["f.py"] == LINES + "# mine\n"
+    assert "older" in project.files()
+    assert project.run("undo", "--yes").code == 0
+    assert "older" not in project.files()
+
+
+def test_undo_with_a_choice_after_redo_has_the_file_again(project: Project) -> None:
+    """What was kept is still in effect, so it is taken back now."""
+    assert project.run("undo", "--yes").code == 4
+    assert project.run("redo", "--yes").code == 0
+    done = project.run("undo", "--yes", "--on-conflict", "merge")
+    assert done.code == 0
+    assert "merged   f.py" in done.out
+    assert project.files()["f.py"] == LINES + "# mine\n"
+
+
+def test_where_nothing_but_the_kept_can_be_undone(tmp_path: Path) -> None:
+    """The first turn of a session can be finished, too."""
+    project = empty(tmp_path)
+    project.write("f.py", LINES)
+    record(project, "sed -i s/import/IMPORT/ f.py")
+    project.write("f.py", project.files()["f.py"] + "# mine\n")
+    assert project.run("undo", "--yes").code == 4
+    assert project.run("undo", "--yes", "--on-conflict", "merge").code == 0
+    assert project.files() == {"f.py": LINES + "# mine\n"}
