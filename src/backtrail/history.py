@@ -342,7 +342,13 @@ def digest_of(text: Json) -> bytes | None:
 
 
 def newest_tree(newest_first: Iterable[Event]) -> bytes | None:
-    """The newest state of the files that events tell of, wherever it stands.
+    """The newest state of the files that events tell of, wherever it stands."""
+    event = newest_look(newest_first)
+    return tree_of(event) if event is not None else None
+
+
+def newest_look(newest_first: Iterable[Event]) -> Event | None:
+    """The event that tells the newest state of the files.
 
     A checkpoint of an earlier point has the state of that point, and says nothing of now.
     """
@@ -351,18 +357,24 @@ def newest_tree(newest_first: Iterable[Event]) -> bytes | None:
         if event.kind == "checkpoint":
             marks.append(event)
         elif event.kind != "session_resume":
-            tree = _marked(marks, event.seq) or tree_of(event)
-            if tree is not None:
-                return tree
+            found = _marked(marks, event.seq) or (event if tree_of(event) is not None else None)
+            if found is not None:
+                return found
             marks = []
     return _marked(marks, 0)
 
 
-def _marked(marks: Iterable[Event], last: int) -> bytes | None:
-    """The state at the newest of some checkpoints that stands for the event before them."""
+def _marked(marks: Iterable[Event], last: int) -> Event | None:
+    """The newest of some checkpoints that stands for the event before them, and has a state."""
     for mark in marks:
         at = mark.data.get("at")
-        tree = tree_of(mark)
-        if tree is not None and (not isinstance(at, int) or at >= last):
-            return tree
+        if tree_of(mark) is not None and (not isinstance(at, int) or at >= last):
+            return mark
     return None
+
+
+def root_of(event: Event) -> str:
+    """The id of the root that an event's files are in; empty where it does not tell."""
+    stamp = event.data.get("workspace")
+    id = stamp.get("id") if isinstance(stamp, dict) else None
+    return id if isinstance(id, str) else ""

@@ -208,7 +208,7 @@ def test_bash_offers_files_where_no_option_is_begun(stage: Stage) -> None:
 
 def test_a_store_that_cannot_be_locked_is_told(worked: Stage) -> None:
     """Status tells all but the state of the disk, `doctor` that it is bad; no bare numbers."""
-    (lock,) = worked.folder.glob("store/agent.db-files/**/lock-1")
+    (lock,) = Path(worked.environment()["BACKTRAIL_STATE"]).glob("roots/*/lock")
     lock.unlink()
     # Nobody is kept from writing who runs the tests as root; a folder keeps everybody.
     lock.mkdir()

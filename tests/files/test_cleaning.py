@@ -18,7 +18,7 @@ from backtrail import Session, SessionInfo, Store, open_store, telemetry
 from backtrail.errors import DiskLow, InvalidData, NotFound, Unsupported
 from backtrail.files import collect, garbage, looking, materialize
 from backtrail.files.blobs import Reference
-from backtrail.files.brackets import NOBODY, Runner, own_birth
+from backtrail.files.brackets import Runner, born, own_birth
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.cleaning import opened, store_name
 from backtrail.files.garbage import BUDGET, mark_and_sweep
@@ -356,12 +356,14 @@ def test_a_call_that_a_crash_left(
 ) -> None:
     """It keeps what changed since it began for its session to tell, but not for ever."""
     store = session.store
-    left_by(session, NOBODY, days)
-    with Session.create(store, "other", cwd=project) as other:
-        worked(other, project, "theirs", "only the other knows this")
-        worked(other, project, "theirs", "now something else")
-    (project / "theirs").unlink()
-    said(session)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        left_by(session, Runner(process.pid, born(process.pid)), days)
+        with Session.create(store, "other", cwd=project) as other:
+            worked(other, project, "theirs", "only the other knows this")
+            worked(other, project, "theirs", "now something else")
+        (project / "theirs").unlink()
+        said(session)
+        process.kill()
     store.delete("other")
     planned = collect(store, grace=0, dry_run=True)
     done = collect(store, grace=0)

@@ -331,7 +331,7 @@ def test_a_rewind_and_a_call_of_another_thread_do_not_wait_for_each_other(
     thread = threading.Thread(target=work)
     scan = Workspace._scan
 
-    def scan_while_it_begins(self: Workspace, root: int, log: Log) -> bytes:
+    def scan_while_it_begins(self: Workspace, root: int, log: Log, **_: object) -> bytes:
         thread.start()
         while session._recorder.lock.acquire(blocking=False):
             session._recorder.lock.release()

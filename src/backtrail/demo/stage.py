@@ -34,6 +34,8 @@ class Stage:
         """A new folder, with the project in it."""
         # Real, since a session's folder is compared by its real path, and people will `cd` here.
         stage = cls(Path(os.path.realpath(tempfile.mkdtemp(prefix="backtrail-demo-"))), out)
+        # The person's own machine need not know of this root.
+        os.environ["BACKTRAIL_STATE"] = str(stage.folder / "state")
         for name, text in FILES.items():
             path = stage.project / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,9 @@
 
 Pure. A tool that declares its paths owns a change of these; any other change belongs to
 the calls that declared nothing. Of the calls of one session, the first to end claims what
-they may all have done. What calls of several sessions may have done is *shared*.
+they may all have done. What calls of several sessions may have done is *shared*. So is it
+with calls of other stores and roots that a call met: a path that one of these declared, and
+the call did not, is not the call's.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from ..events import Json
-from .brackets import Bracket, Transition
+from .brackets import Bracket, Met, Transition
 from .names import shown
 from .trees import Get, diff_trees
 
@@ -59,18 +61,19 @@ class Attributed(msgspec.Struct, frozen=True):
 
 def attribute(
     get: Get, bracket: Bracket, tree: bytes, transitions: Iterable[Transition],
-    open_now: Collection[str], *, long: bool,
+    open_now: Collection[str], *, long: bool, met: Collection[Met] = (), late: bool = False,
 ) -> Attributed | None:  # fmt: skip
     """What `bracket`, which ends with `tree`, changed; None if nothing.
 
-    `open_now` are the brackets still open; `long` says that a person may well have saved
-    something meanwhile.
+    `open_now` are the brackets still open, `met` the calls elsewhere that were; `long` says
+    that a person may well have saved something meanwhile. The end of a call that is found
+    `late` may be long ago: then that goes for the paths it declared, too.
     """
     parts: list[Part] = []
     mine: set[bytes] = set()
     lost: list[bytes] = []
     for transition in transitions:
-        part, own, gone = _part(get, bracket, transition, open_now)
+        part, own, gone = _part(get, bracket, transition, open_now, met)
         if not own:
             continue
         mine |= own
@@ -84,20 +87,21 @@ def attribute(
     parts = [part for part in parts if part.before != part.after]
     if not parts:
         return None
-    uncertain = sorted(mine) if long and bracket.paths is None else []
+    uncertain = sorted(mine) if long and (late or bracket.paths is None) else []
     return Attributed(bracket.tree, tree, parts, uncertain, sorted(set(lost)))
 
 
 def _part(
-    get: Get, bracket: Bracket, transition: Transition, open_now: Collection[str]
-) -> tuple[Part, set[bytes], list[bytes]]:
+    get: Get, bracket: Bracket, transition: Transition, open_now: Collection[str],
+    met: Collection[Met],
+) -> tuple[Part, set[bytes], list[bytes]]:  # fmt: skip
     """One transition seen from a bracket: its own paths, and what was lost with them."""
     own: set[bytes] = set()
     foreign: list[bytes] = []
     shared: list[bytes] = []
     lost: list[bytes] = []
     for path, before, after in diff_trees(get, transition.before, transition.after):
-        claims = _claims(transition.brackets, path)
+        claims, elsewhere = _claims(transition.brackets, met, path)
         claimed = any(
             other.owner == bracket.owner and other.id != bracket.id and other.id not in open_now
             for other in claims
@@ -106,25 +110,35 @@ def _part(
             foreign.append(path)
             continue
         own.add(path)
-        if any(other.owner != bracket.owner for other in claims):
+        if elsewhere or any(other.owner != bracket.owner for other in claims):
             shared.append(path)
         if before is not None and not before.kept and (after is None or after.kept):
             lost.append(path)
     return Part(transition.before, transition.after, foreign, shared), own, lost
 
 
-def _claims(brackets: Iterable[Bracket], path: bytes) -> list[Bracket]:
-    """The calls that may have changed a path."""
+def _claims(
+    brackets: Iterable[Bracket], met: Iterable[Met], path: bytes
+) -> tuple[list[Bracket], bool]:
+    """The calls that may have changed a path, and whether one elsewhere may have."""
+    declared = [bracket for bracket in brackets if _declares(bracket.paths, path)]
+    elsewhere = any(_declares(one.paths, path) for one in met)
+    if declared or elsewhere:
+        return declared, elsewhere
     anything = [bracket for bracket in brackets if bracket.paths is None]
-    declared = [bracket for bracket in brackets if _declares(bracket, path)]
-    return declared or anything
+    return anything, any(one.paths is None and _is_below(one.under, path) for one in met)
 
 
-def _declares(bracket: Bracket, path: bytes) -> bool:
-    return bracket.paths is not None and any(
+def _declares(paths: Collection[bytes] | None, path: bytes) -> bool:
+    return paths is not None and any(
         path == name or path.startswith(name + b"/") or name.startswith(path + b"/")
-        for name in bracket.paths
+        for name in paths
     )
+
+
+def _is_below(folder: bytes, path: bytes) -> bool:
+    """Whether a path is a folder, or in it; the root is empty, and above all."""
+    return not folder or path == folder or path.startswith(folder + b"/")
 
 
 def _names(paths: Iterable[bytes]) -> list[str]:

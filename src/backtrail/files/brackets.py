@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -16,11 +16,26 @@ _RECENT = 200
 
 
 class Place(NamedTuple):
-    """A workspace's identity: the directory itself, and where it is."""
+    """A workspace's identity: the directory itself, and where it is.
+
+    It is `gone` if another directory came in its place.
+    """
 
     n: int
     identity: Identity
     path: bytes
+    gone: bool = False
+
+
+class Met(msgspec.Struct, frozen=True):
+    """A call of another store or root that was open at the same time, as seen from this root.
+
+    It may have changed the `paths` it declared, or without these anything below `under`.
+    """
+
+    owner: str
+    under: bytes
+    paths: list[bytes] | None
 
 
 class Bracket(msgspec.Struct, frozen=True):
@@ -33,6 +48,9 @@ class Bracket(msgspec.Struct, frozen=True):
     process is the one that tells it. With `files`, that is found out already; where nobody's
     process is left to tell it, whoever opens the session next does. `named` says that the
     event names the bracket; events did not always do so.
+    `store` is the name of the store that has the session, `program` the agent it belongs to
+    if a hook opened it. `mark` is the call's name among the open calls of this machine, the
+    same in all the brackets of a call; `met` are calls elsewhere that were open meanwhile.
     """
 
     id: str
@@ -49,14 +67,29 @@ class Bracket(msgspec.Struct, frozen=True):
     ended: bool = False
     files: dict[str, Json] | None = None
     named: bool = False
+    store: str = ""
+    program: str = ""
+    mark: str = ""
+    met: list[Met] = []
 
 
 class Runner(NamedTuple):
-    """The process that runs a call, where it is not this one."""
+    """The process that runs a call, where it is not this one, and of which program it is."""
 
     pid: int
     born: int
     agent: str = ""
+    program: str = ""
+
+
+class Opening(NamedTuple):
+    """A call that opens, as the machine knows it: see `Bracket`."""
+
+    id: str
+    since: float
+    store: str = ""
+    mark: str = ""
+    met: Sequence[Met] = ()
 
 
 NOBODY = Runner(0, 0)
@@ -86,17 +119,24 @@ class Split(NamedTuple):
 
 def is_dead(bracket: Bracket) -> bool:
     """Whether the process that ran a call is gone."""
-    if bracket.pid == NOBODY.pid:
+    return is_gone(bracket.pid, bracket.born)
+
+
+def is_gone(pid: int, began: int) -> bool:
+    """Whether a process is gone that had this number and began then."""
+    if pid == NOBODY.pid:
         return True
-    if bracket.pid == os.getpid():
-        return bracket.born != own_birth(bracket.pid)
+    if pid == os.getpid():
+        return began != own_birth(pid)
     try:
-        os.kill(bracket.pid, 0)
-    except ProcessLookupError:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
         return False
-    return bracket.born != born(bracket.pid)
+    state, born_at = _described(pid)
+    # Nobody has asked yet how it ended: it does nothing any more.
+    return state in b"ZX" or began != born_at
 
 
 def is_told(bracket: Bracket, newest_first: Iterable[Event]) -> bool:
@@ -129,11 +169,17 @@ def named_in(event: Event) -> list[Json]:
 
 def born(pid: int) -> int:
     """When a process began, so that a number used again is not taken for the old process."""
+    return _described(pid)[1]
+
+
+def _described(pid: int) -> tuple[bytes, int]:
+    """The state of a process and when it began; `?` and 0 where the system does not tell."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
+            fields = file.read().rpartition(b")")[2].split()
+            return fields[0], int(fields[19])
     except (OSError, ValueError, IndexError):
-        return 0
+        return b"?", 0
 
 
 @cache

@@ -25,7 +25,7 @@ from ..errors import BacktrailError
 from ..events import Json, new_id
 from ..stores.sqlite_schema import Schema
 from ..telemetry import logger
-from .brackets import Bracket, Place, Runner, Split, Transition, own_birth
+from .brackets import Bracket, Met, Opening, Place, Runner, Split, Transition, own_birth
 from .lines import Lines
 from .roots import Identity
 from .timeline import Line
@@ -79,17 +79,29 @@ class Catalogue:
     def moved_from(self, identity: Identity) -> Place | None:
         """The workspace that was this very directory, wherever it was."""
         with self._database.reading() as connection:
-            row = connection.execute(
-                "SELECT n, device, inode, born, path FROM workspaces"
-                " WHERE device = ? AND inode = ? AND born = ?",
-                identity,
-            ).fetchone()
-        return _place(row) if row else None
+            rows = connection.execute(
+                "SELECT n, device, inode, born, path FROM workspaces WHERE inode = ? AND born = ?",
+                identity[1:],
+            ).fetchall()
+        found = [place for place in map(_place, rows) if place.identity.is_same(identity)]
+        # One directory may be mounted at several places.
+        found.sort(key=lambda place: (place.gone, place.identity != identity))
+        return found[0] if found else None
+
+    def renew(self, identity: Identity, path: bytes) -> Place:
+        """Another directory is at `path` now, and is a workspace of its own."""
+        with self._database.writing as execute:
+            execute(_GIVE_WAY, (path, -1))
+            execute(
+                "INSERT INTO workspaces(device, inode, born, path) VALUES(?, ?, ?, ?)",
+                (*identity, path),
+            )
+            return _place(execute(_FIND, (path,)).fetchone())
 
     def rebind(self, n: int, identity: Identity, path: bytes) -> Place:
         """The workspace is another directory now, or somewhere else."""
         with self._database.writing as execute:
-            execute("DELETE FROM workspaces WHERE path = ? AND n <> ?", (path, n))
+            execute(_GIVE_WAY, (path, n))
             execute(
                 "UPDATE workspaces SET device = ?, inode = ?, born = ?, path = ? WHERE n = ?",
                 (*identity, path, n),
@@ -115,31 +127,36 @@ class Catalogue:
 
     def open_bracket(
         self, workspace: int, owner: str, tree: bytes | None, paths: list[bytes] | None,
-        name: str, call: str | None, runner: Runner | None = None,
+        name: str, call: str | None, runner: Runner | None = None, opening: Opening | None = None,
     ) -> tuple[Bracket, list[Bracket]]:  # fmt: skip
         """A call begins with `tree`, which a scan found just now; None: the newest state known.
 
-        `runner` is the process whose death ends it; this one by default. The calls that
-        were there before it come with it.
+        `runner` is the process whose death ends it; this one by default. `opening` is what
+        the machine knows of it. The calls that were there before it come with it.
         """
         pid = os.getpid()
-        by = runner or Runner(pid, own_birth(pid))
+        pid, birth, agent, program = runner or Runner(pid, own_birth(pid))
+        id, since, store, mark, met = opening or Opening(new_id(), time.time())
         with self._lines.moving(workspace) as now:
             there = now.line.calls
             tree = now.line.newest if tree is None else tree
             line = now.line.moved(tree)
-            began = time.time()
-            bracket = Bracket(new_id(), owner, line.changes, tree, paths, began, name, call, *by)
+            bracket = Bracket(
+                id, owner, line.changes, tree, paths, since, name, call, pid, birth, agent,
+                store=store, program=program, mark=mark, met=list(met),
+            )  # fmt: skip
             now.line = line.opened(bracket)
         return bracket, list(there)
 
     def end_bracket(
-        self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool
-    ) -> tuple[list[Transition], set[str]]:
+        self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool,
+        met: Collection[Met] = (),
+    ) -> tuple[list[Transition], set[str]]:  # fmt: skip
         """A call is over, and a scan found `tree`: what changed meanwhile, and who is at work.
 
         Unless it is `told`, or there is nothing to tell, the bracket stays until
-        `close_bracket`: this process is about to tell it.
+        `close_bracket`: this process is about to tell it. `met` are all the calls elsewhere
+        that it met.
         """
         pid = os.getpid()
         with self._lines.moving(workspace) as now:
@@ -148,7 +165,14 @@ class Catalogue:
             if told or not spans:
                 now.line = line.without(bracket.id)
             else:
-                ended = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
+                ended = replace(
+                    bracket,
+                    ended=True,
+                    named=True,
+                    pid=pid,
+                    born=own_birth(pid),
+                    met=list(met),
+                )
                 now.line = line.changed(ended)
         return spans, line.open_besides(bracket)
 
@@ -182,7 +206,7 @@ class Catalogue:
 
         `runner` is the process that is about to tell it.
         """
-        pid, born, _ = runner
+        pid, born = runner[:2]
         ended = replace(bracket, ended=True, named=True, files=files, pid=pid, born=born)
         with self._lines.moving(workspace) as now:
             now.line = now.line.changed(replace(ended, opened=now.line.changes))
@@ -269,9 +293,17 @@ class Catalogue:
 
 _FIND = "SELECT n, device, inode, born, path FROM workspaces WHERE path = ?"
 
+# No path holds a zero, and each has one workspace: one that is gone keeps its path before it.
+# What sessions need of it, they rely on themselves.
+_GIVE_WAY = (
+    "UPDATE workspaces SET path = CAST(path || x'00' || n AS BLOB), tree = NULL"
+    " WHERE path = ? AND n <> ?"
+)
+
 
 def _place(row: Json) -> Place:
-    return Place(row[0], Identity(*row[1:4]), row[4])
+    path, _, gone = row[4].partition(b"\0")
+    return Place(row[0], Identity(*row[1:4]), path, bool(gone))
 
 
 def _later(line: Line, bracket: Bracket) -> Bracket:

@@ -21,6 +21,7 @@ from ..stores.wrapper import unwrapped
 from .blobs import Blobs
 from .catalogue import Catalogue
 from .ignore import OwnPlaces
+from .machine import state_folder
 from .roots import refuse_store
 from .sqlite_blobs import SQLiteBlobs
 from .workspace import Workspace
@@ -62,7 +63,7 @@ class Depot:
     ) -> Workspace:  # fmt: skip
         """The workspace at `root`, in which nothing of `store` is captured."""
         refuse_store(root)
-        places = [str(self.folder), *map(str, store.places)]
+        places = [str(self.folder), state_folder(), *map(str, store.places)]
         own = OwnPlaces(places)
         return Workspace(root, self.blobs, self.catalogue, self.folder, own=own, progress=progress)
 

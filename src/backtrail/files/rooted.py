@@ -1,6 +1,7 @@
 """The directory of a workspace: which one it is, and nobody else at work in it.
 
-Whoever takes the lock finishes a restore that was cut short, before anything else.
+The lock is the machine's for this directory, whichever store watches over it. Whoever takes
+it finishes a restore that was cut short, before anything else.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import Conflict, Damaged, NotFound
+from ..errors import BacktrailError, Conflict, Damaged, NotFound
+from ..events import Json, timestamp
+from ..history import newest_look, root_of, tree_of
 from ..stores.base import Store
 from ..stores.files import failed
-from ..stores.locks import FileLock
 from .beneath import DIRECTORY
 from .blobs import Blobs, CachedBlobs
-from .brackets import Place
+from .brackets import Place, is_dead
 from .catalogue import Catalogue
 from .ignore import OwnPlaces
 from .looking import Log, Looking
+from .machine import About, Machine, Root, identity_at
+from .meetings import Meetings
 from .names import meant, shown
 from .roots import Identity, identity
 from .scan import Limits
@@ -27,6 +31,14 @@ from .trees import EMPTY_DIGEST, diff_trees, look_up
 
 if TYPE_CHECKING:
     from .plan import Plan
+
+
+class Known(NamedTuple):
+    """What a session knows of its root: the newest tree, the root's id (empty: not told), when."""
+
+    tree: bytes
+    id: str
+    at: str
 
 
 class Rooted:
@@ -47,18 +59,52 @@ class Rooted:
         self.catalogue = catalogue
         self.get = CachedBlobs(blobs.get)
         self.problems: list[str] = []
-        self.place = self._find()
-        self._lock = FileLock(state / f"lock-{self.place.n}", f"the workspace {self.path}")
+        self.machine, trouble = Machine.here(os.fspath(state))
+        if trouble:
+            self.problems.append(trouble)
+        here = identity_at(self.root)
+        self.place = self._find(here)
+        self._registered = self.machine.root(here or self.place.identity, self.root)
+        self.meetings = Meetings(self._registered, blobs.id)
+        self._about: About | None = None
+        self._continues: About | None = None
+        self._expected: Known | None = None
+        self._looked_for: Log | None = None
+        self._besides: list[Root] = []
         self._noise = os.urandom(8).hex()
         self._is_whole = False
         self._checked: tuple[int, int, int] | None = None
-        index = state / f"index-{self.place.n}"
-        self._looking = Looking(blobs, index, Limits(own=own or OwnPlaces()), progress, self.get)
+        self._state = state
+        self._limits = Limits(own=own or OwnPlaces())
+        self._progress = progress
+        self._looking = self._looking_at(self.place)
+
+    def _looking_at(self, place: Place) -> Looking:
+        index = self._state / f"index-{place.n}"
+        return Looking(self.blobs, index, self._limits, self._progress, self.get)
 
     @property
     def path(self) -> str:
         """The root, for people."""
         return shown(self.root)
+
+    def stamp(self) -> dict[str, Json]:
+        """The root on this machine and the number of its state, as the last look found it."""
+        about = self._about or self._registered.about()
+        return {"id": about.id, "n": about.n} if about is not None else {}
+
+    def _expect(self, log: Log, store: Store | None) -> None:
+        """The next look is for a session: if it knows its root, another one is refused."""
+        if store is None or self._looked_for == log:
+            return
+        try:
+            event = newest_look(store.read(log[1], reverse=True))
+        except NotFound:
+            event = None
+        tree = tree_of(event) if event is not None else None
+        if event is not None and tree is not None:
+            self._expected = Known(tree, root_of(event), event.ts)
+        self._looked_for = log
 
     def meant(self, paths: Iterable[str | os.PathLike[str]], *trees: bytes | None) -> list[bytes]:
         """The paths that a caller names, as they are in these trees."""
@@ -70,35 +116,55 @@ class Rooted:
 
     # --- identity ------------------------------------------------------------------------
 
-    def _find(self) -> Place:
-        """The workspace that this directory is, also if it was moved here."""
-        here = _identity_at(self.root)
+    def _find(self, here: Identity | None) -> Place:
+        """The workspace that this directory is, also if it was moved here.
+
+        A directory that came in the place of another is a new one, unless a call may have
+        replaced it, or nothing was there.
+        """
         if here is None:
             # It is gone, and made again when needed.
             return self.catalogue.place(Identity(0, 0, 0), self.root)
         known = self.catalogue.moved_from(here)
-        if known is not None and known.path != self.root and _identity_at(known.path) != here:
-            return self.catalogue.rebind(known.n, here, self.root)
-        return self.catalogue.place(here, self.root)
+        if known is not None:
+            if not known.gone and known.path == self.root:
+                return known
+            if known.gone or identity_at(known.path) != here:
+                return self.catalogue.rebind(known.n, here, self.root)
+        there = self.catalogue.place(here, self.root)
+        if here.is_same(there.identity) or self._goes_on(there):
+            return there
+        return self.catalogue.renew(here, self.root)
+
+    def _goes_on(self, place: Place) -> bool:
+        """Whether a workspace goes on in another directory at its path."""
+        if self.catalogue.tree(place.n) in (None, EMPTY_DIGEST):
+            return True
+        return any(not (call.ended or is_dead(call)) for call in self.catalogue.brackets(place.n))
 
     def locked(
-        self, store: Store | None = None, *, rebind: bool = False, make: bool = False
-    ) -> Locked:
+        self, store: Store | None = None, *, rebind: bool = False, make: bool = False,
+        wide: bool = False,
+    ) -> Locked:  # fmt: skip
         """The root's descriptor, with nobody else at work in the workspace; -1 if it is gone.
 
         A restore that was cut short is finished first. `rebind` takes whatever directory
-        is there now for the workspace, `make` makes the root again.
+        is there now for the workspace, `make` makes the root again. `wide` keeps everybody
+        out of the registered roots above and below, too.
         """
-        return Locked(self, store, rebind, make)
+        return Locked(self, store, rebind, make, wide)
 
-    def _enter(self, store: Store | None, rebind: bool, make: bool) -> int:
-        self._take()
+    def _enter(self, store: Store | None, rebind: bool, make: bool, wide: bool) -> int:
+        self._take(wide)
         fd = -1
         try:
             cut_short = self._is_cut_short()
             fd = self._open_root(make or cut_short)
             if fd >= 0:
                 self._check_identity(fd, rebind)
+                expected = self._expected
+                if expected is not None:
+                    self._check_expected(fd, expected, rebind)
                 if cut_short:
                     self._recover(fd, store)
         except BaseException:
@@ -111,16 +177,34 @@ class Rooted:
             if fd >= 0:
                 os.close(fd)
         finally:
-            self._lock.release()
+            besides, self._besides = self._besides, []
+            self._registered.release()
+            for root in besides:
+                root.release()
+                root.close()
 
-    def _take(self) -> None:
-        """Take the lock. Its file is written to, which a store that is only read does not let."""
+    def _take(self, wide: bool) -> None:
+        """Take the lock, and those around it in an order that is the same for everybody."""
+        own = self._registered
+        besides: list[Root] = []
+        if wide:
+            related = {one.key: one.path for one in self.meetings.related()}
+            besides = [Root(self.machine, key, path) for key, path in related.items()]
+        taken: list[Root] = []
+        root = own
         try:
-            self._lock.acquire()
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise failed(error, f"lock the workspace {self.path} by {self._lock.path}") from error
+            for root in sorted([own, *besides], key=lambda root: root.key):
+                root.acquire()
+                taken.append(root)
+        except BaseException as error:
+            for one in taken:
+                one.release()
+            for one in besides:
+                one.close()
+            if not isinstance(error, OSError) or isinstance(error, BacktrailError):
+                raise
+            raise failed(error, f"lock the workspace {self.path} by {root.lock.path}") from error
+        self._besides = besides
 
     def _is_cut_short(self) -> bool:
         """Whether a restore was cut short; only for who holds the lock.
@@ -130,10 +214,9 @@ class Rooted:
         """
         name = f"{os.getpid()} {self._noise}".encode()
         try:
-            if self._is_whole and os.pread(self._lock.fd, 64, 0) == name:
+            if self._is_whole and self._registered.last_taker() == name:
                 return False
-            os.ftruncate(self._lock.fd, 0)
-            os.pwrite(self._lock.fd, name, 0)
+            self._registered.leave_name(name)
             named = True
         except OSError:
             # Perhaps the disk is full: then it is looked up next time, too.
@@ -146,7 +229,7 @@ class Rooted:
         try:
             if make and not os.path.isdir(self.root):
                 os.mkdir(self.root)
-                here = _identity_at(self.root)
+                here = identity_at(self.root)
                 assert here is not None
                 self._rebind(here)
             return os.open(self.root, DIRECTORY)
@@ -158,9 +241,41 @@ class Rooted:
             raise failed(error, f"open {self.path}") from error
 
     def _rebind(self, here: Identity) -> None:
+        """The workspace is another directory from here on: so is its lock."""
         self._checked = None
-        self.place = self.catalogue.rebind(self.place.n, here, self.root)
-        self._looking.forget()
+        known = self.catalogue.moved_from(here)
+        if known is not None and known.n != self.place.n:
+            # Other sessions began there meanwhile.
+            self.place = self.catalogue.rebind(known.n, here, self.root)
+            self._looking = self._looking_at(self.place)
+        else:
+            self.place = self.catalogue.rebind(self.place.n, here, self.root)
+            self._looking.forget()
+        old, new = self._registered, self.machine.root(here, self.root)
+        if new.key == old.key:
+            return
+        self._continues = old.about()
+        new.acquire()
+        self._besides.append(old)
+        self._registered = new
+        self.meetings = self.meetings.moved(new)
+
+    def _check_expected(self, fd: int, known: Known, rebind: bool) -> None:
+        """Refuse a directory that is not the one the session knows, unless it is just like it."""
+        about = self._registered.about()
+        if known.id:
+            is_another = about is None or about.id != known.id
+        else:
+            # Its events do not tell which it was; but one born later it was not.
+            is_another = timestamp(self.place.identity.born / 1e9) > known.at
+        if is_another and not rebind:
+            tree = self._looking.captured(fd, None)
+            if tree != known.tree:
+                raise Conflict(
+                    f"{self.path} is another directory than the one the session knows, and "
+                    f"{self.differing(known.tree, tree)}: `relocate` takes it as it is"
+                )
+        self._expected = None
 
     def _check_identity(self, fd: int, rebind: bool) -> None:
         """Refuse another directory in the place of the one watched over.
@@ -247,7 +362,15 @@ class Rooted:
         """
         tree = self._looking.captured(root, log, [step.path for step in plan.steps if step.acts])
         self.catalogue.record(self.place.n, tree, restored=True)
+        self._number(tree)
         return tree
+
+    def _number(self, tree: bytes) -> None:
+        """The root's state is `tree`, for all stores. The caller holds the lock."""
+        try:
+            self._about = self._registered.moved(tree, self._continues)
+        except OSError as error:
+            raise failed(error, f"write {self._registered.lock.path}") from error
 
     def _scan(
         self, root: int, log: Log, paths: Collection[bytes] | None = None,
@@ -255,14 +378,18 @@ class Rooted:
     ) -> bytes:  # fmt: skip
         tree = self._looking.captured(root, log, paths, stop)
         self.catalogue.record(self.place.n, tree)
+        self._number(tree)
         return tree
 
     def close(self) -> None:
         """Save the index, and let go of the lock's file."""
         if self._looking.unsaved:
-            with self._lock:
+            self._take(False)
+            try:
                 self._looking.save()
-        self._lock.close()
+            finally:
+                self._registered.release()
+        self._registered.close()
 
 
 class Locked:
@@ -280,14 +407,3 @@ class Locked:
 
     def __exit__(self, *_: object) -> None:
         self._of._leave(self._fd)
-
-
-def _identity_at(path: bytes) -> Identity | None:
-    try:
-        fd = os.open(path, DIRECTORY)
-    except OSError:
-        return None
-    try:
-        return identity(fd)
-    finally:
-        os.close(fd)

@@ -12,15 +12,28 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import Conflict, Damaged, NotFound, StoreFailed
-from ..events import Json
+from ..errors import Conflict, Damaged, NotFound, Owner, SessionBusy, StoreFailed
+from ..events import Json, new_id, timestamp
 from ..stores.base import Store
+from ..stores.files import failed
 from .beneath import DIRECTORY
 from .blobs import Reference
-from .brackets import Bracket, Runner, Split, Transition, is_dead
+from .brackets import (
+    NOBODY,
+    Bracket,
+    Met,
+    Opening,
+    Runner,
+    Split,
+    Transition,
+    is_dead,
+    is_gone,
+    own_birth,
+)
 from .git import git_head
 from .grabbing import grab
 from .looking import Log
+from .meetings import OpenCall, distinct
 from .names import shown
 from .rooted import Rooted
 
@@ -31,6 +44,32 @@ if TYPE_CHECKING:
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
+
+
+class UnderWay(NamedTuple):
+    """A call that is open, as a person is told of it."""
+
+    session: str
+    name: str
+    program: str
+    pid: int
+    since: float
+    root: str
+
+    def __str__(self) -> str:
+        program = f" of {self.program}" if self.program else ""
+        return (
+            f"`{self.name}` in session `{self.session}`{program} (process {self.pid}, since "
+            f"{timestamp(self.since)}) is under way in {self.root}"
+        )
+
+    def refusal(self) -> SessionBusy:
+        """The error for who wants to go back meanwhile."""
+        return SessionBusy(
+            f"{self}: what it does could not be told from a way back; nothing was changed. Wait "
+            "for it, or insist with `force=True` (`--force`)",
+            owner=Owner(self.pid, os.uname().nodename, timestamp(self.since)),
+        )
 
 
 class Restored(NamedTuple):
@@ -57,8 +96,17 @@ class Workspace(Rooted):
 
         `stop` is asked now and then; the scan ends with `Stopped` if it says so.
         """
+        self._expect(log, store)
         with self.locked(store, rebind=rebind) as root:
-            return self._scan(root, log, stop=stop)
+            return self._looked(root, log, store, stop)
+
+    def _looked(
+        self, root: int, log: Log, store: Store | None, stop: Callable[[], bool] | None = None
+    ) -> bytes:
+        """Scan, and end the calls that are over by now. The caller holds the lock."""
+        tree = self._scan(root, log, stop=stop)
+        self._end_left(tree, log, store)
+        return tree
 
     def is_new(self) -> bool:
         """Whether nothing was ever scanned here."""
@@ -101,13 +149,23 @@ class Workspace(Rooted):
 
         `runner` is the process that runs the call, if it is not this one.
         """
-        n = self.place.n
+        self._expect(log, store)
         with self.locked(store, rebind=rebind) as root:
-            tree = self._looking.captured(root, log, paths, sync=False)
-            self._looking.hasten()
-            bracket, there = self.catalogue.open_bracket(n, log[1], tree, paths, name, call, runner)
+            n = self.place.n
+            opening = self._opening(log, name, paths, runner)
+            try:
+                tree = self._looking.captured(root, log, paths, sync=False)
+                self._looking.hasten()
+                self._end_left(tree, log, store)
+                bracket, there = self.catalogue.open_bracket(
+                    n, log[1], tree, paths, name, call, runner, opening
+                )
+            except BaseException:
+                self.meetings.close(opening.mark)
+                raise
             self.left_open = [other for other in there if _is_orphan(other, log[1])]
             try:
+                self._number(tree)
                 # Last: who comes back from waiting for the disk is slow for a while.
                 self._looking.settle(paths)
             except BaseException:
@@ -117,7 +175,28 @@ class Workspace(Rooted):
 
     def open(self, log: Log, name: str) -> Bracket:
         """A bracket that begins with the newest state known, whoever found that."""
-        return self.catalogue.open_bracket(self.place.n, log[1], None, None, name, None)[0]
+        opening = self._opening(log, name, None, None)
+        try:
+            return self.catalogue.open_bracket(
+                self.place.n, log[1], None, None, name, None, None, opening
+            )[0]
+        except BaseException:
+            self.meetings.close(opening.mark)
+            raise
+
+    def _opening(
+        self, log: Log, name: str, paths: list[bytes] | None, runner: Runner | None
+    ) -> Opening:
+        """Register a call on this machine, before its files are scanned."""
+        pid = os.getpid()
+        pid, born, _, program = runner or Runner(pid, own_birth(pid))
+        id, since = new_id(), time.time()
+        call = OpenCall(*log, name, pid, born, paths, since, program)
+        try:
+            mark, met = self.meetings.open(id, call)
+        except OSError as error:
+            raise failed(error, f"register a call in {self.machine.roots}") from error
+        return Opening(id, since, log[0], mark, met)
 
     def end(
         self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True
@@ -133,22 +212,88 @@ class Workspace(Rooted):
         sync = store is None or store.durability == "synced"
         with self.locked(store) as root:
             tree = self._looking.captured(root, log, bracket.paths, sync=sync)
-            spans, open_now = self.catalogue.end_bracket(self.place.n, bracket, tree, told=told)
+            met = self._met(bracket)
+            spans, open_now = self.catalogue.end_bracket(
+                self.place.n, bracket, tree, told=told, met=met
+            )
+            self._unmark(bracket)
             done = None
             try:
-                done = self._attributed(bracket, tree, spans, open_now)
+                self._number(tree)
+                done = self._attributed(bracket, tree, spans, open_now, met)
                 if done is not None:
                     self._rely(log, done)
             finally:
                 if spans and done is None and not told:
                     self.drop(bracket)
+            self._end_left(tree, log, store)
         return tree, done
+
+    def _met(self, bracket: Bracket) -> list[Met]:
+        """The calls elsewhere that a call met. Its files were scanned before this."""
+        owner = f"{bracket.owner}@{bracket.store}"
+        return distinct([*bracket.met, *self.meetings.met(bracket.mark, owner)])
+
+    def _unmark(self, bracket: Bracket) -> None:
+        """Strike a call from the open ones of this machine, with the last of its brackets."""
+        calls = self.catalogue.brackets(self.place.n)
+        if bracket.mark and all(
+            call.mark != bracket.mark or call.id == bracket.id for call in calls
+        ):
+            self.meetings.close(bracket.mark)
+
+    # --- calls that nobody ends ----------------------------------------------------------
+
+    def _end_left(self, tree: bytes, log: Log, store: Store | None) -> None:
+        """End other sessions' calls whose process is gone, or whose turn: this look is their end.
+
+        What they did is kept for their own session to tell.
+        """
+        for call in self.catalogue.brackets(self.place.n):
+            if call.owner != log[1] and not call.ended and self.is_over(call, store):
+                self._end_for(call, tree, log)
+
+    def is_over(self, call: Bracket, store: Store | None) -> bool:
+        """Whether an open call is over, though nobody ended it.
+
+        Its process is gone; or the agent's session is, or goes on with another prompt, where
+        that is in `store`.
+        """
+        if is_dead(call):
+            return True
+        if not call.program or store is None or call.store != log_name(store):
+            return False
+        kinds = ("user_message", "session_end")
+        try:
+            last = next(store.read(call.owner, kinds=kinds, reverse=True, limit=1), None)
+        except NotFound:
+            return True
+        return last is not None and last.ts > timestamp(call.since)
+
+    def _end_for(self, call: Bracket, tree: bytes, log: Log) -> None:
+        """End a call for its session, late as it may be. The caller holds the lock."""
+        met = self._met(call)
+        spans, open_now = self.catalogue.end_bracket(self.place.n, call, tree, told=False, met=met)
+        self._unmark(call)
+        done = None
+        try:
+            done = self._attributed(call, tree, spans, open_now, met, late=True)
+            if done is not None:
+                own = call.store or log[0], call.owner
+                trees = {tree for part in done.parts for tree in (part.before, part.after)}
+                trees |= {done.before, done.after}
+                self.blobs.write([], [Reference(*own, tree) for tree in trees])
+                self.keep(call, done.to_dict(), NOBODY)
+        finally:
+            if spans and done is None:
+                self.drop(call)
 
     def so_far(self, bracket: Bracket, log: Log, split: Split) -> Attributed | None:
         """What a call did up to now, if anything; it is to be told, as after `end`."""
         done = None
         try:
-            done = self._attributed(bracket, split.tree, split.spans, split.open_now)
+            met = self._met(bracket)
+            done = self._attributed(bracket, split.tree, split.spans, split.open_now, met)
             if done is not None:
                 self._rely(log, done)
         finally:
@@ -163,6 +308,7 @@ class Workspace(Rooted):
     def drop(self, bracket: Bracket) -> None:
         """Forget a call: it is told, or there is nothing to tell."""
         self.catalogue.close_bracket(self.place.n, bracket)
+        self._unmark(bracket)
 
     def told(self, bracket: Bracket) -> None:
         """Forget a call that `end` left something to tell of, soon: killed before that, its
@@ -171,15 +317,16 @@ class Workspace(Rooted):
         self.catalogue.tell_bracket(self.place.n, bracket)
 
     def _attributed(
-        self, bracket: Bracket, tree: bytes, spans: list[Transition], open_now: set[str]
-    ) -> Attributed | None:
+        self, bracket: Bracket, tree: bytes, spans: list[Transition], open_now: set[str],
+        met: list[Met], *, late: bool = False,
+    ) -> Attributed | None:  # fmt: skip
         if not spans:
             return None
         # Here, as a hook that opens a bracket pays for every import.
         from .attribution import attribute
 
         long = time.time() - bracket.since > LONG_CALL
-        return attribute(self.get, bracket, tree, spans, open_now, long=long)
+        return attribute(self.get, bracket, tree, spans, open_now, long=long, met=met, late=late)
 
     def _rely(self, log: Log, done: Attributed) -> None:
         """Trees between a call's scans may have been found by other sessions, and go with them."""
@@ -199,8 +346,9 @@ class Workspace(Rooted):
         self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None = None
     ) -> Plan:
         """The plan for the present state."""
+        self._expect(log, store)
         with self.locked(store) as root:
-            return plan_for(self._scan(root, log))
+            return plan_for(self._looked(root, log, store))
 
     def restore(
         self,
@@ -209,18 +357,24 @@ class Workspace(Rooted):
         journal_for: Callable[[Plan, bytes], Journal],
         append: Callable[[Journal, bytes], None],
         store: Store | None = None,
+        *,
+        force: bool = True,
     ) -> Restored:
         """Apply the plan that `plan_for` gives for the present tree, and `append` its events.
 
         The present state is stored first; that is what undo goes back to. Where the plan
-        changes nothing, nothing is appended.
+        changes nothing, nothing is appended. Unless by `force`, it is refused while a call of
+        somebody else is under way here, above or below.
         """
         from dataclasses import replace
 
         from .restore import HalfRestored, Restore
 
-        with self.locked(store, make=True) as root:
-            now = self._scan(root, log)
+        self._expect(log, store)
+        with self.locked(store, make=True, wide=True) as root:
+            now = self._looked(root, log, store)
+            if not force and (busy := self.under_way(log)):
+                raise busy[0].refusal()
             plan = plan_for(now)
             if not plan.acts:
                 return Restored(plan, now, now)
@@ -247,12 +401,39 @@ class Workspace(Rooted):
                     self.catalogue.drop_journal(self.place.n)
                 raise
             after = self._verified(root, log, done)
+            self._tell_elsewhere(log, done)
             append(replace(journal, plan=done), after)
             if store is not None:
                 # Files and log agree after a power cut too.
                 store.flush()
             self.catalogue.drop_journal(self.place.n)
             return Restored(done, now, after)
+
+    def _tell_elsewhere(self, log: Log, plan: Plan) -> None:
+        """What a restore did is no call's that is open in another store or root."""
+        paths = [step.path for step in plan.steps if step.acts]
+        by = OpenCall(*log, "restore", os.getpid(), own_birth(os.getpid()), paths, time.time())
+        try:
+            self.meetings.restored(by)
+        except OSError as error:
+            self._complain(f"a call elsewhere does not know of a restore: {error.strerror}")
+
+    def under_way(self, log: Log) -> list[UnderWay]:
+        """The calls of others that are open here, above or below. The caller holds the lock.
+
+        The session's own calls in this process are not among them: these know.
+        """
+        found = []
+        for call in self.catalogue.brackets(self.place.n):
+            own = call.owner == log[1] and call.pid == os.getpid()
+            if not (own or call.ended or is_dead(call)):
+                found.append(UnderWay(call.owner, call.name, call.program, call.pid, call.since,
+                                      self.path))  # fmt: skip
+        for _, other, root in self.meetings.others(f"{log[1]}@{log[0]}"):
+            if not is_gone(other.pid, other.born):
+                found.append(UnderWay(other.session, other.name, other.agent, other.pid,
+                                      other.since, shown(root.path)))  # fmt: skip
+        return found
 
     def _check_contents(self, plan: Plan) -> None:
         """Refuse before anything is touched if a content cannot be had."""
@@ -264,6 +445,11 @@ class Workspace(Rooted):
                     f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
                     "Name the other paths to go back without it (`paths=`, or behind `--`)"
                 ) from error
+
+
+def log_name(store: Store) -> str:
+    """The name under which sessions of a store rely on trees."""
+    return f"{store.url}#{store.scope}" if store.scope else store.url
 
 
 def _is_orphan(bracket: Bracket, owner: str) -> bool:
