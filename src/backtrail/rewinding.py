@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import telemetry
@@ -291,6 +292,11 @@ class Rewinding(Browsing):
 
     def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
         """Move the files, and append the events if any file moved."""
+        from . import strangers
+
+        if not Path(workspace.path).is_dir():
+            # It would be made again, wherever a stranger's session says that it was.
+            strangers.check_folder(self.info(), workspace.path)
 
         recorder = self._recorder
 
@@ -300,7 +306,9 @@ class Rewinding(Browsing):
                 recorder.owe_others(now)
             recorder.tree = now
             self._append([])
-            return self._plan_files(workspace, way, wish, now, workspace.blobs.put)
+            plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put)
+            strangers.check(self.info(), workspace.path, plan, workspace.get)
+            return plan
 
         def journal_for(plan: Plan, now: bytes) -> Journal:
             store = self.store
@@ -363,7 +371,10 @@ class Rewinding(Browsing):
             ) from error
 
     def _warnings(self, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
-        found: list[str] = []
+        from .strangers import refusal
+
+        refused = refusal(self.info(), workspace.path) if plan.acts else None
+        found = [] if refused is None else [refused]
         head = workspace.head()
         if way.point.head and head and head != way.point.head and plan.acts:
             found.append(f"git had {way.point.head} checked out then, and has {head} now")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from . import telemetry
+from .allowance import ORIGIN, allow
 from .errors import AlreadyExists, BacktrailError, Conflict, InvalidData, NotFound
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from .history import INHERITED
@@ -330,6 +331,9 @@ class Session(Sending):
             raise AlreadyExists(f"there is a session `{session_id}` or one with its key already")
         there = Path(place).is_dir()
         self._write_files(at, place)
+        if self.info().metadata.get(ORIGIN) is not None:
+            # All that is in the new folder is the session's own, and the caller named it.
+            allow(place)
         try:
             self._share_contents(session_id)
             yield

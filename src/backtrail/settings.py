@@ -5,7 +5,8 @@ A flag counts more than the environment, that more than the project's `.backtrai
 `config.toml`. Each value knows where it comes from. The library itself reads none of this.
 
 A project's file comes with the project, perhaps from a stranger. So it can set only what
-does no harm: a store on this machine, never one that takes sessions elsewhere.
+does no harm: nothing that weakens the recording, and a store in the project, used once the
+person has allowed that folder. What is wrong in it is a warning, and stops no verb.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .errors import InvalidData
 from .folders import user_folder
 
 PROJECT_FILE = ".backtrail.toml"
+
+_LONGEST = 64 << 10
 
 Value = str | float | bool | None
 Kind = Literal["text", "seconds", "wait", "count", "switch", "color", "size", "root"]
@@ -41,8 +44,12 @@ KEYS: dict[str, Key] = {
     "base_url": Key(
         "text", None, "BACKTRAIL_BASE_URL", "where the model's server is", in_project=False
     ),
-    "hooks": Key("switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record"),
-    "hook_timeout": Key("seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take"),
+    "hooks": Key(
+        "switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record", in_project=False
+    ),
+    "hook_timeout": Key(
+        "seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take", in_project=False
+    ),
     "hook_wait": Key(
         "wait",
         20.0,
@@ -81,9 +88,10 @@ class Setting(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """All settings as they are now."""
+    """All settings as they are now, and what the files say that has no effect."""
 
     values: dict[str, Setting]
+    warnings: tuple[str, ...] = ()
 
     @property
     def store(self) -> str | None:
@@ -131,11 +139,13 @@ class Settings(NamedTuple):
 def load(
     flags: Mapping[str, str | None] | None = None, cwd: str | os.PathLike[str] | None = None
 ) -> Settings:
-    """The settings that hold in a folder; `InvalidData` names the file that is wrong."""
+    """The settings that hold in a folder; `InvalidData` names what is wrong in one's own."""
     values = {name: Setting(name, key.default, "default") for name, key in KEYS.items()}
+    warnings: list[str] = []
+    named = os.environ.get(KEYS["store"].variable) or (flags or {}).get("store")
     for file, project in ((user_file(), False), (project_file(cwd), True)):
         if file is not None:
-            values.update(_read(file, project))
+            values.update(_read(file, project, bool(named), warnings))
     for name, key in KEYS.items():
         given = os.environ.get(key.variable)
         if given:
@@ -144,7 +154,7 @@ def load(
     for name, flag in (flags or {}).items():
         if flag is not None:
             values[name] = Setting(name, _from_text(name, flag, "flag"), f"flag --{name}")
-    return Settings(values)
+    return Settings(values, tuple(warnings))
 
 
 def size_in_bytes(text: str) -> int | None:
@@ -180,27 +190,71 @@ def project_file(cwd: str | os.PathLike[str] | None = None) -> Path | None:
     return None
 
 
-def _read(file: Path, project: bool) -> dict[str, Setting]:
-    import tomllib
-
+def _read(file: Path, project: bool, named: bool, warnings: list[str]) -> dict[str, Setting]:
+    """What a file sets; `named`: the store is named by something that counts more."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidData(f"{file} is not valid TOML: {error}") from error
-    except OSError as error:
-        raise InvalidData(f"{file} cannot be read: {error.strerror}") from error
+        table = _table(file)
+    except InvalidData as error:
+        if not project:
+            raise
+        warnings.append(f"{error}; it has no effect")
+        return {}
     found: dict[str, Setting] = {}
     for name, value in table.items():
         if name not in KEYS:
             known = ", ".join(KEYS)
-            raise InvalidData(f"{file}: there is no setting `{name}`; there are {known}")
-        if project and not KEYS[name].in_project:
-            raise InvalidData(f"{file}: `{name}` cannot be set by a project, only in {user_path()}")
-        checked = _checked(name, value, str(file))
-        if name == "store" and isinstance(checked, str):
-            checked = _located(checked, file, project)
-        found[name] = Setting(name, checked, str(file))
+            warnings.append(f"{file}: there is no setting `{name[:80]}`; there are {known}")
+            continue
+        try:
+            found[name] = Setting(name, _value(name, value, file, project), str(file))
+        except InvalidData as error:
+            if not project:
+                raise
+            warnings.append(f"{error}; it has no effect")
+    if project and "store" in found and not named:
+        _check_allowed(file, found, warnings)
     return found
+
+
+def _table(file: Path) -> dict[str, object]:
+    import tomllib
+
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_LONGEST + 1)
+        if len(content) > _LONGEST:
+            raise InvalidData(f"{file} is over {_LONGEST >> 10} KB, which no settings are")
+        return tomllib.loads(content.decode())
+    except InvalidData:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidData(f"{file} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise InvalidData(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _value(name: str, value: object, file: Path, project: bool) -> Value:
+    if project and not KEYS[name].in_project:
+        raise InvalidData(f"{file}: `{name}` cannot be set by a project, only in {user_path()}")
+    checked = _checked(name, value, str(file))
+    if name == "store" and isinstance(checked, str):
+        return _located(checked, file, project)
+    return checked
+
+
+def _check_allowed(file: Path, found: dict[str, Setting], warnings: list[str]) -> None:
+    """A store that a project brings may hold anything: it is used once that is allowed."""
+    import shlex
+
+    from .allowance import is_allowed
+
+    if not is_allowed(file.parent):
+        del found["store"]
+        warnings.append(
+            f"{file}: the store that it names is not used, because you have not allowed it: "
+            f"`backtrail config allow {shlex.quote(str(file.parent))}`; until then sessions go "
+            "to your own store"
+        )
 
 
 def _located(url: str, file: Path, project: bool) -> str:

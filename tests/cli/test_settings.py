@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from backtrail.errors import InvalidData
+from backtrail import Session
+from backtrail.allowance import allow, allowed, is_allowed
+from backtrail.errors import InvalidData, NotFound
 from backtrail.settings import KEYS, Settings, load, project_file
 from tests.cli.stage import Stage
 
@@ -60,8 +64,9 @@ def test_a_budget_is_a_size(stage: Stage, budget: str) -> None:
 def test_a_project_names_no_server_of_models(stage: Stage) -> None:
     """The project may be a stranger's, and the conversation is ours."""
     project(stage, 'base_url = "http://evil.example/v1"\n')
-    with pytest.raises(InvalidData, match="cannot be set by a project"):
-        load()
+    found = load()
+    assert found.text("base_url") is None
+    assert "cannot be set by a project" in found.warnings[0]
 
 
 def test_a_flag_beats_the_environment_beats_the_project_beats_the_user(
@@ -96,6 +101,7 @@ def test_the_project_file_is_found_above_but_not_beyond_home(stage: Stage) -> No
 
 def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
     """So that the file means the same from every folder below."""
+    allow(stage.project)
     project(stage, 'store = "sqlite:///logs/agent.db"\n')
     assert load().store == f"sqlite:///{stage.project}/logs/agent.db"
     project(stage, 'store = "file:logs"\n')
@@ -108,16 +114,15 @@ def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('stroe = "x"', "there is no setting `stroe`"),
         ("store = 3", "`store` is text"),
         ('store = ""', "`store` is text"),
         ('hook_timeout = "2"', "`hook_timeout` is a number of seconds"),
         ("hook_timeout = -1", "`hook_timeout` is a number of seconds"),
         ("hook_timeout = true", "`hook_timeout` is a number of seconds"),
         ("hook_timeout = nan", "`hook_timeout` is a number of seconds"),
-        ("root = 'home'", "`root` cannot be set by a project"),
-        ("hook_wait = 0", "`hook_wait` cannot be set by a project"),
-        ("root_files = 5", "`root_files` cannot be set by a project"),
+        ("root = 'home'", "`root` is project or cwd"),
+        ("hook_wait = -1", "`hook_wait` is 0 to 600 seconds"),
+        ("root_files = 0.5", "`root_files` is a number of files"),
         ('hooks = "off"', "`hooks` is true or false"),
         ('color = "pink"', "`color` is auto or never"),
         ("store = ", "is not valid TOML"),
@@ -125,11 +130,104 @@ def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
     ],
 )
 def test_a_wrong_file_is_named(stage: Stage, text: str, told: str) -> None:
-    """With the setting and what it should be."""
-    path = project(stage, text)
+    """With the setting and what it should be. A stranger's wrong file stops nothing."""
+    path = user(stage, text)
     with pytest.raises(InvalidData) as caught:
         load()
     assert str(path) in str(caught.value) and told in str(caught.value)
+    path.unlink()
+    plain = values(load())
+    path = project(stage, text)
+    found = load()
+    assert values(found) == plain
+    assert len(found.warnings) == 1
+    assert str(path) in found.warnings[0] and "no effect" in found.warnings[0]
+
+
+@pytest.mark.parametrize("whose", [user, project])
+def test_an_unknown_setting_is_a_warning(stage: Stage, whose: Callable[[Stage, str], Path]) -> None:
+    """Of a newer version, or misspelled: the others hold."""
+    path = whose(stage, 'stroe = "x"\nmodel = "m:m"\n')
+    found = load()
+    assert found.text("model") == "m:m"
+    assert found.warnings == (f"{path}: there is no setting `stroe`; there are {', '.join(KEYS)}",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a = " + b"[" * 30_000, b"model = " + b"9" * 5000, b"\xff\xfe", b"#" * (1 << 20), b"\0"],
+    ids=["nested", "number", "no text", "long", "zero"],
+)
+def test_no_file_of_a_project_stops_anything(stage: Stage, content: bytes) -> None:
+    """Whatever is in it."""
+    plain = values(load())
+    (stage.project / ".backtrail.toml").write_bytes(content)
+    found = load()
+    assert values(found) == plain and len(found.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["hooks = false", "hook_timeout = 0.0001", "hook_wait = 0", 'root = "cwd"',
+             "root_files = 1", 'budget = "1"']
+)  # fmt: skip
+def test_a_project_cannot_weaken_the_recording(stage: Stage, text: str) -> None:
+    """That needs the person's own settings; every place that shows settings says so."""
+    plain = values(load())
+    project(stage, text)
+    found = load()
+    assert values(found) == plain
+    assert "cannot be set by a project" in found.warnings[0]
+    name = text.split(" ")[0]
+    told = stage.run("config", "show", "--json").json
+    assert f"`{name}`" in told["warnings"][0] and told["settings"][name]["origin"] == "default"
+    told = stage.run("hooks", "status", "--json").json
+    assert f"`{name}`" in told["warnings"][0] and told["on"] is True
+    assert f"`{name}`" in stage.run("hooks", "status").out
+    checks = stage.run("doctor", "--json").json["checks"]
+    assert any(f"`{name}`" in c["detail"] and c["state"] == "warning" for c in checks)
+    user(stage, text)
+    assert values(load()) != plain
+
+
+def test_a_store_of_a_project_is_used_once_it_is_allowed(stage: Stage) -> None:
+    """It may come from a stranger, with sessions and contents of files in it."""
+    own = partial(stage.run, BACKTRAIL_STORE="")
+    path = project(stage, 'store = "file:brought"\n')
+    with Session.create(f"file:{stage.project}/brought", "theirs", cwd=stage.project) as s:
+        s.append({"role": "user", "content": "go"})
+    told = own("ls", "--json")
+    assert told.json["sessions"] == []
+    assert "not used" in told.err and f"config allow {stage.project}" in told.err
+    assert str(path) in own("hooks", "status").out
+    assert own("undo", "--yes").code == 3
+    # A store that the person names is the person's choice.
+    named = own("ls", "--json", "--store", "file:brought")
+    assert named.json["sessions"] and "not used" not in named.err
+    assert own("config", "allow", "--json").json["allowed"] is True
+    told = own("ls", "--json")
+    assert [one["id"] for one in told.json["sessions"]] == ["theirs"] and not told.err
+    assert own("config", "show", "--json").json["allowed"] == [str(stage.project)]
+    assert own("config", "forbid").code == 0
+    assert own("ls", "--json").json["sessions"] == []
+
+
+def test_an_allowance_is_for_this_very_folder(stage: Stage, state: Path) -> None:
+    """Not for another one that comes in its place, and it is kept by the person alone."""
+    allow(stage.project)
+    assert is_allowed(stage.project) and allowed() == [str(stage.project)]
+    (stage.folder / "link").symlink_to(stage.project)
+    assert is_allowed(stage.folder / "link")
+    assert not is_allowed(stage.folder)
+    (stage.project / "sub").mkdir()
+    assert not is_allowed(stage.project / "sub")
+    stage.project.rename(stage.folder / "old")
+    stage.project.mkdir()
+    assert not is_allowed(stage.project) and allowed() == []
+    assert not is_allowed(stage.folder / "old")
+    modes = {path.stat().st_mode & 0o777 for path in (state / "allowed").iterdir()}
+    assert modes == {0o600}
+    with pytest.raises(NotFound):
+        allow(stage.folder / "nothing")
 
 
 @pytest.mark.parametrize(
@@ -182,9 +280,9 @@ def test_a_project_cannot_do_harm(stage: Stage) -> None:
         'store = "file:~/elsewhere"',
         'budget = "1"',
     ):
+        plain = values(load())
         project(stage, text)
-        with pytest.raises(InvalidData):
-            load()
+        assert values(load()) == plain and len(load().warnings) == 1
         (stage.project / ".backtrail.toml").unlink()
         user(stage, text)
         load()
@@ -192,27 +290,33 @@ def test_a_project_cannot_do_harm(stage: Stage) -> None:
 
 
 def test_a_wrong_file_is_an_error_of_the_command_line(stage: Stage) -> None:
-    """With exit code 1; `doctor` says that this is what is bad."""
-    project(stage, "nonsense = 1")
+    """With exit code 1 if it is one's own; `doctor` says that this is what is bad."""
+    path = user(stage, "store = 1")
     told = stage.run("ls")
     assert (told.code, told.out) == (1, "")
-    assert "`nonsense`" in told.err
+    assert "`store`" in told.err
     told = stage.run("doctor")
     assert told.code == 1
     assert told.out.startswith("bad     settings")
+    path.unlink()
+    project(stage, "nonsense = 1")
+    told = stage.run("ls")
+    assert told.code == 0 and "`nonsense`" in told.err
 
 
 def test_config_show_tells_value_and_origin(stage: Stage) -> None:
     """For people and as data."""
-    path = project(stage, "hook_timeout = 3\n")
+    path = project(stage, 'color = "never"\n')
+    own = user(stage, "hook_timeout = 3\n")
     told = stage.run("config", "show", "--json").json
-    assert told["settings"]["hook_timeout"] == {"value": 3.0, "origin": str(path)}
+    assert told["settings"]["hook_timeout"] == {"value": 3.0, "origin": str(own)}
+    assert told["settings"]["color"] == {"value": "never", "origin": str(path)}
     assert told["settings"]["store"]["origin"] == "environment BACKTRAIL_STORE"
     assert set(told["settings"]) == set(KEYS)
     assert told["files"]["project"] == str(path)
     lines = stage.run("config").lines
     assert lines[0] == "setting  value  from  what it is for"
-    assert f"hook_timeout  3 s  {path}  the longest a hook may take" in lines
+    assert f"hook_timeout  3 s  {own}  the longest a hook may take" in lines
 
 
 def test_the_budget_of_the_user_reaches_the_library(worked: Stage) -> None:

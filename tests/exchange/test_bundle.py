@@ -7,12 +7,23 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backtrail import AlreadyExists, InvalidId, NewEvent, NotFound, Session, SessionInfo, Store
+from backtrail import (
+    AlreadyExists,
+    InvalidId,
+    NewEvent,
+    NotFound,
+    Session,
+    SessionInfo,
+    Store,
+    Unsafe,
+)
 from backtrail import files as tracked
+from backtrail.allowance import allow
 from backtrail.exchange.bundle import check_bundle, read_bundle, write_bundle
 from backtrail.secrets import Masking
 from backtrail.stores import open_store
@@ -72,6 +83,11 @@ def worked(store: Store, project: Path) -> int:
         return first.seq
 
 
+def of_a_stranger(info: SessionInfo) -> SessionInfo:
+    """A record as it is taken in: with the mark that it came from a bundle."""
+    return replace(info, metadata={**info.metadata, "imported_from": "bundle"})
+
+
 @pytest.mark.parametrize("url", URLS)
 def test_a_session_goes_on_elsewhere(
     url: str, source: Store, project: Path, tmp_path: Path
@@ -88,7 +104,7 @@ def test_a_session_goes_on_elsewhere(
     place.mkdir()
     with open_store(url.format(place)) as target:
         info = read_bundle(target, tmp_path / "w.bundle")
-        assert info == source.info("work")
+        assert info == of_a_stranger(source.info("work"))
         assert target.logs("work") == source.logs("work")
         for log in source.logs("work"):
             assert list(target.read("work", log=log)) == list(source.read("work", log=log))
@@ -119,6 +135,10 @@ def test_it_can_be_rewound_there(url: str, source: Store, project: Path, tmp_pat
     with open_store(url.format(place)) as target:
         assert read_bundle(target, tmp_path / "w.bundle", cwd=elsewhere).cwd == str(elsewhere)
         with Session.resume(target, "work") as s:
+            with pytest.raises(Unsafe, match="not allowed"):
+                s.undo()
+            assert (elsewhere / "run.sh").read_text() == "broken\n"
+            allow(elsewhere)
             done = s.undo()
             assert done.files_changed == ["run.sh"]
         assert (elsewhere / "run.sh").read_text() == "#!/bin/sh\n"
@@ -135,7 +155,7 @@ def test_a_fork_brings_what_it_shares(source: Store, project: Path, tmp_path: Pa
     with open_store(f"file:{tmp_path}/target") as target:
         info = read_bundle(target, tmp_path / "f.bundle")
         assert (info.parent_id, info.relation, info.fork_seq) == ("work", "fork", info.fork_seq)
-        assert info == source.info("other")
+        assert info == of_a_stranger(source.info("other"))
         assert target.history("other") == source.history("other")
         assert check_bundle(tmp_path / "f.bundle").manifest.missing == []
 

@@ -102,9 +102,32 @@ def test_switched_off(world: World, agent: Agent) -> None:
     world.env["BACKTRAIL_HOOKS"] = "off"
     assert agent.raw(agent.payload("UserPromptSubmit", prompt="x" * 1_000_000)) == ""
     del world.env["BACKTRAIL_HOOKS"]
-    (world.project / ".backtrail.toml").write_text("hooks = false\n")
+    own = own_settings(world)
+    own.write_text("hooks = false\n")
     assert agent.prompt("hello") == ""
     assert not (world.root / "store").exists()
+    own.unlink()
+    (world.project / ".backtrail.toml").write_text("hooks = false\nhook_timeout = 0.0001\n")
+    agent.prompt("hello")
+    assert len(world.events("claude-code:s1", "user_message")) == 1
+
+
+def own_settings(world: World) -> Path:
+    """Where the person's own settings are."""
+    path = world.home / ".config" / "backtrail" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_a_store_that_a_project_brings_stops_no_recording(world: World, agent: Agent) -> None:
+    """Until it is allowed, the person's own store is used; nothing is written in the other."""
+    del world.env["BACKTRAIL_STORE"]
+    (world.project / ".backtrail.toml").write_text('store = "sqlite:///brought.db"\n')
+    agent.prompt("hello")
+    assert not list(world.project.glob("brought*"))
+    with open_store(f"sqlite:///{world.home}/.local/share/backtrail/backtrail.db") as store:
+        (info,) = store.sessions()
+        assert info.key == "claude-code:s1" and info.turn_count == 1
 
 
 # --- time --------------------------------------------------------------------------------
@@ -266,11 +289,17 @@ def test_a_store_that_may_only_be_read(world: World, agent: Agent) -> None:
 
 @pytest.mark.parametrize("text", ["store = [", "nonsense = 1\n", "hook_timeout = 'x'\n"])
 def test_damaged_settings(world: World, agent: Agent, text: str) -> None:
-    """The miss names the file."""
+    """A project's stop nothing. Of one's own, the miss names the file."""
     (world.project / ".backtrail.toml").write_text(text)
-    assert agent.prompt("hello") == ""
-    (miss,) = state_misses(world)
-    assert ".backtrail.toml" in miss.why
+    agent.prompt("hello")
+    assert len(world.events("claude-code:s1", "user_message")) == 1
+    own_settings(world).write_text(text)
+    agent.prompt("again")
+    recorded = len(world.events("claude-code:s1", "user_message")) == 2
+    assert recorded == text.startswith("nonsense")
+    if not recorded:
+        (miss,) = state_misses(world)
+        assert "config.toml" in miss.why
 
 
 def test_a_project_that_is_gone(world: World, agent: Agent) -> None:

@@ -47,6 +47,8 @@ class Call:
         found = load({"store": getattr(self.arguments, "store", None)})
         if found.text("color") == "never":
             self.out.in_color = False
+        for warning in found.warnings:
+            self.out.note(f"backtrail: {warning}")
         return found
 
     @cached_property

@@ -63,6 +63,8 @@ def _checks(call: Call) -> Iterator[Check]:
     try:
         origin = call.settings.values["store"].origin
         yield Check("settings", "ok", f"the store is named by: {origin}")
+        for warning in call.settings.warnings:
+            yield Check("settings", "warning", warning, "backtrail config show")
     except BacktrailError as error:
         yield Check("settings", "bad", str(error), "mend that file")
         return

@@ -214,10 +214,13 @@ def _status(call: Call) -> int:
                 "limit": call.settings.hook_timeout,
                 "on": call.settings.hooks,
                 "problem": trouble,
+                "warnings": list(call.settings.warnings),
             }
         )
         return 1 if wrong else 0
     _tell_installed(call, found)
+    for warning in call.settings.warnings:
+        call.out.line(warning, "yellow")
     if not call.settings.hooks:
         call.out.line("hooks are switched off by the settings: nothing is recorded", "yellow")
     if trouble is not None:

@@ -11,6 +11,7 @@ from .call import Call
 from .verbs import Command, Usage
 
 if TYPE_CHECKING:
+    from ..events import SessionInfo
     from ..exchange.records import Found, Imported
 
 AGENTS = ("claude-code", "codex")
@@ -41,6 +42,9 @@ def _options(parser: ArgumentParser) -> None:
     messages.add_argument("--title", help="the session's title")
     bundles = parser.add_argument_group("for bundles")
     bundles.add_argument("--as", dest="as_id", metavar="ID", help="the id of the new session")
+    bundles.add_argument(
+        "--into", metavar="DIR", help="a new or empty folder that gets its files, and is its own"
+    )
 
 
 def _run(call: Call) -> int | None:
@@ -62,6 +66,8 @@ def _check(call: Call) -> None:
         raise Usage("--format, --key and --title are for `import messages`")
     if given.as_id is not None and (given.source in AGENTS or given.source == "messages"):
         raise Usage("--as is for a bundle")
+    if given.into is not None and (given.source in AGENTS or given.source == "messages"):
+        raise Usage("--into is for a bundle")
     if given.source == "messages" and given.path is None:
         raise Usage("`import messages` needs a file, or - for standard input")
 
@@ -198,9 +204,12 @@ def _from_bundle(call: Call) -> None:
     from ..exchange.bundle import read_bundle
 
     there = {info.id for info in call.store.sessions()}
+    into = _new_folder(given.into)
     with call.out.busy("importing"):
-        info = read_bundle(call.store, path, as_id=given.as_id)
-    is_new = info.id not in there
+        info = read_bundle(call.store, path, as_id=given.as_id, cwd=into)
+        is_new = info.id not in there
+        if into is not None:
+            _write_files(call, info, into, is_new)
     if call.out.as_json:
         row = info.to_dict() | {"created": is_new}
         call.out.data({"store": call.store.url, "dry_run": False, "sessions": [row]})
@@ -209,6 +218,38 @@ def _from_bundle(call: Call) -> None:
         named, count = info.title or info.id, f"{info.message_count} messages"
         told = f"imported {named}: {count}" if is_new else f"{named} is here already: {count}"
         call.out.note(told)
+
+
+def _new_folder(name: str | None) -> Path | None:
+    """The folder of `--into`, which must be new or empty."""
+    from ..errors import AlreadyExists
+
+    if name is None:
+        return None
+    into = Path(name).expanduser().resolve()
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise AlreadyExists(f"{into} exists and is not empty: choose another directory")
+    return into
+
+
+def _write_files(call: Call, info: SessionInfo, into: Path, is_new: bool) -> None:
+    """Write the last state of the files that a session knows, and let it act there."""
+    from ..allowance import allow
+    from ..errors import AlreadyExists
+    from ..filepoints import last_tree
+    from ..files.materializing import materialize
+
+    if not is_new:
+        raise AlreadyExists(
+            f"session `{info.id}` is here already: `backtrail fork --into DIR -s {info.id}` "
+            "takes its files into a new folder"
+        )
+    tree = last_tree(call.store, info.id)
+    if tree is None:
+        into.mkdir(parents=True, exist_ok=True)
+    else:
+        materialize(call.store, tree, into)
+    allow(into)
 
 
 def _check_bundle(call: Call, path: Path) -> None:
@@ -240,6 +281,7 @@ COMMANDS = {
         backtrail import messages chat.json --title "Support case"
         backtrail import messages - --format anthropic < messages.jsonl
         backtrail import work.bundle --as work-2
+        backtrail import work.bundle --into ../work    with its files, in a new folder
         """,
         about="Reads and never changes what is imported. Importing again adds only what is new,\n"
         "with the times of the source.",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError, Unsupported
+from .allow import with_allowance
 from .hints import hint
 from .plans import lines_of, never_touched, show, why_unwatched
 from .wording import plural
@@ -60,7 +61,7 @@ def act(
 ) -> int:  # fmt: skip
     """Do it, tell it, and tell the agent it belongs to."""
     said, last = _said(session), _last_operation(session)
-    result = go()
+    result = with_allowance(call, go)
     if _last_operation(session) == last:
         words = "nothing was changed" if result.conflicts else "nothing to do: all is so already"
         return tell(call, session, result, words, scope, len(said))

@@ -43,7 +43,8 @@ This page is made from the parsers: `python -m backtrail.cli.reference docs/refe
 
 A flag counts more than the environment, that more than the project's `.backtrail.toml` (in this
 folder or above it, up to your home), that more than your own `config.toml`.
-`backtrail config show` tells each value and where it comes from.
+`backtrail config show` tells each value and where it comes from. A project may set `store`, once
+you [allowed](../how-to/strangers.md) it, `model` and `color`.
 
 | setting | environment | what it is for |
 | --- | --- | --- |

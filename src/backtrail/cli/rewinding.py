@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
+from .allow import allow_option
 from .moving import NOT_DONE, act, may_act, messages, preview, refuse_half, tell
 from .options import session_option, yes_option
 from .picking import choose, pick
@@ -308,6 +309,7 @@ def _common(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
     yes_option(parser)
+    allow_option(parser)
 
 
 def _mode(parser: ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from ..allowance import ORIGIN
 from ..errors import Damaged, Unsupported
 from ..events import MAIN_LOG, MAX_DATA, Event, Json, NewEvent, SessionInfo, check_log
 from ..stores.records import new_record
@@ -73,7 +74,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     def info(self) -> SessionInfo:
         """The session's record, as it is taken in.
 
-        The address of a model's server is put aside: nobody here has agreed to talk to it.
+        The address of a model's server is put aside: nobody here has agreed to talk to it. And
+        it is marked as a stranger's, whatever the bundle says.
         """
         info = SessionInfo(**{name: getattr(self, name) for name in self.__struct_fields__})
         if self.root is not None and not f"{self.cwd}/".startswith(f"{self.root.rstrip('/')}/"):
@@ -83,7 +85,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         server = metadata.pop("base_url", None)
         if server is not None:
             metadata[SERVER_THERE] = server
-        return replace(info, metadata=metadata)
+        return replace(info, metadata=metadata | {ORIGIN: "bundle"})
 
 
 class Manifest(msgspec.Struct, frozen=True):

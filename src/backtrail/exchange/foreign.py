@@ -107,7 +107,7 @@ def import_from(
         info = gone_on(store, info, found)
     # What comes in while we read is for the next time: its files were not looked at.
     taken = reader.take_all(store, info, found, file, (start, length), progress)
-    update(store, store.info(info.id), facts)
+    update(store, store.info(info.id), facts, found if taken.lines else None)
     return msgspec.structs.replace(
         imported(info.id, store.info(info.id).title),
         created=created,

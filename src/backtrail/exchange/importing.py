@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
+import msgspec
+
 from ..errors import BacktrailError, InvalidData, StoreFailed
 from ..stores.base import Store
 from . import claude_code, codex
@@ -20,14 +22,20 @@ def find(agent: Agent, path: Path | None = None) -> list[Found]:
     """The sessions of an agent, in a file or folder or where it keeps them; oldest first."""
     try:
         if agent == "claude-code":
-            return claude_code.find(path)
+            return [_judged(one, claude_code.config_dir()) for one in claude_code.find(path)]
         if agent == "codex":
-            return codex.find(path)
+            return [_judged(one, codex.codex_home()) for one in codex.find(path)]
     except OSError as error:
         if isinstance(error, BacktrailError):
             raise
         raise StoreFailed(f"cannot look for sessions: {error}") from error
     raise InvalidData(f"`{agent}` is no agent known here: use {' or '.join(get_args(Agent))}")
+
+
+def _judged(found: Found, home: Path) -> Found:
+    """What was found, and whether it lies in the agent's own folder."""
+    own = found.path.resolve().is_relative_to(home.resolve())
+    return msgspec.structs.replace(found, own=own)
 
 
 def import_found(

@@ -6,17 +6,22 @@ from pathlib import Path
 
 import msgspec
 
+from ..allowance import ORIGIN
 from ..errors import AlreadyExists, InvalidId
 from ..events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from ..stores.base import Store
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A foreign session on disk: whose it is, its name there, and its file."""
+    """A foreign session on disk: whose it is, its name there, and its file.
+
+    `own`: the file lies where this person's agent keeps its sessions.
+    """
 
     agent: str
     id: str
     path: Path
+    own: bool = True
 
     @property
     def key(self) -> str:
@@ -115,7 +120,7 @@ def make(store: Store, found: Found, facts: Facts) -> SessionInfo:
             model=facts.model,
             agent_name=found.agent,
             created_at=facts.started or "",
-            metadata={"native": native, "imported": True},
+            metadata=_origin(found) | {"native": native, "imported": True},
         )
         try:
             store.create(info)
@@ -133,6 +138,11 @@ def make(store: Store, found: Found, facts: Facts) -> SessionInfo:
     raise AlreadyExists(f"cannot make a session for `{found.key}`: its id and key are taken")
 
 
+def _origin(found: Found) -> dict[str, Json]:
+    """What says that a session came from elsewhere, if it did."""
+    return {} if found.own else {ORIGIN: "transcript"}
+
+
 def _as_id(name: str) -> str:
     try:
         return check_session_id(name)
@@ -140,10 +150,13 @@ def _as_id(name: str) -> str:
         return new_id()
 
 
-def update(store: Store, info: SessionInfo, facts: Facts) -> None:
-    """Bring the record up to date; what a person named stays so."""
+def update(store: Store, info: SessionInfo, facts: Facts, found: Found | None = None) -> None:
+    """Bring the record up to date; what a person named stays so.
+
+    A session that grew by a stranger's transcript is a stranger's from then on.
+    """
     changes: dict[str, Json] = {}
-    metadata: dict[str, Json] = {}
+    metadata = _origin(found) if found is not None and ORIGIN not in info.metadata else {}
     native = info.metadata.get("native")
     about: dict[str, Json] = dict(native) if isinstance(native, dict) else {}
     rank, known_title = about.get("title_rank"), about.get("title")
