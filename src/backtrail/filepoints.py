@@ -275,6 +275,9 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
     for step in plan.steps:
         if step.action == "skip" and step.reason == ALREADY:
             continue
+        if step.action == "move" and step.after is None:
+            # Told where it moves to.
+            continue
         plus, minus = step_counts(get, step)
         reason = step.reason
         if step.uncertain:

@@ -10,8 +10,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from backtrail import Session
+from backtrail.filepoints import Mode
 from backtrail.testing.contract_base import child, joined
 from tests.files.conftest import shell
+from tests.files.test_moved import snapshot
 from tests.talking import user
 
 NOBODY = 65534
@@ -83,3 +85,86 @@ def test_an_empty_folder_that_nobody_may_write_in(
                 assert (root / "f").read_text() == "mine\n"
 
         assert joined([child(play)]) == [0]
+
+
+WAYS = {
+    "grown": "truncate -s 20971521 f",
+    "a pipe": "rm f; mkfifo f",
+    "packages for a file": "rm node_modules; mkdir node_modules; echo x > node_modules/x.js",
+    "packages for a link": "rm .venv; mkdir .venv; echo x > .venv/x.js",
+    "left out": "rm -r d; mkdir d; echo x > d/x; mv d f.key; rm f; mv f.key f",
+    "grown and moved": "truncate -s 20971521 f; mv f g; echo new > f",
+    "a pipe for a folder": "rm -r d; mkfifo d",
+}
+
+
+@pytest.mark.parametrize("mode", ["mine", "exact"])
+@pytest.mark.parametrize("command", WAYS.values(), ids=WAYS)
+def test_what_is_not_captured_makes_way(
+    command: str, mode: Mode, session: Session, project: Path
+) -> None:
+    """The file is back, what was in its way lies under a name that is said; undo swaps them."""
+    (project / "f").write_text("captured\n")
+    (project / "d").mkdir()
+    (project / "d/y").write_text("y\n")
+    (project / "node_modules").write_text("a file of this name\n")
+    (project / ".venv").symlink_to("/somewhere/else")
+    point = session.append(user("now"))
+    before = snapshot(project)
+    shell(session, command, project)
+    after = snapshot(project)
+    plan = session.rewind(point, mode=mode, dry_run=True)
+    assert snapshot(project) == after
+    done = session.rewind(point, mode=mode)
+    now = snapshot(project)
+    assert {path: now.get(path) for path in before} == before
+    aside = now.keys() - before.keys()
+    told = {file.path for file in done.files if file.action == "move"}
+    assert {path.partition("/")[0] for path in aside} <= {*told, "f", "g"}
+    assert [(f.path, f.action) for f in done.files] == [(f.path, f.action) for f in plan.files]
+    contents = [value for value in now.values() if value[0] != "directory"]
+    lost = [v for p, v in after.items() if v not in contents and v[0] == "file" and len(v[2]) == 32]
+    assert not lost
+    assert not done.conflicts
+    session.undo()
+    assert snapshot(project) == after
+    session.redo()
+    assert snapshot(project) == now
+
+
+def test_what_a_person_put_there_since_is_a_conflict(session: Session, project: Path) -> None:
+    """It is said, and stays; `overwrite` puts it aside."""
+    point = session.append(user("now"))
+    shell(session, "rm README; mkfifo README", project)
+    os.unlink(project / "README")
+    (project / "README").mkdir()
+    os.truncate(project / "src/main.py", 0)
+    with (project / "README/big").open("wb") as file:
+        file.truncate(20971521)
+    done = session.rewind(point)
+    assert {file.path: file.action for file in done.files}["README"] == "conflict"
+    assert (project / "README/big").stat().st_size == 20971521
+
+
+def test_a_folder_that_holds_what_is_not_captured_is_a_conflict(
+    session: Session, project: Path
+) -> None:
+    """It is said which one, and all of it stays."""
+    point = session.append(user("now"))
+    shell(session, "rm README; mkdir README; mkfifo README/pipe; echo x > src/main.py", project)
+    done = session.rewind(point)
+    assert [file.path for file in done.conflicts] == ["README"]
+    assert "README/pipe" in done.conflicts[0].reason
+    assert (project / "README/pipe").is_fifo()
+    assert (project / "src/main.py").read_text() == "print('hello')\n"
+
+
+def test_a_name_aside_that_is_taken(session: Session, project: Path) -> None:
+    """A second thing aside gets another name."""
+    (project / "README.aside").write_text("taken\n")
+    point = session.append(user("now"))
+    shell(session, "rm README; mkfifo README", project)
+    session.rewind(point)
+    assert (project / "README").read_text() == "one\ntwo\nthree\n"
+    assert (project / "README.aside").read_text() == "taken\n"
+    assert (project / "README.aside-2").is_fifo()

@@ -27,11 +27,12 @@ _DONE = {
     "chmod": "mode set",
     "link": "linked",
     "merge": "merged",
+    "move": "moved",
     "skip": "left",
     "conflict": "kept",
 }
 _COLORS = {"delete": "red", "conflict": "yellow", "skip": "dim"}
-_ORDER = ("conflict", "delete", "write", "merge", "link", "chmod", "create", "skip")
+_ORDER = ("conflict", "delete", "write", "merge", "move", "link", "chmod", "create", "skip")
 
 
 def lines_of(result: Rewind, messages: int, *, why_no_files: str = "") -> list[Line]:

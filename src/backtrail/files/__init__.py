@@ -7,9 +7,9 @@
 names, trees, ignore     words: paths, directories as blobs, what is not captured
 blobs, sqlite_blobs, sqlite_rows   contents by their digest; what relies on them
 tray, content_tray       a small file before a database: what was stored last
-known, index, trail, glance, scan, capture   from a directory to a tree digest, reading what changed
+known, marks, index, trail, glance, scan, capture   from a directory to a tree digest
 brackets, timeline, lines, catalogue, attribution   who changed what between two scans
-plan, conflicts, outcome   what a restore would do, path by path; pure
+plan, conflicts, moves, outcome   what a restore would do, path by path; pure
 beneath, workbench, deeds, restore, journal   doing it, so that a crash or a race loses nothing
 roots, looking, rooted, workspace, depot   one watched directory; where a store keeps all this
 changes/                 what calls do to the files, as events of a session

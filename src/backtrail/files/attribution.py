@@ -15,6 +15,7 @@ import msgspec
 
 from ..events import Json
 from .brackets import Bracket, Met, Transition
+from .marks import thing_at
 from .names import shown
 from .trees import Get, diff_trees
 
@@ -99,8 +100,11 @@ def _part(
     own: set[bytes] = set()
     foreign: list[bytes] = []
     shared: list[bytes] = []
-    lost: list[bytes] = []
+    lost: list[tuple[bytes, bytes]] = []
+    moved: set[bytes] = set()
     for path, before, after in diff_trees(get, transition.before, transition.after):
+        if after is not None and not after.kept:
+            moved.add(thing_at(path, after))
         claims, elsewhere = _claims(transition.brackets, met, path)
         claimed = any(
             other.owner == bracket.owner and other.id != bracket.id and other.id not in open_now
@@ -113,8 +117,9 @@ def _part(
         if elsewhere or any(other.owner != bracket.owner for other in claims):
             shared.append(path)
         if before is not None and not before.kept and (after is None or after.kept):
-            lost.append(path)
-    return Part(transition.before, transition.after, foreign, shared), own, lost
+            lost.append((path, thing_at(path, before)))
+    gone = [path for path, thing in lost if thing not in moved]
+    return Part(transition.before, transition.after, foreign, shared), own, gone
 
 
 def _claims(

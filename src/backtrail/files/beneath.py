@@ -49,6 +49,11 @@ renameat2: Rename | None = _find_renameat2()
 """The system's call for moving names atomically; None where there is none, or in a test."""
 
 
+def renameat2_is_there() -> bool:
+    """Whether names can be moved without replacing any, in one call."""
+    return renameat2 is not None
+
+
 class Directories:
     """Open directories below one root, each opened from its parent without following links."""
 

@@ -27,10 +27,11 @@ NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 @dataclass(frozen=True, slots=True)
 class Deed:
     """One change. `put` and `took` moved a thing from or to `name` on the workbench,
-    `swapped` did both; `removed` and `mode` tell the mode that was there.
+    `swapped` did both; `removed` and `mode` tell the mode that was there; `moved` brought
+    what is not captured from the path `name`.
     """
 
-    kind: Literal["put", "took", "swapped", "removed", "mode"]
+    kind: Literal["put", "took", "swapped", "removed", "mode", "moved"]
     index: int
     path: bytes
     name: bytes = b""
@@ -82,6 +83,9 @@ class Deeds:
             _set_mode(parent, name, deed.mode)
         elif deed.kind == "took":
             put_in(self._bench.fd, deed.name, parent, name)
+        elif deed.kind == "moved":
+            self._directories.forget(deed.name)
+            put_in(parent, name, *self._directories.parent(deed.name))
         elif step is not None:
             self._undo_put(deed, step, parent, name)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from .known import KnownDirectory, PackedFiles
+from .marks import Marks
 
 MAGIC = b"BTI1"
 VERSION = 3
@@ -45,6 +46,7 @@ class _Saved(msgspec.Struct, array_like=True, gc=False):
     digests: list[bytes]
     files: list[PackedFiles]
     opaque: dict[int, dict[bytes, bytes]]
+    marks: Marks | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -63,6 +65,7 @@ class Index:
         self.epoch = epoch
         self.device = 0
         self.root: KnownDirectory | None = None
+        self.marks: Marks = {}
         self.doubtful = False
         self.changed = False
 
@@ -77,6 +80,7 @@ class Index:
         saved = _read(data)
         if saved is not None:
             index.root, index.device = _nested(saved), saved.device
+            index._take_marks(saved.marks)
             index.doubtful = (saved.blobs, saved.epoch) != (blobs, epoch)
         return index
 
@@ -86,7 +90,9 @@ class Index:
             return
         # No store counts below zero: what is doubtful now is doubtful when it is loaded.
         epoch = -1 if self.doubtful else self.epoch
-        body = _encode(_saved(self.root, self.blobs, epoch, self.device))
+        saved = _saved(self.root, self.blobs, epoch, self.device)
+        saved.marks = self.marks
+        body = _encode(saved)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -100,6 +106,23 @@ class Index:
             temporary.unlink(missing_ok=True)
             raise
         self.changed = False
+
+    def _take_marks(self, marks: Marks | None) -> None:
+        """Believe the saved marks; where none were made yet, look again at what needs them."""
+        self.marks = marks or {}
+        if marks is None:
+            for directory in self.directories():
+                directory.racy = directory.racy or bool(directory.opaque) or directory.skips()
+
+    def prune_marks(self) -> None:
+        """Forget the marks in directories that are not there any more."""
+        for where in list(self.marks):
+            known = self.root
+            for name in where.split(b"/") if where else ():
+                known = known.directories.get(name) if known is not None else None
+            if known is None:
+                del self.marks[where]
+                self.changed = True
 
     def at(self, path: bytes) -> bytes | None:
         """The content of the file at a path; empty if none is known, None for a directory."""

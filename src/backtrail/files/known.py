@@ -207,11 +207,23 @@ class KnownDirectory(msgspec.Struct, gc=False):
         directory = self.directories.get(name)
         # Our own logs come and go; to a workspace they are not there.
         if reason is not None and (reason != OUR_STORE or directory is not None):
-            return Entry("skipped" if reason == LEFT_OUT_FILE else "opaque", 0, 0, reason)
+            is_file = reason.startswith(LEFT_OUT_FILE)
+            return Entry("skipped" if is_file else "opaque", 0, 0, reason)
         if directory is not None:
             return Entry("directory", directory.mode, 0, directory.digest)
         file = self.files.get(name)
         return file.entry() if file is not None else None
+
+
+def left_out(known: KnownDirectory) -> Iterator[tuple[bytes, bytes]]:
+    """The names in a directory that are there and were never captured, with the reasons."""
+    for name, reason in known.opaque.items():
+        if name not in known.directories:
+            yield name, reason
+    if known.skips():
+        for name, file in known.files.items():
+            if file.kind == "skipped":
+                yield name, file.value
 
 
 def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes, int]]:

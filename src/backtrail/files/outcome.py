@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from .moves import with_moves
 from .names import shown
 from .plan import Action, Plan, Step
 from .trees import Get, Present
@@ -20,8 +21,9 @@ def settled(get: Get, plan: Plan, moves: Mapping[bytes, set[bytes]] | None = Non
 
     `moves` has each name of a file that was renamed, with the others next to it.
     """
-    names = _families(moves or {})
     present = Present(get, plan.now)
+    plan, ends = with_moves(get, present, plan)
+    names = {**_families(moves or {}), **{path: {other} for path, other in ends.items()}}
     steps = {step.path: step for step in sorted(plan.steps, key=lambda step: step.path)}
     staying: dict[bytes, bytes] = {}
     while _hold_up(present, steps, names) | _hold_down(present, steps, staying):

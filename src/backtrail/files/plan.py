@@ -19,13 +19,20 @@ from .merge import lines_of
 from .names import shown
 from .trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees
 
-Action = Literal["create", "write", "delete", "chmod", "link", "merge", "skip", "conflict"]
-"""What happens to a path; `skip` and `conflict` leave it alone."""
+Action = Literal["create", "write", "delete", "chmod", "link", "merge", "move", "skip", "conflict"]
+"""What happens to a path; `skip` and `conflict` leave it alone.
+
+`move` is for what is not captured: it gets another name, and nothing else happens to it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One path of a plan: what is there now, and what will be."""
+    """One path of a plan: what is there now, and what will be.
+
+    `source` is the path from which a thing is moved here, and `inode` its number, known when
+    the plan is carried out.
+    """
 
     path: bytes
     action: Action
@@ -33,6 +40,8 @@ class Step:
     after: Entry | None
     reason: str = ""
     uncertain: bool = False
+    source: bytes = b""
+    inode: int = 0
 
     @property
     def acts(self) -> bool:
@@ -109,12 +118,12 @@ def step_to(path: bytes, now: Entry | None, wanted: Entry | None) -> Step:
             f"{shown(path)} is version control's, and the state to go back to holds it: nothing "
             "was changed. Name the other paths to go back without it (`paths=`, or behind `--`)"
         )
+    if alike(now, wanted):
+        return Step(path, "skip", now, wanted, ALREADY)
     if now is not None and not now.kept:
         return Step(path, "skip", now, wanted, f"not captured: {_text(now)}")
     if wanted is not None and not wanted.kept:
         return Step(path, "skip", now, wanted, f"was not captured: {_text(wanted)}")
-    if alike(now, wanted):
-        return Step(path, "skip", now, wanted, ALREADY)
     action: Action
     if wanted is None:
         action = "delete"
@@ -214,9 +223,21 @@ def _taking_back(path: bytes, there: Entry | None, goes: list[Own], standing: li
     if is_already(there, goes):
         return step
     reason = conflict_with(there, goes, standing)
-    if reason and (step.acts or step.reason == ALREADY):
+    if there is not None and _gives_way(there, wanted):
+        if there.kind == "directory" and there.value != (goes[-1].after or there).value:
+            reason = reason or "changed since by somebody else"
+    elif not step.acts and step.reason != ALREADY:
+        reason = ""
+    if reason:
         return replace(step, action="conflict", reason=reason)
     return step
+
+
+def _gives_way(there: Entry, wanted: Entry | None) -> bool:
+    """Whether a path gets something else although it, or that, is not captured: by a move."""
+    if alike(there, wanted):
+        return False
+    return not there.kept or (wanted is not None and not wanted.kept)
 
 
 def renames(found: Iterable[Difference]) -> dict[bytes, bytes]:

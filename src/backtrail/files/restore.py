@@ -27,6 +27,7 @@ from .beneath import (
     exchange,
     is_one_file,
     put_in,
+    renameat2_is_there,
     take_out,
 )
 from .control import control_in
@@ -38,6 +39,8 @@ from .workbench import SYNCED_TOGETHER, Workbench, deleted, new, old, read_name,
 
 _CHANGED = "changed during the restore"
 _CONTROL = "version control's, which is never written"
+_IMMOVABLE = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EINVAL})
+"""Why the system may refuse to move a directory, whatever is tried again."""
 _UNAVAILABLE = "its content cannot be had any more"
 
 Steps = dict[int, Step]
@@ -56,6 +59,8 @@ class Restore:
         self._went: Steps = {}
         self._deeds = Deeds(self._directories, self._bench)
         self._checked: set[bytes] = set()
+        self._finishing = False
+        self._stuck: list[bytes] = []
 
     def apply(self, plan: Plan) -> Plan:
         """Do what the plan says; the plan as it went, with what turned into conflicts.
@@ -92,6 +97,7 @@ class Restore:
         Where a content cannot be had any more, the path stays as it is; so does one of
         version control, whatever wrote the journal.
         """
+        self._finishing = True
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
         for index in [i for i, step in steps.items() if _is_refused(step)]:
             self._note(index, steps.pop(index), _CONTROL)
@@ -99,7 +105,9 @@ class Restore:
             self._begin(plan)
             for name in self._bench.names():
                 self._settle(plan, name)
-            todo = {i: step for i, step in steps.items() if not self._is_done(step)}
+            # Where something is to be moved away, what is there is not what shall come.
+            left = {step.source for step in steps.values() if step.source}
+            todo = {i: s for i, s in steps.items() if s.path in left or not self._is_done(s)}
             for index in self._built(todo):
                 self._note(index, steps.pop(index), _UNAVAILABLE)
             self._take_all(plan, steps)
@@ -127,7 +135,9 @@ class Restore:
         return StoreFailed(f"the content of {shown(step.path)} cannot be had", errno=errno.EIO)
 
     def _note(self, index: int, step: Step, reason: str) -> Step:
-        """The step turns into a conflict."""
+        """The step turns into a conflict. What was to be moved stays, and nothing comes there."""
+        if step.source:
+            self._stuck.append(step.source)
         self._went[index] = replace(step, action="conflict", reason=reason)
         return self._went[index]
 
@@ -148,7 +158,7 @@ class Restore:
         lacking: list[int] = []
         for index, step in steps.items():
             self._at = step.path
-            if step.after is None or step.action == "chmod":
+            if step.after is None or step.action in ("chmod", "move"):
                 continue
             try:
                 content = self._get(step.after.value) if step.after.kind == "file" else b""
@@ -162,7 +172,8 @@ class Restore:
 
     def _sync(self, steps: Steps) -> None:
         """Sync every directory in which a name changed."""
-        paths = sorted({step.path.rpartition(b"/")[0] for step in steps.values()})
+        names = {name for step in steps.values() for name in (step.path, step.source) if name}
+        paths = sorted({name.rpartition(b"/")[0] for name in names})
         for at in range(0, len(paths), SYNCED_TOGETHER):
             fds: list[int] = []
             try:
@@ -234,6 +245,10 @@ class Restore:
 
     def _take(self, index: int, step: Step) -> Step:
         """Take one step; the step as it went."""
+        if step.action == "move":
+            return self._move(index, step)
+        if any(step.path == at or step.path.startswith(at + b"/") for at in self._stuck):
+            return self._note(index, step, "what is in the way could not be moved")
         try:
             parent, name = self._directories.parent(step.path)
         except ABSENT:
@@ -338,6 +353,67 @@ class Restore:
             return self._note(index, step, _UNAVAILABLE)
         return self._swap(index, parent, name, step)
 
+    def _move(self, index: int, step: Step) -> Step:
+        """Give what is not captured another name; nothing is written, and nothing replaced."""
+        try:
+            if step.after is None:
+                # The end that it leaves; the other one moves it.
+                left = _number(*self._directories.parent(step.path))
+                return self._note(index, step, "could not be moved") if left else step
+        except ABSENT:
+            return step
+        try:
+            parent, name = self._directories.parent(step.path)
+        except ABSENT:
+            return self._note(index, step, "the directory it belongs in is not there")
+        try:
+            source, old_name = self._directories.parent(step.source)
+        except ABSENT:
+            moved = _number(parent, name) == step.inode
+            return step if moved else self._note(index, step, _CHANGED)
+        here, there = _number(source, old_name), _number(parent, name)
+        if here and here == there:
+            # Cut short between a second name and the removal of the first.
+            os.unlink(old_name, dir_fd=source)
+            return step
+        if there == step.inode or here != step.inode:
+            return step if there == step.inode else self._note(index, step, _CHANGED)
+        if self._finishing and self._fits_around(parent, name, step):
+            os.rmdir(name, dir_fd=parent)
+        if _number(parent, name) and not self._make_way(index, parent, name, step):
+            return self._note(index, step, "appeared during the restore")
+        self._directories.forget(step.source)
+        try:
+            moved = put_in(source, old_name, parent, name)
+        except OSError as error:
+            if error.errno not in _IMMOVABLE:
+                raise
+            self._deeds.undo_step(index, step)
+            return self._note(index, step, f"cannot be moved: {error.strerror}")
+        if not moved:
+            self._deeds.undo_step(index, step)
+            return self._note(index, step, "appeared during the restore")
+        self._deeds.add(Deed("moved", index, step.path, step.source))
+        return step
+
+    def _fits_around(self, parent: int, name: bytes, step: Step) -> bool:
+        """Whether a restore that was cut short made an empty directory to move one onto."""
+        found = describe(parent, name) if step.before is None else None
+        if found is None or not is_directory(found) or renameat2_is_there():
+            return False
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
+        try:
+            return not os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def _make_way(self, index: int, parent: int, name: bytes, step: Step) -> bool:
+        """Take out what the plan says is at the name to move to; False if it is another."""
+        if step.before is None or not same(describe(parent, name), step.before):
+            return False
+        self._directories.forget(step.path)
+        return self._delete(index, parent, name, replace(step, after=None)).action == "move"
+
     def _set_mode(self, path: bytes, mode: int) -> None:
         """Directories get their modes last: a read-only one could not be filled."""
         self._at = path
@@ -424,6 +500,8 @@ class Restore:
 
     def _is_done(self, step: Step) -> bool:
         self._at = step.path
+        if step.action == "move":
+            return False
         try:
             parent, name = self._directories.parent(step.path)
         except ABSENT:
@@ -452,4 +530,58 @@ def in_order(steps: Steps) -> Iterable[tuple[int, Step]]:
     way = [item for item in gone if item[1].path.startswith(replaced)] if replaced else []
     first = {index for index, _ in way}
     come = [item for item in items if item[1].after is not None]
-    return [*way, *come, *(item for item in gone if item[0] not in first)]
+    return _moves_first([*way, *come, *(item for item in gone if item[0] not in first)])
+
+
+def _moves_first(items: list[tuple[int, Step]]) -> list[tuple[int, Step]]:
+    """The same, but what is moved leaves its path, for a directory that is there, before
+    anything else comes or goes at that path.
+    """
+    moves = {item[1].source: item for item in items if item[1].source}
+    if not moves:
+        return items
+    made = {item[1].path: item for item in items if item[1].after is not None}
+    ready: dict[int, Step] = {}
+    for index, step in items:
+        move = moves.get(step.path)
+        if move is not None:
+            parts = move[1].path.split(b"/")
+            for depth in range(1, len(parts)):
+                above = made.get(b"/".join(parts[:depth]))
+                if above is not None:
+                    ready.setdefault(*above)
+            ready.setdefault(*move)
+        ready.setdefault(index, step)
+    return list(ready.items())
+
+
+def identified(root: int, plan: Plan) -> Plan:
+    """The plan with the numbers of what it moves: a recovery knows by them what has moved."""
+    if not any(step.source for step in plan.steps):
+        return plan
+    directories = Directories(root)
+    steps = []
+    try:
+        for step in plan.steps:
+            if step.source:
+                step = replace(step, inode=_number_at(directories, step.source))
+            steps.append(step)
+    finally:
+        directories.close()
+    return replace(plan, steps=steps)
+
+
+def _number_at(directories: Directories, path: bytes) -> int:
+    """The inode of what is at a path; one that nothing has where it is gone."""
+    try:
+        return _number(*directories.parent(path)) or -1
+    except ABSENT:
+        return -1
+
+
+def _number(parent: int, name: bytes) -> int:
+    """The inode of what is at a name; 0 for nothing."""
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return 0

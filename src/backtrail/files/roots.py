@@ -17,6 +17,7 @@ from ..errors import Unsafe
 from ..stores.files import FOLDERS, MARKER
 
 _EMPTY_PATH = 0x1000
+_NO_FOLLOW = 0x100
 _BIRTH = 0x800
 _Buffer = ctypes.c_char * 256
 
@@ -50,17 +51,26 @@ def _statx() -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None), "statx", None)
 
 
-def _birth(fd: int) -> int:
-    """When a directory was made, in nanoseconds."""
+def _birth(fd: int, name: bytes = b"", flags: int = _EMPTY_PATH) -> int:
+    """When a thing was made, in nanoseconds; 0 where the system does not tell."""
     call = _statx()
     if call is None:
         return 0
     buffer = _Buffer()
-    if call(fd, b"", _EMPTY_PATH, _BIRTH, buffer) != 0:
+    if call(fd, name, flags, _BIRTH, buffer) != 0:
         return 0
     (mask,) = struct.unpack_from("I", buffer, 0)
     seconds, nanoseconds = struct.unpack_from("qI", buffer, 80)
     return int(seconds * 1_000_000_000 + nanoseconds) if mask & _BIRTH else 0
+
+
+def identity_at(fd: int, name: bytes) -> Identity | None:
+    """The identity of whatever is at a name in an open directory, no link followed."""
+    try:
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return None
+    return Identity(status.st_dev, status.st_ino, _birth(fd, name, _NO_FOLLOW))
 
 
 def refuse_broad(root: str) -> None:

@@ -26,15 +26,18 @@ from .glance import Glance
 from .ignore import (
     FILE_LIMIT,
     IGNORE_FILES,
+    LEFT_OUT_FILE,
     MARKER,
     MOUNTED,
     OUR_STORE,
     RESERVED,
+    VERSION_CONTROL,
     OwnPlaces,
     stores_among,
 )
 from .index import Index
-from .known import KnownDirectory, KnownFile
+from .known import KnownDirectory, KnownFile, left_out
+from .marks import Mark, Sightings, plain
 from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
 
 GRANULARITY = 20_000_000
@@ -86,6 +89,7 @@ class Scanner:
         self._ours: set[tuple[int, int]] | None = None
         self._glance: Glance
         self._trail: Trail
+        self._sightings: Sightings
         self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
 
     def scan(self, root: int) -> bytes:
@@ -113,9 +117,11 @@ class Scanner:
         heard = self.progress is not None or self.stop is not None
         self._glance = Glance(index.device, self._pause if heard else None)
         self._trail = Trail(Frame(root, b"", index.root, status, only))
+        self._sightings = Sightings(index.marks, root)
         try:
             if only is not None or not index.root.digest or not self._glance.look(root, index.root):
                 self._walk()
+                index.prune_marks()
             return self._digests(index.root)
         except BaseException:
             self._give_up()
@@ -182,6 +188,9 @@ class Scanner:
                 self._hide(above, name, unreadable(error))
             return False
         frame = Frame(fd, name, known, os.fstat(fd), only, above.relist)
+        if frame.status.st_ino != known.inode and self._is_moved_here(above, frame):
+            os.close(fd)
+            return False
         self._trail.push(frame)
         try:
             self._visit(frame)
@@ -205,6 +214,72 @@ class Scanner:
             known.opaque[name] = reason
             above.changed.add(name)
             self.index.changed = self.index.changed or above.before is None
+
+    # --- what is not captured ------------------------------------------------------------
+
+    def _is_moved_here(self, above: Frame, frame: Frame) -> bool:
+        """Whether a directory is one that was not captured under another name.
+
+        Then it is not captured under this one either.
+        """
+        name = frame.name
+        reason = self._moved(above, name, frame.status)
+        if not reason:
+            return False
+        del above.known.directories[name]
+        above.known.opaque[name] = reason
+        above.changed.add(name)
+        self._mark(above, {name})
+        return True
+
+    def _moved(self, frame: Frame, name: bytes, status: os.stat_result) -> bytes:
+        """Why a thing is not captured that was known under another name; empty if it was not."""
+        if not self._sightings.may_be(status.st_ino):
+            return b""
+        path = self._trail.path_in(frame, name)
+        mark = self._sightings.known(frame.fd, name, path)
+        return b"" if mark is None or mark.origin == path else mark.reason_at(path)
+
+    def _mark(self, frame: Frame, names: Collection[bytes] | None = None) -> None:
+        """Note which things are not captured in a directory (or these of them), and whence."""
+        marks = self.index.marks
+        left = list(left_out(frame.known))
+        if not left and not marks:
+            return
+        where = self._trail.path_in(frame)
+        old = marks.get(where, {})
+        new: dict[bytes, Mark] = {}
+        for name, reason in left:
+            base = plain(reason)
+            if base in (OUR_STORE, MOUNTED) or base.startswith(b"unreadable"):
+                continue
+            if names is not None and name not in names:
+                if name in old:
+                    new[name] = old[name]
+                continue
+            path = where + b"/" + name if where else name
+            mark = self._sightings.mark(frame.fd, name, path, base)
+            if mark is not None:
+                new[name] = mark
+                self._explain(frame, name, reason, mark.reason_at(path))
+        if new != old:
+            self.index.changed = True
+            if new:
+                marks[where] = new
+            else:
+                del marks[where]
+
+    def _explain(self, frame: Frame, name: bytes, told: bytes, reason: bytes) -> None:
+        """Tell where a thing came from, or that it is back."""
+        if reason == told:
+            return
+        known = frame.known
+        if name in known.opaque:
+            known.opaque[name] = reason
+        else:
+            known.files[name].value = reason
+        frame.changed.add(name)
+        self.index.changed = True
 
     # --- one directory -------------------------------------------------------------------
 
@@ -242,6 +317,7 @@ class Scanner:
             self._list(frame)
         else:
             self._take(frame, changed)
+            self._mark(frame, {name for name, _ in changed})
 
     def _list(self, frame: Frame) -> None:
         """List a directory that is new or changed."""
@@ -267,6 +343,7 @@ class Scanner:
             frame.changed |= gone
             self.index.changed = True
         self._take(frame, todo)
+        self._mark(frame)
 
     def _names(self, frame: Frame) -> dict[bytes, bool]:
         """The names in a directory, and whether they are directories."""
@@ -350,6 +427,10 @@ class Scanner:
                 reason = OUR_STORE
             else:
                 reason = self._trail.why_not_file(name, captured)
+                if not reason and not captured:
+                    moved = self._moved(frame, name, now)
+                    # What is too large, or no file, shows when it is looked at.
+                    reason = moved if plain(moved) in (LEFT_OUT_FILE, VERSION_CONTROL) else b""
             if reason:
                 known.files.pop(name, None)
                 known.opaque[name] = reason
@@ -400,6 +481,7 @@ class Scanner:
                     frame.changed.add(name)
                 files.append((name, now))
         self._take(frame, files)
+        self._mark(frame, names)
         frame.todo = iter([(n, only.names[n]) for n in names if n in known.directories])
 
     def _declared(self, frame: Frame, name: bytes) -> None:

@@ -136,7 +136,13 @@ class Trail:
 
     def path(self, name: bytes) -> str:
         """The path of a name in the last directory."""
-        return os.fsdecode(b"/".join([*(frame.name for frame in self.frames[1:]), name]))
+        return os.fsdecode(self.path_in(self.frames[-1], name))
+
+    def path_in(self, frame: Frame, name: bytes = b"") -> bytes:
+        """The path of a directory on the way, or of a name in it."""
+        depth = next(at for at, other in enumerate(self.frames) if other is frame)
+        names = [above.name for above in self.frames[1 : depth + 1]]
+        return b"/".join([*names, name] if name else names)
 
     # --- verdicts ------------------------------------------------------------------------
 

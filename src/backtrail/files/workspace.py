@@ -368,14 +368,14 @@ class Workspace(Rooted):
         """
         from dataclasses import replace
 
-        from .restore import HalfRestored, Restore
+        from .restore import HalfRestored, Restore, identified
 
         self._expect(log, store)
         with self.locked(store, make=True, wide=True) as root:
             now = self._looked(root, log, store)
             if not force and (busy := self.under_way(log)):
                 raise busy[0].refusal()
-            plan = plan_for(now)
+            plan = identified(root, plan_for(now))
             if not plan.acts:
                 return Restored(plan, now, now)
             self._check_contents(plan)
