@@ -103,3 +103,18 @@ def test_relocate_shows_some_of_many(worked: Stage) -> None:
     told = worked.run("relocate")
     assert len(told.lines) < 50
     assert "more; --json lists all" in told.out
+
+
+@pytest.mark.parametrize("name", ["\\x41", "\\x", "\\", "\\xff", "a\\\\x41"])
+def test_a_backslash_in_a_path_is_no_fault(worked: Stage, name: str) -> None:
+    """A path that is neither there nor was is not found, whatever it looks like."""
+    for verb in (
+        ["rewind", "--last", "--yes", "--", name],
+        ["restore", name, "--at", "1", "--yes"],
+    ):
+        told = worked.run(*verb)
+        assert "Traceback" not in told.err
+        assert told.code in (0, 3), told.err
+    (worked.project / "\\x41").write_text("a backslash\n")
+    told = worked.run("rewind", "--last", "--mode", "exact", "--yes", "--", "\\x41")
+    assert told.code == 0 and not (worked.project / "\\x41").exists()

@@ -20,7 +20,8 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 LONGEST = 255
 """Bytes of a name, on nearly every file system."""
 
-_ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
+_ESCAPED = re.compile(r"\\(\\|x[89a-f][0-9a-f])")
+"""What `shown` writes; a byte below 0x80 is text, so `\\x41` stands for itself."""
 
 
 def shown(path: bytes) -> str:
@@ -71,7 +72,12 @@ def meant(
 
 def inside(root: bytes, path: str | bytes | os.PathLike[str]) -> bytes:
     """A path that a caller named, relative to the root; `Unsafe` if it leads out of it."""
-    raw = os.fsencode(path)
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise Unsafe(f"{path!r} is no path: no file has such a name") from None
+    if b"\0" in raw:
+        raise Unsafe(f"{path!r} is no path: no file has such a name")
     full = os.path.normpath(os.path.join(root, raw))
     if full == root:
         return b""
