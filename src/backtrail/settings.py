@@ -74,6 +74,13 @@ KEYS: dict[str, Key] = {
     "budget": Key(
         "size", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
     ),
+    "agents_may_erase": Key(
+        "switch",
+        False,
+        "",
+        "whether agents may delete, purge, collect and remove hooks; only in your own file",
+        in_project=False,
+    ),
     "color": Key("color", "auto", "BACKTRAIL_COLOR", "colour on terminals: auto or never"),
 }
 """Every setting there is."""
@@ -124,6 +131,11 @@ class Settings(NamedTuple):
         """Whether installed hooks record anything."""
         return bool(self.values["hooks"].value)
 
+    @property
+    def agents_may_erase(self) -> bool:
+        """Whether an agent may run what erases its traces."""
+        return bool(self.values["agents_may_erase"].value)
+
     def text(self, name: str) -> str | None:
         """The value of a setting that is text."""
         value = self.values[name].value
@@ -147,7 +159,7 @@ def load(
         if file is not None:
             values.update(_read(file, project, bool(named), warnings))
     for name, key in KEYS.items():
-        given = os.environ.get(key.variable)
+        given = os.environ.get(key.variable) if key.variable else None
         if given:
             origin = f"environment {key.variable}"
             values[name] = Setting(name, _from_text(name, given, origin), origin)

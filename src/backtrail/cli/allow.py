@@ -24,6 +24,7 @@ def with_allowance(call: Call, go: Callable[[], Rewind]) -> Rewind:
     """Go; where the folder is not allowed yet, let the person decide and go again."""
     from ..allowance import allow
     from ..strangers import NotAllowed
+    from .erase import refuse_agents
 
     try:
         return go()
@@ -35,5 +36,6 @@ def with_allowance(call: Call, go: Callable[[], Rewind]) -> Rewind:
             answer = call.out.ask(f"Let strangers' sessions write into {refused.folder}? [y/N]")
             if answer.lower() not in ("y", "yes"):
                 raise
+        refuse_agents(call, f"{call.verb} --allow")
         call.out.note(f"allowed from now on: {allow(refused.folder)}")
         return go()

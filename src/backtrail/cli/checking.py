@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from .call import Call
+from .erase import refuse_agents
 from .verbs import Command
 
 DAMAGED = 6
@@ -26,6 +27,8 @@ def _run(call: Call) -> int:
         call.arguments.store = call.arguments.url
     with call.out.busy("reading"):
         # First: what cannot be read is left out, and is a problem from then on.
+        if call.arguments.seal:
+            refuse_agents(call, "verify --seal")
         sealed = call.store.seal() if call.arguments.seal else 0
         unsealed = call.store.seal(dry_run=True)
         problems = verify(call.store)

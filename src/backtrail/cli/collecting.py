@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from .call import Call
+from .erase import refuse_agents
 from .verbs import Command
 from .wording import plural, size
 
@@ -21,6 +22,7 @@ def _run(call: Call) -> None:
     from ..files.cleaning import has_contents
     from ..files.garbage import GRACE
 
+    refuse_agents(call)
     dry = call.arguments.dry_run
     if not has_contents(call.store):
         if call.out.as_json:

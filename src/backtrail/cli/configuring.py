@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from .call import Call
+from .erase import refuse_agents
 from .verbs import Command, Usage
 
 
@@ -32,6 +33,7 @@ def _run(call: Call) -> None:
 
     place = str(Path(folder or ".").expanduser().resolve())
     if what == "allow":
+        refuse_agents(call, "config allow")
         place = allow(place)
     else:
         forbid(place)

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from .erase import refuse_agents
 from .moving import NOT_DONE
 from .options import yes_option
 from .output import Output
@@ -140,6 +141,7 @@ def _begin_baseline(call: Call, project: Path) -> bool:
 def _uninstall(call: Call, dialect: Dialect, scope: Scope) -> int:
     from ..hooks.installing import apply, plan_uninstall, settings_file
 
+    refuse_agents(call, "hooks uninstall")
     path = settings_file(dialect, scope, Path.cwd())
     change = plan_uninstall(dialect, path)
     done = _carried_out(call, change, "uninstall", lambda: apply(change, "drop"))

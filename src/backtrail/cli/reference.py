@@ -69,7 +69,9 @@ def page() -> str:
 
     names = {code: f"`{name}`" for code, name in NAMES.items()}
     codes = [f"| {code} | {names.get(code, '')} | {what} |" for code, what in _MEANINGS.items()]
-    settings = [f"| `{name}` | `{key.variable}` | {key.about} |" for name, key in KEYS.items()]
+    settings = [
+        f"| `{name}` | {_variable(key.variable)} | {key.about} |" for name, key in KEYS.items()
+    ]
     parts = [
         _HEAD.format(overview=overview(), codes="\n".join(codes), settings="\n".join(settings))
     ]
@@ -80,6 +82,10 @@ def page() -> str:
                 told = parser(verb).format_help()
                 parts.append(f"\n### backtrail {verb}\n\n```text\n{told}```\n")
     return "".join(parts)
+
+
+def _variable(name: str) -> str:
+    return f"`{name}`" if name else "–"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

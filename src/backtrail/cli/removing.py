@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
 from .call import Call
+from .erase import refuse_agents
 from .moving import NOT_DONE
 from .options import SESSION, yes_option
 from .places import title
@@ -25,6 +26,7 @@ def _delete_options(parser: ArgumentParser) -> None:
 
 
 def _delete(call: Call) -> int:
+    refuse_agents(call)
     infos = list({info.id: info for info in map(call.info, call.arguments.sessions)}.values())
     if not call.out.as_json:
         for info in infos:
@@ -72,6 +74,7 @@ def _purge(call: Call) -> int:
         raise Usage("a purge is of a --path or of a --text, not of both")
     if wanted.session is None and wanted.path is None and wanted.text is None:
         raise Usage("say what to purge: a SESSION, --path PATH or --text TEXT")
+    refuse_agents(call)
     info = call.info(wanted.session) if wanted.session is not None else None
     text = _text(wanted.text)
     events, sessions = _extent(call, info, text, wanted.path)

@@ -32,6 +32,11 @@ def agent_process(pid: int | None = None) -> tuple[int, int]:
     return os.getpid(), born(os.getpid())
 
 
+def parent_of(pid: int) -> int:
+    """The process above another; 0 if that is gone."""
+    return _described(pid)[1]
+
+
 def _described(pid: int) -> tuple[str | None, int]:
     """The name of a process and its parent; None if it is gone."""
     if sys.platform == "linux":
