@@ -6,11 +6,12 @@ import os
 from collections.abc import Collection
 
 from .errors import Conflict, NotFound
-from .events import Json
+from .events import Json, NewEvent
 from .filepoints import TurnChanges, changes_by_turn, point_at
 from .files.blobs import Reference
 from .files.differences import Diff, diff
 from .files.names import several
+from .history import newest_look, root_of, tree_of
 from .options import folder
 from .points import Target
 from .stores.wrapper import unwrapped
@@ -69,9 +70,18 @@ class Browsing(Watching):
             self._let_go()
             recorder.folder.take_anew()
             workspace = self._needed()
-            self._look()
+            details = self._look()
             self._append([])
+            self._say_where(details)
             return diff(workspace.get, recorder.tree if known is None else known, recorder.tree)
+
+    def _say_where(self, details: dict[str, Json]) -> None:
+        """Have the log say which root the session has, where no file differs."""
+        event = newest_look(self.store.read(self.id, reverse=True))
+        stamp = details.get("workspace")
+        if stamp and (event is None or root_of(event) != stamp["id"]):
+            data = {"at": self._head_now(), "label": None, "metadata": {}, **details}
+            self._append([NewEvent("checkpoint", data)])
 
     def _write_files(self, at: Target | None, into: str | os.PathLike[str]) -> None:
         """The files of a point, or of now, in a new directory."""
@@ -102,7 +112,11 @@ class Browsing(Watching):
             except Conflict:
                 why = f"the files at event {point.cut} were given up: there is no way back to them"
                 self._complain("given up", why)
-        return {"tree": point.tree.hex()}
+        before = self.store.read(self.id, until=point.cut, reverse=True) if point.cut else ()
+        event = newest_look(before)
+        stamp = event.data.get("workspace") if event is not None else None
+        known = event is not None and stamp and tree_of(event) == point.tree
+        return {"tree": point.tree.hex()} | ({"workspace": stamp} if known else {})
 
     def _share_contents(self, session_id: str) -> None:
         """A fork relies on every content that this session relies on."""

@@ -68,7 +68,15 @@ def checked(verb: str, options: SessionOptions) -> SessionOptions:
     cwd = options.get("cwd")
     if cwd is None:
         return options
-    return {**options, "cwd": folder(cwd)}
+    name = folder(cwd)
+    through = os.path.abspath(os.path.expanduser(cwd)) != name  # noqa: PTH100, PTH111
+    return {**options, "cwd": Linked(name) if through else name}
+
+
+class Linked(str):
+    """The one name of a directory that a caller reached through a link."""
+
+    __slots__ = ()
 
 
 def folder(path: str | os.PathLike[str]) -> str:

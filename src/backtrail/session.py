@@ -18,7 +18,7 @@ from .errors import AlreadyExists, BacktrailError, Conflict, InvalidData, NotFou
 from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
 from .history import INHERITED
 from .messages import as_message, message_event, prompt_event
-from .options import SessionOptions, checked, folder
+from .options import Linked, SessionOptions, checked, folder
 from .points import (
     Target,
     anchor_of,
@@ -245,6 +245,9 @@ class Session(Sending):
         if said:
             info = self.info()
             changes = {name: value for name, value in said.items() if value != getattr(info, name)}
+        if isinstance(changes.get("cwd"), Linked) and self._last_tree() is not None:
+            # A link may lead elsewhere now, and nobody chose that: the next look refuses it.
+            del changes["cwd"]
         if "cwd" in changes:
             self._rebind(changes["cwd"])
         if options.get("metadata"):

@@ -51,6 +51,7 @@ class Bracket(msgspec.Struct, frozen=True):
     `store` is the name of the store that has the session, `program` the agent it belongs to
     if a hook opened it. `mark` is the call's name among the open calls of this machine, the
     same in all the brackets of a call; `met` are calls elsewhere that were open meanwhile.
+    `stamp` says which state of the root `files` led to.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Bracket(msgspec.Struct, frozen=True):
     program: str = ""
     mark: str = ""
     met: list[Met] = []
+    stamp: dict[str, Json] = {}
 
 
 class Runner(NamedTuple):

@@ -7,7 +7,7 @@ a step knows when it is done and an event is found by its id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -22,7 +22,10 @@ from .plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One restore. `before` is the tree of the state that it takes back."""
+    """One restore. `before` is the tree of the state that it takes back.
+
+    `workspace` is the root and the number of its state after it, once that is known.
+    """
 
     id: str
     plan: Plan
@@ -31,6 +34,7 @@ class Journal:
     scope: str
     session_id: str
     events: list[NewEvent]
+    workspace: dict[str, Json] = field(default_factory=dict)
 
     @property
     def log(self) -> tuple[str, str]:
@@ -46,6 +50,8 @@ class Journal:
         """The events, the first with the trees around the restore, and whose changes went."""
         first = self.events[0]
         data = {**first.data, "files": {"before": self.before.hex(), "after": after.hex()}}
+        if self.workspace:
+            data["workspace"] = self.workspace
         if self.plan.took:
             data["took_back"] = [list(span) for span in self.plan.took]
         return [kept(NewEvent(first.kind, data, first.id, first.follows), self.plan),

@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """What a session knows of its root: the newest tree, the root's id (empty: not told), when."""
+    """What a session knows of its root: the newest tree, the root's id (empty: not told), when.
 
+    `seq` is the event that says so.
+    """
+
+    session: str
+    seq: int
     tree: bytes
     id: str
     at: str
@@ -103,7 +108,7 @@ class Rooted:
             event = None
         tree = tree_of(event) if event is not None else None
         if event is not None and tree is not None:
-            self._expected = Known(tree, root_of(event), event.ts)
+            self._expected = Known(log[1], event.seq, tree, root_of(event), event.ts)
         self._looked_for = log
 
     def meant(self, paths: Iterable[str | os.PathLike[str]], *trees: bytes | None) -> list[bytes]:
@@ -164,7 +169,7 @@ class Rooted:
                 self._check_identity(fd, rebind)
                 expected = self._expected
                 if expected is not None:
-                    self._check_expected(fd, expected, rebind)
+                    self._check_expected(fd, expected, store, rebind)
                 if cut_short:
                     self._recover(fd, store)
         except BaseException:
@@ -260,7 +265,7 @@ class Rooted:
         self._registered = new
         self.meetings = self.meetings.moved(new)
 
-    def _check_expected(self, fd: int, known: Known, rebind: bool) -> None:
+    def _check_expected(self, fd: int, known: Known, store: Store | None, rebind: bool) -> None:
         """Refuse a directory that is not the one the session knows, unless it is just like it."""
         about = self._registered.about()
         if known.id:
@@ -268,7 +273,7 @@ class Rooted:
         else:
             # Its events do not tell which it was; but one born later it was not.
             is_another = timestamp(self.place.identity.born / 1e9) > known.at
-        if is_another and not rebind:
+        if is_another and not rebind and not _is_moved_fork(store, known):
             tree = self._looking.captured(fd, None)
             if tree != known.tree:
                 raise Conflict(
@@ -345,7 +350,8 @@ class Rooted:
 
         journal = decoded(content)
         done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-        tell(replace(journal, plan=done), self._verified(root, journal.log, done), store)
+        after = self._verified(root, journal.log, done)
+        tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
         self.catalogue.drop_journal(self.place.n)
         for step in done.conflicts:
             if step not in journal.plan.steps:
@@ -390,6 +396,21 @@ class Rooted:
             finally:
                 self._registered.release()
         self._registered.close()
+
+
+def _is_moved_fork(store: Store | None, known: Known) -> bool:
+    """Whether a session began as a fork in another folder than its parent's, and has not looked.
+
+    What it knows of a root is its parent's.
+    """
+    info = store.info(known.session) if store is not None else None
+    if store is None or info is None or known.seq > (info.fork_seq or 0):
+        return False
+    try:
+        parent = store.info(info.parent_id or "")
+    except BacktrailError:
+        return True
+    return (parent.root or parent.cwd) != (info.root or info.cwd)
 
 
 class Locked:

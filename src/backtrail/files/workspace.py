@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace as replaced
+
 from ..errors import Conflict, Damaged, NotFound, Owner, SessionBusy, StoreFailed
 from ..events import Json, new_id, timestamp
 from ..stores.base import Store
@@ -303,7 +305,8 @@ class Workspace(Rooted):
 
     def keep(self, bracket: Bracket, files: dict[str, Json], runner: Runner) -> None:
         """What an ended call did is kept for whoever is to tell it."""
-        self.catalogue.keep_bracket(self.place.n, bracket, files, runner)
+        stamped = bracket if bracket.stamp else replaced(bracket, stamp=self.stamp())
+        self.catalogue.keep_bracket(self.place.n, stamped, files, runner)
 
     def drop(self, bracket: Bracket) -> None:
         """Forget a call: it is told, or there is nothing to tell."""
@@ -402,7 +405,7 @@ class Workspace(Rooted):
                 raise
             after = self._verified(root, log, done)
             self._tell_elsewhere(log, done)
-            append(replace(journal, plan=done), after)
+            append(replace(journal, plan=done, workspace=self.stamp()), after)
             if store is not None:
                 # Files and log agree after a power cut too.
                 store.flush()

@@ -116,7 +116,7 @@ class Folder:
     def _begin_baseline(self, workspace: Workspace) -> None:
         from ..baseline import Baseline
 
-        rebind, self.fresh = self.fresh, False
+        rebind, self.fresh = self.is_chosen, False
         self.baseline = Baseline(
             lambda stop: workspace.scan(self.log, self._store, rebind=rebind, stop=stop)
         )
@@ -128,6 +128,11 @@ class Folder:
                 self._is_imported = self._first_import(self.opened, self.log)
             return not self._is_imported
         return self.baseline is not None and not self.baseline.wait(wait)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a caller chose the directory just now, whichever the session knew."""
+        return self.fresh or self.rebound
 
     def take_anew(self) -> None:
         """Take whatever directory is there now as the session's from here on."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...events import Json, NewEvent
     from ..brackets import Bracket
 
-_CARRIED = frozenset({"files", "tree", "git"})
+_CARRIED = frozenset({"files", "tree", "git", "workspace"})
 """What an event says about files; the rest says what happened."""
 
 

@@ -147,9 +147,14 @@ class Recorder:
 
         Every event that carries files gets it here.
         """
+        stamp = bracket.stamp if bracket is not None else {}
+        if not stamp and self.workspace is not None:
+            stamp = self.workspace.stamp()
+        where: dict[str, Json] = {"workspace": stamp} if stamp else {}
         if files is None:
-            return state or {}
-        return {"files": files if bracket is None else {**files, "brackets": [bracket.id]}}
+            return {**state, **where} if state else {}
+        told = files if bracket is None else {**files, "brackets": [bracket.id]}
+        return {"files": told, **where}
 
     # --- looking -------------------------------------------------------------------------
 
@@ -168,7 +173,7 @@ class Recorder:
                 if self.folder.is_partial(0):
                     return self._details(None, {"missed": PARTIAL})
                 self.end_orphans(workspace)
-                tree = workspace.scan(self.log, self._store, rebind=self.folder.fresh)
+                tree = workspace.scan(self.log, self._store, rebind=self.folder.is_chosen)
                 owes = self._catch_up(workspace, ended)
             except BacktrailError as error:
                 self._host.missed(error)
@@ -256,7 +261,7 @@ class Recorder:
 
         try:
             self.drop_turn()
-            bracket = opened(self.folder.fresh)
+            bracket = opened(self.folder.is_chosen)
             if workspace.left_open or self._unseen:
                 # They end before another begins, so that what they did is theirs.
                 workspace.drop(bracket)
