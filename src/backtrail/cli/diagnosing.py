@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError
 from .call import Call
-from .options import none
 from .verbs import Command
 from .wording import ago, plural, short, size
 
@@ -43,8 +43,25 @@ class Check:
         }  # fmt: skip
 
 
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="finish restores that were set aside, or give them up; remove what was left behind",
+    )
+
+
+def _repaired(call: Call) -> Iterator[Check]:
+    """Repair first, so that the checks tell how it is then."""
+    from ..files.repairs import repair
+
+    for done in repair(call.store):
+        yield Check("repaired", "ok", done)
+
+
 def _run(call: Call) -> int:
-    checks = list(_checks(call))
+    checks = list(_repaired(call)) if call.arguments.repair else []
+    checks += _checks(call)
     if call.out.as_json:
         call.out.data({"checks": [check.to_dict() for check in checks]})
     else:
@@ -155,16 +172,23 @@ def _contents(store: Store) -> Iterator[Check]:
             used, limit = depot.blobs.used(), default_budget(depot.folder)
             places = depot.catalogue.places()
             waiting = [p for p in places if depot.catalogue.journal(p.n) is not None]
+            told = [(p, depot.catalogue.set_aside_of(p.n)) for p in places]
+            aside = [(place, found[0]) for place, found in told if found is not None]
     except (BacktrailError, OSError) as error:
         yield Check("contents", "bad", str(error), "`backtrail verify` tells more")
         return
-    told = f"{size(used)} of {size(limit)} for contents of files"
+    amount = f"{size(used)} of {size(limit)} for contents of files"
     if used > limit:
-        yield Check("budget", "bad", f"{told}: no files are captured", "backtrail gc")
+        yield Check("budget", "bad", f"{amount}: no files are captured", "backtrail gc")
     else:
-        yield Check("budget", "ok" if used < limit * 0.9 else "warning", told)
-    if not waiting:
+        yield Check("budget", "ok" if used < limit * 0.9 else "warning", amount)
+    if not waiting and not aside:
         yield Check("journals", "ok", "no restore was cut short")
+    for place, why in aside:
+        yield Check(
+            "journals", "bad", f"a restore in {shown(place.path)} was set aside: {why}",
+            "`backtrail doctor --repair` tries again, or gives it up",
+        )  # fmt: skip
     for place in places:
         if _is_another(place):
             yield Check(
@@ -231,10 +255,11 @@ def _hooks(call: Call) -> Iterator[Check]:
 
 COMMANDS = {
     "doctor": Command(
-        none,
+        _options,
         _run,
         """
         backtrail doctor
+        backtrail doctor --repair
         backtrail doctor --json
         """,
         about="The exit code is 1 if anything is bad.",

@@ -15,7 +15,7 @@ roots, looking, rooted, workspace, depot   one watched directory; where a store 
 changes/                 what calls do to the files, as events of a session
 baseline, grabbing       the first import in the background, and calls that do not wait for it
 differences, textdiff    what differs between two trees, for people
-garbage, cleaning        what nothing relies on, the budget, the floor of free space
+garbage, cleaning, repairs   what nothing relies on, the budget, the floor of free space
 verifying, tombstones    what is damaged or missing, and what was erased on purpose
 """
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from ..errors import BacktrailError
@@ -258,6 +259,31 @@ class Catalogue:
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
         self._lines.flush()
 
+    def set_aside(self, workspace: int, why: str) -> None:
+        """The restore that was cut short can never be finished: keep it, out of the way."""
+        found = self.journal(workspace)
+        if found is None:
+            return
+        place, content = found
+        kept = msgspec.msgpack.encode((why, content))
+        with self._database.writing as execute:
+            # No workspace has a number below one.
+            execute(
+                "INSERT OR REPLACE INTO journals VALUES(?, ?, ?, ?, ?, ?)",
+                (-workspace, *place.identity, place.path, kept),
+            )
+            execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
+        self._lines.flush()
+
+    def set_aside_of(self, workspace: int) -> tuple[str, bytes] | None:
+        """Why a restore was set aside, and its journal; None if none was."""
+        found = self.journal(-workspace)
+        return _decode_aside(found[1]) if found is not None else None
+
+    def drop_set_aside(self, workspace: int) -> None:
+        """The restore that was set aside is finished, or given up."""
+        self.drop_journal(-workspace)
+
     # --- all of them ---------------------------------------------------------------------
 
     def trees(self, *besides: str) -> set[bytes]:
@@ -290,6 +316,8 @@ class Catalogue:
         """Let go of the files."""
         self._lines.close()
 
+
+_decode_aside = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
 
 _FIND = "SELECT n, device, inode, born, path FROM workspaces WHERE path = ?"
 

@@ -7,7 +7,7 @@ others rely on stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,9 +121,19 @@ def planned(depot: Depot) -> set[bytes]:
     found: set[bytes] = set()
     for place in depot.catalogue.places():
         journal = depot.catalogue.journal(place.n)
-        if journal is not None:
-            found.update(decoded(journal[1]).plan.needed())
+        aside = depot.catalogue.set_aside_of(place.n)
+        for content in (journal and journal[1], aside and aside[1]):
+            if content:
+                found.update(_needed(content))
     return found
+
+
+def _needed(journal: bytes) -> Iterable[bytes]:
+    """The contents that a journal needs; none where it cannot be read."""
+    try:
+        return decoded(journal).plan.needed()
+    except msgspec.MsgspecError:
+        return ()
 
 
 def store_name(store: Store) -> str:

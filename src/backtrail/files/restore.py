@@ -119,6 +119,35 @@ class Restore:
             self._close()
         return self._as_it_went(plan)
 
+    def give_up(self, plan: Plan) -> None:
+        """Put back what a restore that is never finished took out of its place.
+
+        What it had built goes; what it had put in place stays, as it may be in use.
+        """
+        try:
+            self._bench.open()
+            for name in self._bench.names():
+                self._return(plan, name)
+            self._bench.remove()
+        except OSError as error:
+            raise self._failed(error, HalfRestored) from error
+        finally:
+            self._close()
+
+    def _return(self, plan: Plan, name: bytes) -> None:
+        """Give back one thing, or remove it if it is one of ours, or its place is taken."""
+        index, what = read_name(name)
+        step = plan.steps[index] if 0 <= index < len(plan.steps) else None
+        built = step is not None and what == b"new" and self._bench.holds(name, step.after)
+        if step is not None and what != b"part" and not built and not _is_refused(step):
+            try:
+                if put_in(self._bench.fd, name, *self._directories.parent(step.path)):
+                    self._bench.drop(name)
+                    return
+            except ABSENT:
+                pass
+        self._drop(plan, name)
+
     def _close(self) -> None:
         self._directories.close()
         self._bench.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import BacktrailError, Conflict, Damaged, NotFound
+from ..errors import BacktrailError, Conflict, Damaged, NotFound, SessionBusy
 from ..events import Json, timestamp
 from ..history import newest_look, root_of, tree_of
 from ..stores.base import Store
@@ -227,6 +227,7 @@ class Rooted:
             # Perhaps the disk is full: then it is looked up next time, too.
             named = False
         cut_short = self.catalogue.journal(self.place.n) is not None
+        self._say_set_aside()
         self._is_whole = named and not cut_short
         return cut_short
 
@@ -348,14 +349,82 @@ class Rooted:
         from .journal import decoded, tell
         from .restore import Restore
 
-        journal = decoded(content)
-        done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-        after = self._verified(root, journal.log, done)
-        tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+        try:
+            journal = decoded(content)
+            done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
+            after = self._verified(root, journal.log, done)
+            tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+        except (OSError, Conflict, SessionBusy):
+            raise
+        except Exception as error:
+            self._set_aside(root, error)
+            return
         self.catalogue.drop_journal(self.place.n)
         for step in done.conflicts:
             if step not in journal.plan.steps:
                 self._complain(f"a restore was finished without {shown(step.path)}: {step.reason}")
+
+    def _set_aside(self, root: int, error: Exception) -> None:
+        """Put a restore out of the way that can never be finished.
+
+        How far it came is no call's doing, whichever are open.
+        """
+        tree = self._looking.captured(root, None)
+        self.catalogue.record(self.place.n, tree, restored=True)
+        self._number(tree)
+        self.catalogue.set_aside(self.place.n, f"{type(error).__name__}: {error}")
+        self._say_set_aside()
+
+    def _say_set_aside(self) -> None:
+        found = self.catalogue.set_aside_of(self.place.n)
+        if found is not None:
+            self._complain(
+                f"a restore of {self.path} was cut short and cannot be finished ({found[0]}): "
+                "`backtrail doctor --repair` tries again, or gives it up"
+            )
+
+    def finish_or_give_up(self, store: Store | None) -> bool:
+        """Try once more what was set aside; False if it was given up.
+
+        Then what it had taken out of its place is back, and it is nobody's change.
+        """
+        from dataclasses import replace
+
+        from .journal import decoded, tell
+        from .restore import Restore
+
+        with self.locked(store, make=True, wide=True) as root:
+            found = self.catalogue.set_aside_of(self.place.n)
+            if found is None:
+                return True
+            finished = True
+            try:
+                journal = decoded(found[1])
+                done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
+                after = self._verified(root, journal.log, done)
+                tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+            except (OSError, Conflict, SessionBusy):
+                raise
+            except Exception:
+                finished = False
+                self._give_up(root, found[1])
+            self.catalogue.drop_set_aside(self.place.n)
+            self.problems.clear()
+            return finished
+
+    def _give_up(self, root: int, content: bytes) -> None:
+        from .journal import decoded
+        from .restore import Restore
+
+        try:
+            journal = decoded(content)
+        except Exception:
+            # Nothing says what was meant, so nothing can be put back.
+            return
+        Restore(root, journal.id, self.blobs.get).give_up(journal.plan)
+        tree = self._looking.captured(root, None)
+        self.catalogue.record(self.place.n, tree, restored=True)
+        self._number(tree)
 
     def _complain(self, note: str) -> None:
         if note not in self.problems:
