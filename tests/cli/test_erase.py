@@ -94,11 +94,10 @@ def test_an_open_call_refuses_it(guarded: Stage, verb: str, where: str, tmp_path
         assert [event.id for event in store.read("work")] == events
 
 
-def test_a_call_of_somebody_else_refuses_nothing(worked: Stage) -> None:
-    """The person may clean up while an agent works elsewhere."""
+def test_it_is_refused_as_long_as_the_call_is_open(worked: Stage) -> None:
+    """By a process above; afterwards the person may clean up."""
     with Session.open(worked.url, "other", cwd=worked.project) as s:
         s.append({"role": "user", "content": "go"})
         with s.tool("bash"):
-            # This process is above the verb's, so it is the agent's; in a shell of its own, not.
             assert worked.run("delete", "work", "--yes").code == 1
         assert worked.run("delete", "work", "--yes").code == 0
