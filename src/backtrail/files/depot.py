@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import Unsupported
 from ..stores.base import Store
-from ..stores.files import make_directory, mark
+from ..stores.files import make_directory, mark, refuse_links
 from ..stores.wrapper import unwrapped
 from .blobs import Blobs
 from .catalogue import Catalogue
@@ -36,6 +36,7 @@ class Depot:
     """The contents and the catalogue in one folder. `close` it as often as it was opened."""
 
     def __init__(self, folder: Path, *, goes_with: int | None) -> None:
+        refuse_links(folder, folder / "blobs.db", folder / "catalogue.db", folder / "hooks")
         make_directory(folder)
         mark(folder)
         self.folder = folder

@@ -34,7 +34,7 @@ def add(folder: Path, digests: Collection[bytes]) -> None:
     new = sorted(set(digests) - read(folder))
     if not new:
         return
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(folder / _NAME, flags, 0o600)
         try:

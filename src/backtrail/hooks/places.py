@@ -16,12 +16,13 @@ _FOLDER = "hooks"
 
 def folder_of(store: Store) -> Path:
     """The folder for what hooks note about sessions of a store."""
-    from ..stores.files import make_directory
+    from ..stores.files import make_directory, refuse_links
 
     while store.contents is None and hasattr(store, "inner"):
         store = store.inner
     if store.contents is not None:
         folder = Path(store.contents) / _FOLDER
+        refuse_links(store.contents, folder)
     else:
         from ..hashing import sha256
 

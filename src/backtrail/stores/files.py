@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import sys
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from ..errors import StoreFailed, Unsupported
+from ..errors import StoreFailed, Unsafe, Unsupported
 
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs"}
@@ -39,6 +40,7 @@ def failed(error: OSError, doing: str) -> StoreFailed:
         errno.EACCES: "check who owns the folder and its mode",
         errno.EMFILE: "raise the limit with `ulimit -n`, or close other files",
         errno.ENFILE: "the machine has no file handles left",
+        errno.ELOOP: "a part of a store is never reached by a link: remove it",
     }.get(error.errno or 0)
     message = f"cannot {doing}: {reason}" + (f"; {hint}" if hint else "")
     return StoreFailed(message, errno=error.errno)
@@ -61,6 +63,23 @@ def real_path(path: str) -> str:
         if name.startswith("/") and not name.endswith(" (deleted)"):
             return name
     return os.path.realpath(path)
+
+
+def refuse_links(*parts: str | os.PathLike[str]) -> None:
+    """`Unsafe` if a part of a store is a link: it may have come with a stranger's project.
+
+    The way to the store itself is the person's choice, and may lead over links.
+    """
+    for part in parts:
+        try:
+            mode = os.lstat(part).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if stat.S_ISLNK(mode):
+            raise Unsafe(
+                f"{os.fspath(part)} is a link, and a part of a store is never reached by one: "
+                "remove it, or name the store where it really is"
+            )
 
 
 def make_directory(path: Path) -> None:
@@ -150,7 +169,7 @@ def write_all(fd: int, content: bytes) -> None:
 
 def read_file(path: Path) -> bytes:
     """The whole content, through `os.read` so that faults can be injected in tests."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         parts = []
         while part := os.read(fd, 1 << 20):
@@ -187,7 +206,7 @@ def mark(folder: Path) -> None:
     if os.path.lexists(name):
         return
     try:
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise failed(error, f"mark {folder}") from error

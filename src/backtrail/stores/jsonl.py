@@ -49,7 +49,7 @@ from . import forking
 from .adopting import Logs
 from .base import Lease, Store, resolved
 from .batches import drafts, is_usual
-from .files import failed, make_directory, mark, refuse_network, sync_directory
+from .files import failed, make_directory, mark, refuse_links, refuse_network, sync_directory
 from .jsonl_adopting import adopt_session
 from .jsonl_folder import Marks, make_session
 from .jsonl_notes import FileMemory
@@ -103,6 +103,9 @@ class JSONLStore(Store):
         self._open = OpenFolders(self._path, self._tell)
         self._reset()
         with self._failing(f"open the store in {self.root}"):
+            if self.scope:
+                refuse_links(self.root / "scopes", self._top)
+            refuse_links(self._place)
             make_directory(self._sessions)
             mark(self.root)
             refuse_network(self._place)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import Damaged
-from .files import failed, make_directory, read_file, replace_file
+from .files import failed, make_directory, read_file, refuse_links, replace_file
 from .notes import Memory, check_note, note_name
 
 
@@ -22,6 +22,7 @@ class FileMemory(Memory):
 
     def read(self) -> str:
         self._check_open()
+        refuse_links(self._path.parent)
         try:
             return read_file(self._path).decode()
         except FileNotFoundError:
@@ -34,6 +35,7 @@ class FileMemory(Memory):
     def write(self, text: str) -> None:
         self._check_open()
         content = check_note(text).encode()
+        refuse_links(self._path.parent)
         try:
             make_directory(self._path.parent)
             replace_file(self._path, content)

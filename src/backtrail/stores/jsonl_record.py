@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +29,14 @@ def encode_record(record: SessionInfo, ancestors: list[str]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({"format": FORMAT, **fields}), indent=1) + b"\n"
 
 
+_RECORD = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _BEGIN = b'{\n "format": %d,' % FORMAT
 
 
 def is_known_format(path: str | Path) -> bool:
     """Whether a session's record begins as we write it; if not, it has to be read to tell."""
     try:
-        fd = os.open(f"{path}/metadata.json", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(f"{path}/metadata.json", _RECORD)
     except OSError:
         return False
     try:
@@ -74,6 +76,10 @@ def read_record(path: Path, scope: str = "") -> tuple[SessionInfo, str]:
         raise
     except FileNotFoundError:
         problem = "metadata.json is missing"
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        problem = "metadata.json is a link"
     except (msgspec.MsgspecError, BacktrailError, RecursionError, UnicodeDecodeError) as error:
         problem = f"metadata.json is damaged: {error}"
     found: object = None

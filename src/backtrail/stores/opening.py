@@ -66,7 +66,7 @@ def open_store(
         )
     store = _opener(scheme)(address, Options(scope, durability, on_damage, create))
     if blobs is not None:
-        store.contents = Path(os.path.abspath(os.path.expanduser(blobs)))
+        store.contents = Path(os.path.realpath(os.path.expanduser(blobs)))
     if retention is not None:
         try:
             sweep_daily(store, retention)

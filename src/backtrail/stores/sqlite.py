@@ -390,6 +390,7 @@ class SQLiteStore(Store):
         with self._database.reading() as connection:
             session, _ = find_log(connection.execute, self.scope, session_id, MAIN_LOG)
         path = self._lease_path(session)
+        files.refuse_links(path.parent)
         try:
             path.parent.mkdir(0o700, exist_ok=True)
         except OSError as error:

@@ -176,7 +176,7 @@ class Database:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
             name = f"{self.path}-wal"
             try:
-                fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+                fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError as error:
                 connection.close()
                 raise files.failed(error, f"open {name}") from error

@@ -155,9 +155,12 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock, dict[
         raise Unsupported(f"{path!r} is not the path of a database: name a file")
     connection: apsw.Connection | None = None
     try:
+        real = files.real_path(path)
+        # SQLite follows links to these two.
+        files.refuse_links(f"{real}-wal", f"{real}-journal")
         connection = _existing(path)
         if connection is None:
-            path = files.real_path(path)
+            path = real
             files.make_directory(Path(path).parent)
         else:
             path = connection.filename
