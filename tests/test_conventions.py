@@ -45,7 +45,7 @@ LAYERS = [
     ["files"],
     ["copying", "purging", "strangers"],
     ["views", "options", "points", "sidelog", "subscribing"],
-    ["filepoints"],
+    ["filepoints", "uncaptured"],
     ["reading"],
     ["conversation"],
     ["watching"],

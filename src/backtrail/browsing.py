@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from pathlib import Path
 
 from .errors import Conflict, NotFound
-from .events import Json, NewEvent
+from .events import Json, NewEvent, SessionInfo
 from .filepoints import TurnChanges, changes_by_turn, point_at
 from .files.blobs import Reference
 from .files.differences import Diff, diff
@@ -15,6 +16,7 @@ from .history import newest_look, root_of, tree_of
 from .options import folder
 from .points import Target
 from .stores.wrapper import unwrapped
+from .uncaptured import KINDS, account
 from .watching import Watching
 
 
@@ -47,23 +49,30 @@ class Browsing(Watching):
         return changes_by_turn(self.store, self.id, self._needed().get)
 
     def not_captured(self) -> list[tuple[str, str, int]]:
-        """What the last scan did not keep: path, reason, size."""
-        return self._needed().not_captured()
+        """All that is not captured: path, reason, size.
+
+        What the last scan did not keep; and with the size 0, calls that were missed, contents
+        that are lost, and paths outside of the workspace that tools named.
+        """
+        scanned = self._needed().not_captured()
+        return account(self.info(), self.store.read(self.id, kinds=KINDS), scanned)
 
     def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
-        """Take `cwd`, or what is at the session's directory now, as its workspace from here on.
+        """Take `cwd`, or what is at the session's root now, as its workspace from here on.
 
+        The folder that the agent runs in moves along, if there is such a one in it.
         Calls under way end here, and what they did in the old place is told. Returns how its
         files differ from those the session knew last.
         """
         recorder = self._recorder
         with recorder.lock:
             if cwd is not None:
-                place = folder(cwd)
-                if place != self.info().cwd:
+                place, info = folder(cwd), self.info()
+                if place != info.root:
                     self._rebind(place)
-                    self.update(cwd=place)
-                self._cwd = place
+                    self._cwd = moved_along(info, place)
+                    self.update(cwd=self._cwd, root=place)
+                self._root = place
             recorder.end_all()
             self._append([])
             known = recorder.known_tree()
@@ -130,3 +139,11 @@ class Browsing(Watching):
             depot.blobs.copy_references(*self._log_name, session_id)
         finally:
             depot.close()
+
+
+def moved_along(info: SessionInfo, root: str) -> str:
+    """The folder below a new root that an agent ran in below the old one; else the root."""
+    if info.cwd is None or info.root is None:
+        return root
+    there = Path(root, os.path.relpath(info.cwd, info.root)).resolve()
+    return str(there) if there.is_relative_to(root) and there.is_dir() else root

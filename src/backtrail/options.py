@@ -17,11 +17,13 @@ OnError = Literal["raise", "record"] | Callable[[Exception], None]
 class SessionOptions(TypedDict, total=False):
     """Keywords shared by `create`, `open`, `resume`, `latest` and `fork`.
 
-    `cwd`: the directory the session belongs to. `agent`: a callable that answers a turn, or
+    `cwd`: the directory the session belongs to. `root`: the directory that is watched over, if
+    that is one above `cwd`; a session keeps the root it began with.
+    `agent`: a callable that answers a turn, or
     "provider:model", or `provider` and `model` apart; `tools`, `can_use_tool`, `phase`,
     `hooks` and `agent_options` go to the agent that is made of it, and are never stored.
     `system_prompt`: pinned, never dropped by a rewind. `messages`: a history to begin with.
-    `key`: a foreign name. `files`: watch over `cwd`, with "force" also where that is a home
+    `key`: a foreign name. `files`: watch over the root, with "force" also where that is a home
     or a whole file system, with "background" without waiting for the first scan; `progress`
     is told how many files that one has seen.
     `lease`: hold the right to drive for each "turn", the whole "session", or never;
@@ -30,6 +32,7 @@ class SessionOptions(TypedDict, total=False):
     """
 
     cwd: str | os.PathLike[str] | None
+    root: str | os.PathLike[str] | None
     agent: Callable[..., Json] | str | None
     provider: str | None
     tools: Json
@@ -65,12 +68,20 @@ def checked(verb: str, options: SessionOptions) -> SessionOptions:
         allowed = _ALLOWED.get(name)
         if allowed is not None and not allowed[0](value):
             raise InvalidData(f"{name} is {allowed[1]}, not {value!r}")
-    cwd = options.get("cwd")
+    cwd, root = options.get("cwd"), options.get("root")
     if cwd is None:
+        if root is not None:
+            raise InvalidData("a `root` is that of a `cwd`: give both")
         return options
-    name = folder(cwd)
-    through = os.path.abspath(os.path.expanduser(cwd)) != name  # noqa: PTH100, PTH111
-    return {**options, "cwd": Linked(name) if through else name}
+    place = folder(cwd)
+    through = os.path.abspath(os.path.expanduser(cwd)) != place  # noqa: PTH100, PTH111
+    named = Linked(place) if through else place
+    if root is None:
+        return {**options, "cwd": named}
+    above = folder(root)
+    if not f"{place}/".startswith(f"{above.rstrip('/')}/"):
+        raise InvalidData(f"a root is `cwd` or a folder above it, and {above} is not above {place}")
+    return {**options, "cwd": named, "root": above}
 
 
 class Linked(str):

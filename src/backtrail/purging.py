@@ -189,7 +189,7 @@ class _Purging:
     def _inside(self, log: str, path: str | os.PathLike[str], *, strict: bool) -> bytes | None:
         """The path in a session's trees; None where it does not concern the session."""
         try:
-            cwd = self.store.info(log).cwd
+            cwd = self.store.info(log).root
         except NotFound:
             cwd = None
         absolute = Path(path).is_absolute()

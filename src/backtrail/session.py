@@ -130,6 +130,8 @@ class Session(Sending):
         place, owns = _store(store, options)
         try:
             newest = place.latest(options.get("cwd") or folder("."))
+            # It belongs there by its root, perhaps, and stays in its own folder.
+            options.pop("cwd", None)
             return cls._reopened(place, newest.id, options, owns, at=None)
         except BaseException:
             if owns:
@@ -154,6 +156,7 @@ class Session(Sending):
             key=options.get("key"),
             title=options.get("title"),
             cwd=_text(options.get("cwd")),
+            root=_text(options.get("root")),
             model=options.get("model"),
             agent_name=options.get("agent_name"),
             tags=list(options.get("tags", ())),
@@ -169,6 +172,7 @@ class Session(Sending):
         drafts(seeds)
         session = cls(store, session_id, options, owns=owns, at=None)
         session._recorder.folder.fresh = True
+        session._root = info.root or info.cwd
         with around:
             store.create(info, base=(base[0].id, base[1]) if base else None)
         with session._opening():
@@ -245,9 +249,13 @@ class Session(Sending):
         if said:
             info = self.info()
             changes = {name: value for name, value in said.items() if value != getattr(info, name)}
+            if changes.get("cwd") == info.root:
+                # That is where it belongs already, wherever in it the agent runs.
+                changes.pop("cwd", None)
+                self._cwd = info.cwd
         if isinstance(changes.get("cwd"), Linked) and self._last_tree() is not None:
             # A link may lead elsewhere now, and nobody chose that: the next look refuses it.
-            del changes["cwd"]
+            self._root = changes.pop("cwd")
         if "cwd" in changes:
             self._rebind(changes["cwd"])
         if options.get("metadata"):
@@ -296,6 +304,7 @@ class Session(Sending):
             inherited: SessionOptions = {
                 "title": f"{parent.title or parent.id} (fork)",
                 "cwd": parent.cwd,
+                "root": None if "cwd" in options else parent.root,
                 "model": parent.model,
                 "agent_name": parent.agent_name,
                 "lease": self._lease_mode,
@@ -308,7 +317,7 @@ class Session(Sending):
             }
             prompt = self._plan(seq).reprompt()
             if place is not None:
-                inherited["cwd"] = place
+                inherited["cwd"], inherited["root"] = place, None
             session_id = check_session_id(new_id() if session_id is None else session_id)
             around = self._forking(session_id, options.get("key"), at, place)
             fork = self._made(self.store, session_id, inherited, False, (parent, seq), around)

@@ -27,7 +27,7 @@ from .files.baseline import WAIT as BASELINE_WAIT
 from .files.changes.folder import Host, NotWatched
 from .files.changes.owed import Ended, Grab
 from .files.changes.recorder import Recorder
-from .files.names import declared
+from .files.names import Anywhere, declared, inside, several
 from .messages import message_event
 from .options import SessionOptions
 from .stores.base import Store
@@ -57,6 +57,7 @@ class Call:
         self.result: object = None
         self.only_files = False
         self.event: Event | None = None
+        self.outside: list[str] = []
 
 
 class Watching(Conversation, ABC):
@@ -67,6 +68,7 @@ class Watching(Conversation, ABC):
     ) -> None:
         super().__init__(store, session_id, options, owns=owns, at=at)
         self._cwd = options.get("cwd")
+        self._root: str | None = None
         self._files = options.get("files", True)
         self._recorder = Recorder(
             store, session_id,
@@ -88,10 +90,12 @@ class Watching(Conversation, ABC):
         self._check_open()
         if not self._files or isinstance(unwrapped(self.store), NullStore):
             raise NotWatched("files are not captured in this session")
-        cwd = self._cwd if self._cwd is not None else self.info().cwd
-        if cwd is None:
+        if self._root is None:
+            info = self.info()
+            self._root, self._cwd = info.root or info.cwd, info.cwd
+        if self._root is None:
             raise NotWatched("the session has no `cwd`, so no files are captured")
-        return os.fspath(cwd)
+        return self._root
 
     def _last_tree(self) -> bytes | None:
         return last_tree(self.store, self.id)
@@ -127,17 +131,19 @@ class Watching(Conversation, ABC):
         return self._recorder.folder.is_partial(wait)
 
     def _directory(self) -> str | None:
-        """The directory that is worked in: the one watched over, if one is.
+        """The directory that is worked in: the root of what is watched over, or one below it.
 
         A record counts what is in the log, and so takes longer to read.
         """
-        return self._recorder.folder.directory() or self.info().cwd
+        if self._cwd is None:
+            self._cwd = self.info().cwd
+        return None if self._cwd is None else os.fspath(self._cwd)
 
     def _rebind(self, cwd: str) -> None:
         """Take another directory from here on; it must be there, or nothing is watched over."""
         if self._files and not isinstance(self.store, NullStore) and not Path(cwd).is_dir():
             raise NotFound(f"{cwd} is not a directory: session `{self.id}` is not moved there")
-        self._cwd = cwd
+        self._cwd = self._root = cwd
         self._recorder.folder.rebound = True
 
     def close(self) -> None:
@@ -313,8 +319,8 @@ class Watching(Conversation, ABC):
 
         With the `id` of a model's call, its result is appended as a `tool_result`; without,
         as an `action`. An exception becomes an error result, is recorded, and goes on up.
-        A tool that knows which `paths` it will touch says so: then only these are looked
-        at, and only these are its own.
+        A tool that knows which `paths` it will touch says so, from the session's `cwd`: then
+        only these are looked at, and only these are its own.
         """
         call = Call(name, input, id)
         self._recorder.drop_asked(id)
@@ -327,6 +333,15 @@ class Watching(Conversation, ABC):
             raise
         self._end_call(call, begun, None)
 
+    def _full(
+        self, paths: Collection[str | os.PathLike[str]]
+    ) -> Collection[str | os.PathLike[str]]:
+        """The paths of a tool, which it means from the directory that it works in."""
+        place = self._directory()
+        if place is None or place == self._root:
+            return paths
+        return [Path(place, path) for path in several(paths)]
+
     def _begin_call(
         self, call: Call, paths: Collection[str | os.PathLike[str]] | None
     ) -> Bracket | Grab | None:
@@ -334,7 +349,13 @@ class Watching(Conversation, ABC):
         workspace = self._watched()
         if workspace is None:
             return None
-        named = None if paths is None else declared(workspace.root, paths)
+        named = None
+        if paths is not None:
+            full = self._full(paths)
+            if not isinstance(paths, Anywhere):
+                for path in several(full):
+                    inside(workspace.root, path)
+            named, call.outside = declared(workspace.root, full)
         begun = self._recorder.begin(call.name, call.id, named, wait=BASELINE_WAIT)
         try:
             self._append_owed([])
@@ -353,10 +374,13 @@ class Watching(Conversation, ABC):
         else:
             why = PARTIAL if recorder.folder.baseline else "the call was not captured"
             ended = Ended(None, {"files": {"missed": why}} if self._workspace else {})
-        if call.only_files and not ended.files:
+        details = ended.details
+        if call.outside and error is None:
+            details = {**details, "files": {**(ended.files or {}), "outside": call.outside}}
+        if call.only_files and not details:
             return
         try:
-            event = self._append_owed([self._told(call, ended.details, error)])[0]
+            event = self._append_owed([self._told(call, details, error)])[0]
         except BaseException:
             recorder.unrecorded([ended])
             raise

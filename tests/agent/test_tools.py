@@ -317,7 +317,7 @@ def test_watched_paths(tmp_path: Path) -> None:
     assert paths("bash", command="ls") is None
     assert paths("write", path="a/b") == [str(home / "a/b")]
     assert paths("write", path="link") == [str(home / "real.txt")]
-    assert paths("write", path=str(other / "x")) == []
+    assert paths("write", path=str(other / "x")) == [str(other / "x")]
     patch = "*** Begin Patch\n*** Add File: n\n+x\n*** Delete File: d/e\n*** End Patch"
     assert paths("apply_patch", patch=patch) == [str(home / "n"), str(home / "d/e")]
 

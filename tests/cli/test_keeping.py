@@ -230,7 +230,7 @@ def test_doctor_finds_all_well(worked: Stage) -> None:
     assert {line.split()[0] for line in told.lines} == {"ok"}
     names = {check["name"] for check in worked.run("doctor", "--json").json["checks"]}
     wanted = {"settings", "sqlite", "store", "permissions", "disk", "budget", "journals"}
-    assert wanted | {"folders", "hooks"} == names
+    assert wanted | {"folders", "captured", "hooks"} == names
 
 
 def states(stage: Stage, **environment: str) -> dict[str, str]:

@@ -268,9 +268,9 @@ by_shell(
     "echo 2 > secret",
     "echo secret > .backtrailignore; echo 1 > secret",
 )
-by_shell("outside the folder", "echo 2 > ../outside", "echo 1 > ../outside")
+by_shell("outside the project", "echo 2 > ../outside", "echo 1 > ../outside")
 by_shell(
-    "behind a link that leads out of the folder",
+    "behind a link that leads out of the project",
     "echo 2 > link/a",
     "mkdir ../elsewhere; echo 1 > ../elsewhere/a; ln -s ../elsewhere link",
 )

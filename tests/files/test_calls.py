@@ -515,7 +515,7 @@ def test_behind_a_link_it_is_the_target_that_changes(
 def test_a_link_that_leads_out_or_to_the_root(
     session: Session, project: Path, tmp_path: Path
 ) -> None:
-    """What is outside is not looked at; behind the root may be anything."""
+    """What is outside is not looked at, and said; behind the root may be anything."""
     (tmp_path / "outside").write_text("x")
     (project / "out").symlink_to(tmp_path / "outside")
     (project / "all").symlink_to(".")
@@ -523,7 +523,7 @@ def test_a_link_that_leads_out_or_to_the_root(
     with session.tool("edit", paths=["out"]) as call:
         (project / "out").write_text("y")
     assert call.event is not None
-    assert "files" not in call.event.data
+    assert call.event.data["files"] == {"outside": [str((tmp_path / "outside").resolve())]}
     with session.tool("edit", paths=["all"]) as call:
         (project / "README").write_text("edited\n")
     assert call.event is not None

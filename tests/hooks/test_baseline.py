@@ -1,9 +1,13 @@
-"""The first import of a project: no hook waits for it."""
+"""The first import of a project: begun early, and waited for by calls that need it."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from pathlib import Path
+
+import pytest
 
 from backtrail import open_store
 from backtrail.files.baseline import PARTIAL
@@ -64,7 +68,8 @@ def test_a_large_one_goes_on_in_the_background(world: World) -> None:
 def test_while_it_runs_calls_are_captured_by_the_paths_they_name(
     world: World, agent: Agent
 ) -> None:
-    """Others say that they were not; nobody waits."""
+    """Others wait for it until the session's deadline, and then say that they were not."""
+    world.env["BACKTRAIL_HOOK_WAIT"] = "0.3"
     path = world.project / "a.txt"
     path.write_text("one")
     with open_store(world.url) as store:
@@ -115,3 +120,128 @@ def test_it_is_done_once(world: World) -> None:
             assert (first, second) == (True, False)
         workspace.close()
         depot.close()
+
+
+# --- calls that wait ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(world: World) -> Path:
+    """A project that takes longer to import than a hook has time for."""
+    for number in range(4000):
+        folder = world.project / f"d{number // 100}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"f{number}").write_text(f"{number}")
+    return world.project
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file with its bytes, by the test's own walk."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_first_call_waits_for_the_import(world: World, agent: Agent, large: Path) -> None:
+    """A fast model's first command in a large project is captured, and goes back."""
+    # A hook alone has 40 % of it, which is not enough.
+    world.env["BACKTRAIL_HOOK_TIMEOUT"] = "1.5"
+    before = contents(large)
+
+    def command() -> None:
+        (large / "d0" / "f1").unlink()
+        (large / "d1" / "f101").write_text("changed")
+        (large / "new").write_text("new")
+
+    agent.begin()
+    agent.prompt("go")
+    agent.bash(command, "c1")
+    world.env["BACKTRAIL_HOOK_TIMEOUT"] = "60"
+    agent.stop()
+    (call,) = world.events("claude-code:s1", "action")
+    assert "missed" not in call.data["files"], world.misses()
+    with world.session() as session:
+        assert session.not_captured() == []
+        session.undo()
+    assert contents(large) == before
+
+
+def test_a_session_waits_until_one_deadline(world: World, agent: Agent) -> None:
+    """All its calls together: one that comes after it does not wait again."""
+    world.env["BACKTRAIL_HOOK_WAIT"] = "1"
+    (world.project / "a.txt").write_text("one")
+    took: list[float] = []
+    with open_store(world.url) as store:
+        depot = Depot.of(store)
+        workspace = depot.workspace(world.project, store)
+        with claimed(store, workspace):
+            agent.prompt("go")
+            for number in range(2):
+                began = time.monotonic()
+                fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": f"c{number}"}
+                agent.hook("PreToolUse", **fields)
+                took.append(time.monotonic() - began)
+                agent.hook("PostToolUse", tool_response={}, **fields)
+        workspace.close()
+        depot.close()
+    assert took[0] >= 1 > took[1] - took[0] + 1
+    first, second = world.events("claude-code:s1", "action")
+    assert first.data["files"] == second.data["files"] == {"missed": PARTIAL}
+
+
+def test_a_wait_does_not_count_as_the_hooks_own_time(world: World, agent: Agent) -> None:
+    """A hook whose limit is shorter than the wait still opens the call's bracket."""
+    world.env |= {"BACKTRAIL_HOOK_TIMEOUT": "3", "BACKTRAIL_HOOK_WAIT": "30"}
+    (world.project / "a.txt").write_text("one")
+    fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "c1"}
+    with open_store(world.url) as store:
+        depot = Depot.of(store)
+        workspace = depot.workspace(world.project, store)
+        with claimed(store, workspace):
+            hook = agent.start(agent.payload("PreToolUse", **fields))
+            time.sleep(3.5)
+        workspace.close()
+        depot.close()
+    assert hook.communicate(timeout=20) == (b"", b"")
+    (world.project / "a.txt").write_text("two")
+    agent.hook("PostToolUse", tool_response={}, **fields)
+    (call,) = world.events("claude-code:s1", "action")
+    assert "after" in call.data["files"]
+    assert world.misses() == []
+
+
+def test_what_was_missed_is_said_everywhere(world: World, agent: Agent) -> None:
+    """After the deadline: status, `show`, `log`, `hooks status`, `doctor`, exports, JSON."""
+    world.env["BACKTRAIL_HOOK_WAIT"] = "0"
+    (world.project / "a.txt").write_text("one")
+    with open_store(world.url) as store:
+        depot = Depot.of(store)
+        workspace = depot.workspace(world.project, store)
+        with claimed(store, workspace):
+            agent.prompt("go")
+            agent.bash(lambda: (world.project / "a.txt").write_text("two"), "c1")
+        workspace.close()
+        depot.close()
+    agent.stop()
+    (call,) = world.events("claude-code:s1", "action")
+    row = {"path": f"event {call.seq} (Bash)", "reason": PARTIAL, "size": 0}
+    for verb in (["status"], ["show"], ["log"], ["hooks", "status"]):
+        told = json.loads(world.run(*verb, "--json").stdout)
+        assert row in told["not_captured"], verb
+        said = world.run(*verb).stdout
+        assert PARTIAL in said, verb
+        assert "nothing was missed" not in said
+    checks = json.loads(world.run("doctor", "--json").stdout)["checks"]
+    (captured,) = [check for check in checks if check["name"] == "captured"]
+    assert captured["state"] == "warning" and PARTIAL in captured["detail"]
+    for kind in ("html", "markdown"):
+        page = world.root / f"page.{kind}"
+        world.run("export", f"--{kind}", "-o", str(page))
+        assert page.read_text().count(PARTIAL) == 2, kind
+    with world.session() as session:
+        assert (row["path"], PARTIAL, 0) in session.not_captured()
+
+
+def test_installing_begins_the_import(world: World, large: Path) -> None:
+    """In the background, of the whole project, also from a folder of it."""
+    (large / ".git").mkdir()
+    world.run("hooks", "install", "claude-code", "--yes", cwd=large / "d3")
+    assert imported(world)

@@ -159,12 +159,14 @@ def test_a_tool_that_names_its_path_owns_nothing_else(world: World, agent: Agent
     assert (mine.exists(), theirs.exists()) == (False, True)
 
 
-def test_an_edit_outside_the_project_is_no_event(world: World, agent: Agent) -> None:
-    """Nor a miss: those files are not watched over."""
+def test_an_edit_outside_the_project_is_said(world: World, agent: Agent) -> None:
+    """With its event. It is no miss: those files are not watched over."""
     agent.begin()
-    head = world.sessions()[0].head
-    agent.write(world.root / "elsewhere.txt", "x", "t1")
-    assert (world.sessions()[0].head, world.misses()) == (head, [])
+    path = world.root / "elsewhere.txt"
+    agent.write(path, "x", "t1")
+    (event,) = world.events("claude-code:s1", "action")
+    assert event.data["files"] == {"outside": [str(path.resolve())]}
+    assert world.misses() == []
 
 
 def test_an_edit_through_a_link_is_captured(world: World, agent: Agent) -> None:

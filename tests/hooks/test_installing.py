@@ -525,3 +525,32 @@ def test_the_owner_of_the_settings_stays(tmp_path: Path) -> None:
     apply(plan_install(CLAUDE, path, COMMAND), copy="make")
     assert find_ours(path.read_text(), "x", "claude-code")
     assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini"])
+def test_an_old_installation_is_to_be_renewed(world: World, agent: str) -> None:
+    """It gives the hook before a call no time to wait; `hooks status` says so until then."""
+    world.run("hooks", "install", agent, "--yes")
+    dialect = DIALECTS[agent]
+    path = settings_file(dialect, "user", world.project)
+    path = world.home / path.relative_to(Path.home())
+    settings = json.loads(path.read_text())
+    before = "BeforeTool" if agent == "gemini" else "PreToolUse"
+    (hook,) = settings["hooks"][before][0]["hooks"]
+    unit = 1000 if agent == "gemini" else 1
+    assert hook["timeout"] == 30 * unit
+    others = [
+        one["hooks"][0]["timeout"] for event, (one,) in settings["hooks"].items() if event != before
+    ]
+    assert max(others) == 10 * unit
+    hook["timeout"] = 10 * unit
+    path.write_text(json.dumps(settings))
+    said = world.run("hooks", "status", agent).stdout
+    assert "10 s" in said and f"`backtrail hooks install {agent}` renews it" in said
+    world.env["BACKTRAIL_HOOK_WAIT"] = "40"
+    world.run("hooks", "install", agent, "--yes")
+    (hook,) = json.loads(path.read_text())["hooks"][before][0]["hooks"]
+    assert hook["timeout"] == 50 * unit
+    assert "renews it" not in world.run("hooks", "status", agent).stdout
+    world.run("hooks", "uninstall", agent, "--yes")
+    assert not path.exists()

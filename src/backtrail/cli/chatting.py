@@ -13,7 +13,7 @@ from ..errors import Unsupported
 from .foreign import is_foreign
 from .moving import NOT_DONE
 from .output import clean
-from .places import here
+from .places import here, root_here
 from .streaming import Permission, Screen
 from .talking import Chat, Memory, pick_session
 from .verbs import Command, Usage
@@ -233,9 +233,13 @@ class _Opening:
         from ..session import Session
 
         given = self._call.arguments
+        place = root_here(self._call, str(here()))
+        known = self._options.get("metadata") or {}
         more: SessionOptions = {
             **self._options,
             "cwd": here(),
+            "root": place.path,
+            "metadata": {**known, **place.refused()},
             "agent_name": "backtrail",
             "system_prompt": given.system_prompt or PROMPT.format(cwd=here()),
         }

@@ -74,7 +74,7 @@ def _compared(call: Call, session: Session, start: Where, end: Where | None) -> 
         return session.diff(start, paths=call.paths or None)
     if not has_contents(call.store):
         return Diff()
-    root = os.fsencode(session.info().cwd or "/")
+    root = os.fsencode(session.info().root or "/")
     paths = [inside(root, path) for path in call.paths] or None
     # Two points need no folder: it may be gone, or on another machine.
     with opened(call.store) as depot:

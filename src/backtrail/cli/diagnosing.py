@@ -98,6 +98,7 @@ def _checks(call: Call) -> Iterator[Check]:
     yield _disk(store)
     yield from _contents(store)
     yield _moved(store)
+    yield from _captured(store)
     yield from _hooks(call)
 
 
@@ -220,15 +221,38 @@ def _is_another(place: Place) -> bool:
 
 def _moved(store: Store) -> Check:
     """Sessions whose folder is gone."""
-    gone = [i for i in store.sessions() if i.cwd is not None and not Path(i.cwd).is_dir()]
+    gone = [i for i in store.sessions() if i.root is not None and not Path(i.root).is_dir()]
     if not gone:
         return Check("folders", "ok", "every session's folder is there")
     first = gone[0]
     return Check(
         "folders", "warning",
-        f"the folders of {plural(len(gone), 'session')} are gone, such as {first.cwd}",
+        f"the folders of {plural(len(gone), 'session')} are gone, such as {first.root}",
         f"if it was moved: backtrail relocate NEW-FOLDER -s {short(first.id)}",
     )  # fmt: skip
+
+
+def _captured(store: Store) -> Iterator[Check]:
+    """What the latest session here did not capture."""
+    from ..uncaptured import logged, whole
+    from .places import around
+    from .uncaptured import told
+
+    try:
+        _, info = around(store)
+        rows = [] if info is None else whole(store, info)
+        lost = [] if info is None else logged(store, info)
+    except (BacktrailError, OSError) as error:
+        yield Check("captured", "bad", str(error), "`backtrail verify` tells more")
+        return
+    if info is None:
+        return
+    count = f"{plural(len(rows), 'path')} not captured in the latest session here"
+    if not lost:
+        yield Check("captured", "ok", count if rows else "all, in the latest session here")
+        return
+    few = "; ".join(told(row) for row in lost[:3])
+    yield Check("captured", "warning", f"{count}: {few}", f"backtrail status {short(info.id)}")
 
 
 def _hooks(call: Call) -> Iterator[Check]:

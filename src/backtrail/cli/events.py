@@ -12,6 +12,7 @@ from ..errors import NotFound, Unsafe
 from .call import Call
 from .diffs import LETTERS
 from .options import number_option, session_argument
+from .uncaptured import print_rows, rows_json
 from .verbs import Command
 from .wording import ago, brief, lines, plural, short
 
@@ -37,6 +38,8 @@ def _log(call: Call) -> None:
     if call.arguments.rest:
         _changes(call)
         return
+    from ..uncaptured import whole
+
     info = call.info(call.arguments.session)
     limit = call.arguments.number
     if limit is None:
@@ -48,13 +51,15 @@ def _log(call: Call) -> None:
     live = _live(call, info.id, events[0].seq if events else 0)
     if call.out.as_json:
         marked = [{**event.to_dict(), "live": event.seq in live} for event in events]
-        call.out.data({"session": info.id, "events": marked})
+        missing = rows_json(whole(call.store, info))
+        call.out.data({"session": info.id, "events": marked, "not_captured": missing})
         return
     rows = [_row(event, live) for event in events]
     styles = {"event": "cyan", "when": "dim", "kind": "magenta"}
     call.out.table(["event", "when", "kind", "what"], rows, right=["event"], styles=styles)
     if events and events[0].seq > 1 and not call.arguments.kind:
         call.out.note(f"{plural(events[0].seq - 1, 'earlier event')}: `-n 0` shows all")
+    print_rows(call.out, whole(call.store, info), "log")
 
 
 def _live(call: Call, session_id: str, first: int) -> set[int]:
@@ -79,7 +84,8 @@ def told(event: Event) -> str:
     touched = "files changed" if isinstance(files, dict) and "after" in files else ""
     if event.kind == "files_changed":
         touched = "by others"
-    said = filter(None, (step.name or "", brief(step.text, 70), calls, touched))
+    missing = "".join(f"not captured: {brief(one.row_text, 100)}" for one in step.missing[:1])
+    said = filter(None, (step.name or "", brief(step.text, 70), calls, touched, missing))
     return " · ".join(said)
 
 
@@ -114,8 +120,8 @@ def _changes(call: Call) -> None:
 
     info = call.info(call.arguments.session)
     sessions = [info]
-    if call.arguments.session is None and info.cwd is not None:
-        sessions = call.store.sessions(cwd=info.cwd)[::-1]
+    if call.arguments.session is None and info.root is not None:
+        sessions = call.store.sessions(cwd=info.root)[::-1]
     found: list[_Touch] = []
     if has_contents(call.store):
         with opened(call.store) as depot:
@@ -161,12 +167,12 @@ def _touches(call: Call, session: SessionInfo, get: Get) -> list[_Touch]:
     from ..files.names import inside
     from ..messages import text_of
 
-    if session.cwd is None:
+    if session.root is None:
         return []
     paths: list[bytes] = []
     for path in call.paths:
         try:
-            paths.append(inside(os.fsencode(session.cwd), path))
+            paths.append(inside(os.fsencode(session.root), path))
         except Unsafe:
             # Other paths, or other sessions, may be meant.
             if call.arguments.session is not None and len(call.paths) == 1:

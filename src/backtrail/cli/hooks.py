@@ -11,6 +11,7 @@ from .erase import refuse_agents
 from .moving import NOT_DONE
 from .options import yes_option
 from .output import Output
+from .uncaptured import print_rows, rows_json
 from .verbs import Command, Usage
 from .wording import ago
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..hooks.dialects import Dialect
     from ..hooks.installing import Change, Scope
     from ..hooks.status import Installed
+    from ..uncaptured import Row
     from .call import Call
 
 AGENTS = ("claude-code", "codex", "gemini")
@@ -71,7 +73,7 @@ def _install(call: Call, dialect: Dialect, scope: Scope) -> int:
     project = Path.cwd()
     path = settings_file(dialect, scope, project)
     command = own_command(dialect)
-    change = plan_install(dialect, path, command)
+    change = plan_install(dialect, path, command, call.settings.hook_wait)
     program = shlex.split(command)[0]
     notes = advice(dialect, path, program, project)
     copy: Literal["make", "leave"] = "make" if _is_first(change, dialect) else "leave"
@@ -80,7 +82,8 @@ def _install(call: Call, dialect: Dialect, scope: Scope) -> int:
         call.out.note(f"note: {before}")
     shared = scope == "project"
     done = _carried_out(call, change, "install", lambda: apply(change, copy, shared=shared))
-    baseline = done and _begin_baseline(call, project)
+    stands = done or not (change.is_needed or call.arguments.dry_run)
+    baseline = stands and _begin_baseline(call, project)
     if call.out.as_json:
         _data(call, dialect, scope, change, done, notes=notes, command=command)
         return 0
@@ -113,11 +116,13 @@ def _begin_baseline(call: Call, project: Path) -> bool:
     """Read the project for the first time, in the background; False if there is no need."""
     from ..errors import BacktrailError, Unsafe
     from ..files.depot import Depot
+    from ..files.project import chosen_root
     from ..files.roots import refuse_broad
     from ..hooks.baseline import go_on
 
     try:
         refuse_broad(str(project))
+        project = Path(chosen_root(str(project), call.settings).path)
         depot = Depot.of(call.store)
         try:
             workspace = depot.workspace(project, call.store)
@@ -204,8 +209,9 @@ def _status(call: Call) -> int:
 
     agent = call.arguments.agent
     folder, trouble = folder_here(call.settings.store)
-    found = installed(agent, Path.cwd())
+    found = installed(agent, Path.cwd(), call.settings.hook_wait)
     misses = recent(folder, agent)
+    lost, rows = ([], []) if trouble is not None else _not_captured(call)
     wrong = trouble is not None or any(one.problem for one in found)
     if call.out.as_json:
         last = misses[-1]._asdict() if misses else None
@@ -213,6 +219,7 @@ def _status(call: Call) -> int:
             {
                 "installed": [one.to_dict() for one in found],
                 "misses": {"count": len(misses), "last": last},
+                "not_captured": rows_json(rows),
                 "limit": call.settings.hook_timeout,
                 "on": call.settings.hooks,
                 "problem": trouble,
@@ -233,9 +240,26 @@ def _status(call: Call) -> int:
         for miss in misses[-5:]:
             what = " ".join(part for part in (miss.agent, miss.event, miss.tool) if part)
             call.out.line(f"  {ago(miss.ts)}  {what}: {miss.why}")
-    else:
+    elif not lost:
         call.out.line("nothing was missed")
+    if lost:
+        # What is merely left out, such as packages, is no business of hooks.
+        print_rows(call.out, lost, "hooks status")
     return 1 if wrong else 0
+
+
+def _not_captured(call: Call) -> tuple[list[Row], list[Row]]:
+    """What the calls of the latest session here missed, and all that is not captured there."""
+    from ..errors import BacktrailError
+    from ..uncaptured import logged, whole
+    from .places import around
+
+    try:
+        _, info = around(call.store)
+        return ([], []) if info is None else (logged(call.store, info), whole(call.store, info))
+    except BacktrailError:
+        # The store is told about elsewhere.
+        return [], []
 
 
 def _tell_installed(call: Call, found: list[Installed]) -> None:
@@ -252,6 +276,8 @@ def _tell_installed(call: Call, found: list[Installed]) -> None:
         if one.missing and one.command:
             missing = ", ".join(one.missing)
             call.out.line(f"       without {missing}: install again to have all")
+        if one.outdated is not None:
+            call.out.line(f"       {one.outdated}", "yellow")
 
 
 if TYPE_CHECKING:

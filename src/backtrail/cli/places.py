@@ -12,7 +12,9 @@ from .wording import brief
 
 if TYPE_CHECKING:
     from ..events import SessionInfo
+    from ..files.project import Root
     from ..stores.base import Store
+    from .call import Call
 
 PINNED = "pinned"
 """The tag of a session that is listed first and that retention leaves alone."""
@@ -24,6 +26,16 @@ ARCHIVED = "archived"
 def here() -> Path:
     """The current folder by its one name."""
     return Path(os.path.realpath(Path.cwd()))
+
+
+def root_here(call: Call, cwd: str) -> Root:
+    """The root of a new session that begins here; says so where the project is not taken."""
+    from ..files.project import chosen_root
+
+    found = chosen_root(cwd, call.settings)
+    if found.wanted is not None:
+        call.out.note(f"only {found.path} is captured, not {found.wanted}: {found.why}")
+    return found
 
 
 def is_within(info: SessionInfo, folder: Path) -> bool:
@@ -54,11 +66,12 @@ def around(store: Store) -> tuple[Path, SessionInfo | None]:
     # One look at all sessions costs less than one question for each folder above.
     newest: dict[str, SessionInfo] = {}
     for info in store.sessions():
-        if info.cwd is not None and info.relation != "subagent" and ARCHIVED not in info.tags:
-            newest.setdefault(info.cwd, info)
-    for folder in start.parents:
-        if str(folder) in newest:
-            return folder, newest[str(folder)]
+        if info.relation != "subagent" and ARCHIVED not in info.tags:
+            for folder in filter(None, (info.cwd, info.root)):
+                newest.setdefault(folder, info)
+    for above in start.parents:
+        if str(above) in newest:
+            return above, newest[str(above)]
     return start, None
 
 

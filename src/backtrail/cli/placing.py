@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..browsing import moved_along
 from ..errors import NotFound
 from .call import Call
 from .diffs import print_files, summary
@@ -29,12 +30,12 @@ def _run(call: Call) -> None:
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder")
     chosen = _chosen(call, folder)
-    before = chosen.cwd
+    before = chosen.root
     others = _left_behind(call, chosen, folder)
     session = call.session(chosen.id)
     found = session.relocate(folder)
     for info in others:
-        call.store.update(info.id, cwd=str(folder))
+        call.store.update(info.id, cwd=moved_along(info, str(folder)), root=str(folder))
     if call.out.as_json:
         moved = {"session": session.id, "from": before, "to": str(folder)}
         call.out.data({**moved, "others": [info.id for info in others], **found.to_dict()})
@@ -65,9 +66,13 @@ def _chosen(call: Call, folder: Path) -> SessionInfo:
 
 def _left_behind(call: Call, chosen: SessionInfo, folder: Path) -> list[SessionInfo]:
     """The other sessions of a folder that is not there any more: they move along."""
-    if chosen.cwd is None or Path(chosen.cwd) == folder or Path(chosen.cwd).is_dir():
+    if chosen.root is None or Path(chosen.root) == folder or Path(chosen.root).is_dir():
         return []
-    return [info for info in call.store.sessions(cwd=chosen.cwd) if info.id != chosen.id]
+    return [
+        info
+        for info in call.store.sessions(cwd=chosen.root)
+        if info.id != chosen.id and info.root == chosen.root
+    ]
 
 
 COMMANDS = {

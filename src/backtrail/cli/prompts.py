@@ -60,6 +60,7 @@ class Rows(Sequence[str]):
     """Prompts as lines of a list, each made when it is first asked for."""
 
     def __init__(self, session: Session, found: Sequence[Event], look: Look) -> None:
+        self._session = session
         self._found = found
         self._look = look
         self._ends = spans(session)
@@ -94,10 +95,20 @@ class Rows(Sequence[str]):
         """What a turn did to the files, in a few words."""
         calls = self._look(event.seq, self._ends[event.seq])
         files = [file for call in calls for file in call.files]
+        lost = self._missing(event.seq)
         if not files:
-            return ""
+            return lost
         plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
-        return f"{plural(len({f.path for f in files}), 'file')} {signed(plus, minus)}".rstrip()
+        count = plural(len({f.path for f in files}), "file")
+        return " ".join(filter(None, (count, signed(plus, minus), lost)))
+
+    def _missing(self, first: int) -> str:
+        """How much of a turn was not captured; empty if all was."""
+        from ..uncaptured import KINDS, missing
+
+        events = self._session.events(after=first - 1, until=self._ends[first], kinds=KINDS)
+        count = len(missing(events))
+        return f"({count} not captured)" if count else ""
 
 
 def quoted(event: Event) -> str:

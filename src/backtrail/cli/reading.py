@@ -11,6 +11,7 @@ from ..errors import InvalidData
 from ..events import MESSAGE_KINDS, Event, Json
 from ..filepoints import changes_by_turn
 from ..messages import kind_of, text_of
+from ..uncaptured import Missing, missing_in, row_dict
 
 if TYPE_CHECKING:
     from ..files.differences import FileDiff
@@ -38,6 +39,7 @@ class Step:
     answers: list[str] = field(default_factory=list)
     error: bool = False
     files: list[FileDiff] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
 
     def to_dict(self, *, diffs: bool) -> dict[str, Json]:
         """The step as JSON; what is empty is left out."""
@@ -51,6 +53,8 @@ class Step:
             row["error"] = True
         if self.files:
             row["files"] = [file_row(file, diffs=diffs) for file in self.files]
+        if self.missing:
+            row["not_captured"] = [row_dict(one.row) for one in self.missing]
         return row
 
 
@@ -123,6 +127,7 @@ def step_of(event: Event, files: list[FileDiff]) -> Step:
     return Step(
         event.seq, event.id, event.ts, kind, text, thinking,
         name if isinstance(name, str) else None, calls, answers, failed(data), files,
+        missing_in(event),
     )  # fmt: skip
 
 

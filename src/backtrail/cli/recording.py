@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StoreFailed
 from .hints import hint
+from .places import root_here
 from .verbs import Command, Usage
 from .wording import brief, short
 
@@ -40,14 +41,16 @@ def _run(call: Call) -> int:
     cwd = str(Path.cwd())
     refuse_broad(cwd)
     _refuse_volatile(call)
+    place = root_here(call, cwd)
     with call.out.progress("reading files") as step:
         session = call.keep(
             Session.create(
                 call.store,
                 cwd=cwd,
+                root=place.path,
                 title=call.arguments.title or brief(shlex.join(command)),
                 agent_name="record",
-                metadata={"command": command},
+                metadata={"command": command, **place.refused()},
                 on_error="record",
                 progress=step,
             )

@@ -273,7 +273,7 @@ def _last_change(session: Session, path: str) -> Event:
     from ..files.names import inside, shown
     from ..points import find_event
 
-    root = os.fsencode(os.path.realpath(session.info().cwd or "."))
+    root = os.fsencode(os.path.realpath(session.info().root or "."))
     name = shown(inside(root, path))
     with looking(session) as look:
         for first, until in reversed(spans(session).items()):
@@ -290,7 +290,7 @@ def _last_change(session: Session, path: str) -> Event:
 
 def _path(session: Session, name: str) -> str:
     """A path as a person names it: from here if here is in the workspace, else from its root."""
-    root = os.path.realpath(session.info().cwd or ".")
+    root = os.path.realpath(session.info().root or ".")
     here = os.path.realpath(".")
     inside = here == root or here.startswith(root.rstrip("/") + "/")
     return f"{here if inside else root}/{name}" if not name.startswith("/") else name

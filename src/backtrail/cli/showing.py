@@ -14,6 +14,7 @@ from .diffs import print_diff, print_files
 from .options import mask_option, session_argument
 from .output import Output
 from .places import masking, title
+from .uncaptured import print_rows, rows_json
 from .verbs import Command
 from .wording import ago, brief, money, plural, short
 
@@ -41,6 +42,7 @@ def _options(parser: ArgumentParser) -> None:
 
 def _run(call: Call) -> None:
     from ..events import MAIN_LOG
+    from ..uncaptured import whole
     from .reading import files_by_event, turns
 
     info = call.info(call.arguments.session)
@@ -58,8 +60,9 @@ def _run(call: Call) -> None:
         found = _wanted(turns(events, files), call.arguments.turn, info)
     subagents = [name.removeprefix("subagents/") for name in logs if name.startswith("subagents/")]
     if call.out.as_json:
-        rows = [turn.to_dict(diffs=call.arguments.full) for turn in found]
-        shown: Json = {"session": info.to_dict(), "turns": rows, "subagents": subagents}
+        told = [turn.to_dict(diffs=call.arguments.full) for turn in found]
+        shown: Json = {"session": info.to_dict(), "turns": told, "subagents": subagents}
+        shown["not_captured"] = rows_json(whole(call.store, info))
         if call.arguments.mask:
             from ..secrets import mask_json
 
@@ -70,6 +73,11 @@ def _run(call: Call) -> None:
     printer.head(info, title(call.store, info, masked=masked))
     for turn in found:
         printer.turn(turn)
+    if log == MAIN_LOG:
+        rows = [
+            (masked(path), masked(reason), taken) for path, reason, taken in whole(call.store, info)
+        ]
+        print_rows(call.out, rows, "show")
     if subagents and log == MAIN_LOG:
         call.out.line()
         call.out.line(f"subagents: {', '.join(subagents)} (`--subagent ID` shows one)", "dim")
@@ -141,6 +149,8 @@ class _Printer:
             self._out.line(f"  – {step.kind.replace('_', ' ')} {said}".rstrip(), "dim")
         for asked in step.calls if step.kind != "action" else ():
             self._call(asked)
+        for one in step.missing:
+            self._out.line(f"    not captured: {self._masked(one.row_text)}", "yellow")
         if step.files:
             print_files(self._out, step.files, "    ")
             if self._full:

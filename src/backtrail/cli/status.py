@@ -11,8 +11,9 @@ from .diffs import print_files, summary
 from .hints import hint
 from .options import session_argument
 from .places import around, came_from, here, latest_in, title
+from .uncaptured import print_rows, rows_json
 from .verbs import Command
-from .wording import ago, brief, plural, short, size
+from .wording import ago, brief, plural, short
 
 if TYPE_CHECKING:
     from ..events import Event, Json, SessionInfo
@@ -94,6 +95,7 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 
 def _look(call: Call, info: SessionInfo) -> _Now:
     from ..filepoints import last_tree
+    from ..uncaptured import logged
     from .reading import files_by_event, last_done
 
     prompt: Event | None = None
@@ -107,7 +109,7 @@ def _look(call: Call, info: SessionInfo) -> _Now:
     first = prompt.seq if prompt else 0
     turn: dict[str, FileDiff] = {}
     since: list[FileDiff] = []
-    missing: list[tuple[str, str, int]] = []
+    missing: list[tuple[str, str, int]] | None = None
     try:
         by_event = files_by_event(call.store, info.id, first)
         turn = _joined([files for seq, files in by_event.items() if seq in live])
@@ -115,9 +117,12 @@ def _look(call: Call, info: SessionInfo) -> _Now:
             session = call.session(info.id)
             since = session.diff(last_done(call.store, info.id)).files
             missing = session.not_captured()
+        problem = None
     except BacktrailError as error:
-        return _Now(info, prompt, list(turn.values()), since, missing, str(error))
-    return _Now(info, prompt, list(turn.values()), since, missing)
+        problem = str(error)
+    if missing is None:
+        missing = logged(call.store, info)
+    return _Now(info, prompt, list(turn.values()), since, missing, problem)
 
 
 def _joined(changes: list[list[FileDiff]]) -> dict[str, FileDiff]:
@@ -180,10 +185,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         else {"seq": prompt.seq, "ts": prompt.ts, "text": text_of(prompt.data.get("message"))},
         "last_turn": [file_row(file) for file in now.turn],
         "since": [file_row(file) for file in now.since],
-        "not_captured": [
-            {"path": path, "reason": reason, "size": count}
-            for path, reason, count in now.not_captured
-        ],
+        "not_captured": rows_json(now.not_captured),
         "problem": now.problem,
         "next": [{"command": command, "what": what} for command, what in steps],
     }
@@ -202,14 +204,7 @@ def _print(call: Call, now: _Now) -> None:
         out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
     _print_files(call, "It changed" if now.prompt else "Changed", now.turn)
     _print_files(call, "Changed since, by others", now.since)
-    if now.not_captured:
-        out.line()
-        count = len(now.not_captured)
-        out.line(f"Not captured, so never touched: {plural(count, 'path')}", "yellow")
-        for path, reason, taken in now.not_captured[:3]:
-            out.line(f"  {path}  {reason}{f', {size(taken)}' if taken else ''}", "dim")
-        if count > 3:
-            out.line(f"  … {count - 3} more: `backtrail status --json` has all", "dim")
+    print_rows(out, now.not_captured, "status")
     if now.problem is not None:
         out.line()
         out.line(f"Files: not compared with the disk: {now.problem}", "yellow")

@@ -9,7 +9,7 @@ went through the masking.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from ..files.cleaning import has_contents, opened
 from ..files.differences import FileDiff
 from ..secrets import Masking
 from ..stores.base import Store, checkpoint_of
+from ..uncaptured import Row, missing_in, whole
 from .message_parts import Answer, Call, Part, Words, answers_of, parts_of, pretty
 
 Speaker = Literal["system", "user", "assistant", "tool", "note"]
@@ -76,13 +77,17 @@ class Document:
     turns: list[Turn] = field(default_factory=list)
     subagents: list[Subagent] = field(default_factory=list)
     left_out: int = 0
+    not_captured: list[Row] = field(default_factory=list)
 
 
 def document_of(store: Store, session_id: str, masking: Masking) -> Document:
     """The session as it stands: its history, and the files of its turns."""
     info = store.info(session_id)
     shown = _Writing(store, session_id, masking)
-    return shown.document(msgspec.convert(masking.json(info.to_dict()), SessionInfo))
+    document = shown.document(msgspec.convert(masking.json(info.to_dict()), SessionInfo))
+    rows = masking.json([list(row) for row in whole(store, info)])
+    document.not_captured = [(path, reason, size) for path, reason, size in rows]
+    return document
 
 
 class _Writing:
@@ -144,12 +149,11 @@ class _Writing:
         for diff in self._changes.get(event.seq, ()):
             masked = self._masking.json(msgspec.to_builtins(diff))
             changes.files.append(msgspec.convert(masked, FileDiff))
-        if files.get("missed"):
-            changes.told.append(f"not captured: {files['missed']}")
-        for sign, text in (("lost", "cannot be undone"), ("uncertain", "perhaps by somebody else")):
-            paths = files.get(sign)
-            if isinstance(paths, list) and paths:
-                changes.told.append(f"{text}: {', '.join(map(str, paths))}")
+        masked = replace(event, data=dict(data))
+        changes.told += [f"not captured: {one.row_text}" for one in missing_in(masked)]
+        paths = files.get("uncertain")
+        if isinstance(paths, list) and paths:
+            changes.told.append(f"perhaps by somebody else: {', '.join(map(str, paths))}")
         return changes if changes.files or changes.told else None
 
     # --- subagents -------------------------------------------------------------------------

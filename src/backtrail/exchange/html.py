@@ -67,6 +67,11 @@ def _page(document: Document, masked: int) -> Iterator[str]:
         for agent in document.subagents:
             yield from _subagent(agent)
         yield "</section>\n"
+    if document.not_captured:
+        yield '<section class="turn">\n<h2>Not captured</h2>\n<ul>\n'
+        for path, reason, _ in document.not_captured:
+            yield f"<li><code>{_attribute(path)}</code> {_attribute(reason)}</li>\n"
+        yield "</ul>\n</section>\n"
     yield "</main>\n<footer>\n"
     yield "".join(f"<p>{_text(line)}</p>\n" for line in ending(document, masked))
     yield f"</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"

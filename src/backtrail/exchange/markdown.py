@@ -62,6 +62,11 @@ def _lines(document: Document, masked: int) -> Iterator[str]:
             yield from _changes(turn.changes)
     for agent in document.subagents:
         yield from _subagent(agent)
+    if document.not_captured:
+        yield from ("---", "", "## Not captured", "")
+        for path, reason, _ in document.not_captured:
+            yield f"- {_plain(path, 400)}: {_plain(reason, 400)}"
+        yield ""
     yield from ("---", "", " ".join(ending(document, masked)))
 
 

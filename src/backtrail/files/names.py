@@ -115,19 +115,34 @@ def _cut(name: bytes, length: int) -> bytes:
     return name[:length]
 
 
-def declared(root: bytes, paths: Paths) -> list[bytes] | None:
-    """The paths that a call says it will touch, relative to the root; None for anything.
+class Anywhere(list[str]):
+    """Paths that an agent's tool names, of which some may lie outside of the workspace.
 
-    Behind a link it is the target that changes, so that counts too where it is inside.
+    Of a caller's own list that is a mistake, and refused; an agent's tool runs all the same.
+    """
+
+
+def declared(root: bytes, paths: Paths) -> tuple[list[bytes] | None, list[str]]:
+    """The paths that a call says it will touch: below the root, and outside of it.
+
+    The first are relative to the root, None for anything. Behind a link it is the target that
+    changes, so that counts too.
     """
     found: dict[bytes, None] = {}
+    outside: dict[str, None] = {}
     for path in several(paths):
-        named = inside(root, path)
+        try:
+            named = inside(root, path)
+        except Unsafe:
+            outside[shown(os.path.realpath(os.path.join(root, os.fsencode(path))))] = None
+            continue
         found[named] = None
         full = os.path.join(root, named)
         real = os.path.realpath(full)
         if real == root:
-            return None
-        if real != full and real.startswith(root.rstrip(b"/") + b"/"):
+            return None, list(outside)
+        if real.startswith(root.rstrip(b"/") + b"/"):
             found[real[len(root.rstrip(b"/")) + 1 :]] = None
-    return list(found)
+        else:
+            outside[shown(real)] = None
+    return list(found), list(outside)

@@ -19,6 +19,7 @@ from .ignore import opaque_name
 from .roots import refuse_broad
 
 if TYPE_CHECKING:
+    from ..events import Json
     from ..settings import Settings
 
 MARKS = (".git", ".hg", ".jj", ".backtrail.toml")
@@ -28,12 +29,20 @@ MOST_FILES = 100_000
 """Files above which a project is too large to be captured for an agent in one of its folders."""
 
 
+REFUSED = "root_refused"
+"""The key in a session's metadata for a project's root that was not taken."""
+
+
 class Root(NamedTuple):
     """A workspace's root. `wanted` is the project's root, if that was not taken, and `why`."""
 
     path: str
     wanted: str | None = None
     why: str = ""
+
+    def refused(self) -> dict[str, Json]:
+        """What a session's metadata say about a project's root that was not taken."""
+        return {REFUSED: {"path": self.wanted, "why": self.why}} if self.wanted else {}
 
 
 def project_root(cwd: str, *, most: int = MOST_FILES, seconds: float | None = None) -> Root:

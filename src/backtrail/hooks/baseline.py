@@ -1,8 +1,10 @@
-"""The first import of a project, which no hook waits for.
+"""The first import of a project: begun early, and waited for only by a call that needs it.
 
 A hook tries for a while: a small project is done by then. Otherwise a process of its own, of
-low priority, goes on where the hook stopped, and calls are not captured whole until it is
-done. Only one at a time works on a project; others see that by a lock.
+low priority, goes on where the hook stopped. A call that may change anything waits for the
+import, or does it: all calls of a session until one deadline. What runs after that and before
+the import is done is not captured whole, and its event says so. Only one process at a time
+works on a project; others see that by a lock.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.4
 """The part of a hook's time that it spends on the first import itself."""
+
+_STEP = 0.05
+"""Seconds between two looks whether another process is done."""
 
 AGAIN = 60.0
 """Seconds after an import that failed before another is begun."""
@@ -50,21 +55,69 @@ def is_there(store: Store, workspace: Workspace, log: Log, seconds: float) -> bo
     """Whether the first import is done, after working on it for a while."""
     if not workspace.is_new():
         return True
-    from ..files.scan import Stopped
-
     if _failed_lately(_failure(store, workspace)):
         return False
-    deadline = time.monotonic() + seconds
+    done = _worked(store, workspace, log, time.monotonic() + seconds)
+    if done is False:
+        go_on(store, os.fsdecode(workspace.root))
+    return bool(done)
+
+
+def _worked(store: Store, workspace: Workspace, log: Log, deadline: float) -> bool | None:
+    """Work on the first import until a moment: whether it is done, None if others work on it."""
+    from ..files.scan import Stopped
+
     with claimed(store, workspace) as ours:
         if not ours:
-            return False
+            return None
         try:
-            workspace.scan(log, store, rebind=True, stop=lambda: time.monotonic() > deadline)
+            if workspace.is_new():
+                workspace.scan(log, store, rebind=True, stop=lambda: time.monotonic() > deadline)
             return True
         except Stopped:
-            pass
-    go_on(store, os.fsdecode(workspace.root))
-    return False
+            return False
+
+
+def awaited(store: Store, workspace: Workspace, log: Log, seconds: float) -> bool:
+    """Whether the first import is done, after waiting for it until the session's deadline.
+
+    That is `seconds` after the first call of the session that had to wait, for all of them.
+    """
+    left = _left(store, log[1], seconds)
+    deadline = time.monotonic() + left
+    while workspace.is_new():
+        if time.monotonic() >= deadline or _failed_lately(_failure(store, workspace)):
+            return False
+        done = _worked(store, workspace, log, deadline)
+        if done is False:
+            go_on(store, os.fsdecode(workspace.root))
+            return False
+        if done is None:
+            time.sleep(_STEP)
+    return True
+
+
+def _left(store: Store, session_id: str, seconds: float) -> float:
+    """How long a session may still wait; its deadline is set by the first that asks."""
+    path = folder_of(store) / "waits" / session_id
+    path.parent.mkdir(0o700, exist_ok=True)
+    deadline = time.time() + seconds
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        try:
+            deadline = float(path.read_text("ascii"))
+        except (OSError, ValueError):
+            return 0
+    else:
+        with os.fdopen(fd, "w") as file:
+            file.write(repr(deadline))
+    return max(0, min(seconds, deadline - time.time()))
+
+
+def forget_wait(store: Store, session_id: str) -> None:
+    """Drop the deadline of a session that is over."""
+    (folder_of(store) / "waits" / session_id).unlink(missing_ok=True)
 
 
 def _failure(store: Store, workspace: Workspace) -> Path:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..events import Json
+    from ..settings import Settings
     from ..stores.base import Store
     from .following import Fields
 
@@ -72,8 +73,16 @@ class Hook:
     def relimit(self, seconds: float) -> None:
         """Keep the limit that the settings have; called once."""
         if seconds != self.limit:
-            self.limit = seconds
+            self.allow(seconds - self.limit)
+
+    def allow(self, seconds: float) -> None:
+        """Move the limit: for a wait that is not the hook's own doing, and back after it."""
+        self.limit += seconds
+        try:
             self._relimited.release()
+        except RuntimeError:
+            # It was moved just before, and the watch has not looked yet.
+            return
 
     def watch(self) -> None:
         """Leave when the time is over, whatever the main thread does."""
@@ -138,7 +147,7 @@ def _act(hook: Hook, verb: Verb) -> str:
         if not fields.session:
             hook.miss("the event names no session")
             return ""
-        return _follow(hook, verb, store, fields)
+        return _follow(hook, verb, store, fields, settings)
 
 
 def _load_msgspec() -> None:
@@ -173,13 +182,14 @@ def _check(store: Store, folder: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields) -> str:
+def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Settings) -> str:
     from .baseline import SHARE
-    from .following import Follower, LeftBehind
+    from .following import Follower, LeftBehind, Patience
 
     begins = verb in ("prompt", "before")
+    patience = Patience(hook.limit * SHARE, settings.hook_wait, hook.allow)
     try:
-        follower = Follower(store, hook.dialect, fields, hook.limit * SHARE, begins=begins)
+        follower = Follower(store, hook.dialect, fields, settings, patience, begins=begins)
     except LeftBehind:
         return ""
     try:

@@ -17,14 +17,17 @@ from ..files.baseline import PARTIAL
 from ..files.changes.folder import Host, NotWatched
 from ..files.changes.owed import Ended, Grab
 from ..files.changes.recorder import Recorder
-from ..files.names import inside
-from .baseline import is_there
+from ..files.names import declared as below
+from .baseline import awaited, forget_wait, is_there
 from .dialects import Dialect, declared
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..events import Event, Json
+    from ..files.looking import Log
+    from ..files.workspace import Workspace
+    from ..settings import Settings
     from ..stores.base import Store
 
 UNSEEN = "the beginning of the call was not seen"
@@ -83,6 +86,17 @@ class LeftBehind(Exception):
     """The agent's session was left after a rewind, and says nothing new."""
 
 
+class Patience(NamedTuple):
+    """How long a hook works on the first import, and how long a call of it waits for that.
+
+    `allow` moves the hook's own limit, so that a wait does not count.
+    """
+
+    work: float
+    wait: float
+    allow: Callable[[float], None]
+
+
 class Follower:
     """One agent's session in a store, for the length of one hook.
 
@@ -91,20 +105,22 @@ class Follower:
     """
 
     def __init__(
-        self, store: Store, dialect: Dialect, fields: Fields, patience: float, *, begins: bool
-    ) -> None:
+        self, store: Store, dialect: Dialect, fields: Fields, settings: Settings,
+        patience: Patience, *, begins: bool,
+    ) -> None:  # fmt: skip
         self.store = store
         self.dialect = dialect
         self.fields = fields
         self.troubles: list[str] = []
+        self._settings = settings
+        self._patience = patience
         self._begins = begins
-        self.id, self.is_new, cwd = self._found() or self._gone_on() or self._made()
-        self.cwd = cwd
+        found, self.is_new = self._found() or self._gone_on() or self._made()
+        self.id = found.id
+        self.cwd = found.cwd or fields.cwd
+        self.root = found.root or self.cwd
         host = Host(self._folder, self._last_tree, self._refused, self._missed, self._complain)
-        self.files = Recorder(
-            store, self.id, host, shared=True,
-            first_import=lambda workspace, log: is_there(store, workspace, log, patience),
-        )  # fmt: skip
+        self.files = Recorder(store, self.id, host, shared=True, first_import=self._is_imported)
         branch = self.files.folder.branch() if self.is_new else None
         if branch:
             store.update(self.id, metadata={"git_branch": branch})
@@ -119,11 +135,11 @@ class Follower:
         paths = (self.fields.transcript, self.fields.side)
         return self.dialect.has_transcript and any(path and path.is_file() for path in paths)
 
-    def _found(self) -> tuple[str, bool, str] | None:
+    def _found(self) -> tuple[SessionInfo, bool] | None:
         known = self.store.sessions(key=self._key, limit=1)
-        return (known[0].id, False, known[0].cwd or self.fields.cwd) if known else None
+        return (known[0], False) if known else None
 
-    def _gone_on(self) -> tuple[str, bool, str] | None:
+    def _gone_on(self) -> tuple[SessionInfo, bool] | None:
         """The fork for a session that was left after a rewind, and goes on all the same."""
         from ..exchange.records import Found, has_left, known
 
@@ -136,11 +152,14 @@ class Follower:
             raise LeftBehind
         from ..exchange.leaving import gone_on
 
-        fork = gone_on(self.store, left, found)
-        return fork.id, False, fork.cwd or fields.cwd
+        return gone_on(self.store, left, found), False
 
-    def _made(self) -> tuple[str, bool, str]:
+    def _made(self) -> tuple[SessionInfo, bool]:
+        from ..files.project import chosen_root
+
         fields = self.fields
+        # A project that takes too long to count is too large, as the record says.
+        root = chosen_root(fields.cwd, self._settings, seconds=self._patience.work)
         native = {"agent": self.dialect.agent, "id": fields.session}
         native |= {"path": str(fields.transcript)} if fields.transcript else {}
         model = fields.raw.get("model")
@@ -148,9 +167,10 @@ class Follower:
             id=new_id(),
             key=self._key,
             cwd=fields.cwd,
+            root=root.path,
             agent_name=self.dialect.agent,
             model=model if isinstance(model, str) else None,
-            metadata={"native": native},
+            metadata={"native": native, **root.refused()},
         )
         try:
             self.store.create(info)
@@ -160,9 +180,9 @@ class Follower:
             if found is None:
                 raise
             return found
-        start = NewEvent("session_start", {"info": self.store.info(info.id).to_dict()})
-        self.store.append(info.id, [start])
-        return info.id, True, fields.cwd
+        made = self.store.info(info.id)
+        self.store.append(info.id, [NewEvent("session_start", {"info": made.to_dict()})])
+        return made, True
 
     def close(self) -> None:
         """Let go of the files; what a failing store did not take is kept for the next hook."""
@@ -174,9 +194,21 @@ class Follower:
     # --- what the recorder asks for ------------------------------------------------------
 
     def _folder(self) -> str:
-        if not Path(self.cwd).is_dir():
-            raise NotWatched(f"{self.cwd} is not a directory, so no files are captured")
-        return self.cwd
+        if not Path(self.root).is_dir():
+            raise NotWatched(f"{self.root} is not a directory, so no files are captured")
+        return self.root
+
+    def _is_imported(self, workspace: Workspace, log: Log, wait: float) -> bool:
+        """Whether the first import is done, after working on it or waiting for it."""
+        work, _, allow = self._patience
+        if not wait or not workspace.is_new():
+            return is_there(self.store, workspace, log, work)
+        began = time.monotonic()
+        allow(wait)
+        try:
+            return awaited(self.store, workspace, log, wait)
+        finally:
+            allow(time.monotonic() - began - wait)
 
     def _last_tree(self) -> bytes | None:
         from ..history import newest_tree
@@ -232,12 +264,16 @@ class Follower:
         from ..files.brackets import Runner
 
         fields = self.fields
-        paths = self._declared()
+        paths, _ = self._declared()
         if paths == []:
             # All it touches lies outside.
             return
         begun = self.files.begin(
-            fields.tool, fields.call, paths, runner=Runner(*runner, fields.agent)
+            fields.tool,
+            fields.call,
+            paths,
+            runner=Runner(*runner, fields.agent),
+            wait=self._patience.wait,
         )
         if isinstance(begun, Grab):
             from .grabs import keep
@@ -248,15 +284,19 @@ class Follower:
     def after(self, *, failed: bool = False) -> None:
         """A tool is done."""
         fields = self.fields
+        failed = failed or _failed(fields.raw.get("tool_response"))
         ended = self._ended()
         files = ended.files
-        if files is None and self._is_mirrored:
+        outside = [] if failed else self._declared()[1]
+        if files is None and not outside and self._is_mirrored:
             return
         data: dict[str, Json] = {"name": fields.tool, "input": _clipped(fields.given)}
         data |= {"call": fields.call} if fields.call else {}
         data |= {"agent": fields.agent} if fields.agent else {}
-        data |= {"error": True} if failed or _failed(fields.raw.get("tool_response")) else {}
+        data |= {"error": True} if failed else {}
         data |= ended.details
+        if outside:
+            data["files"] = {**(files or {}), "outside": outside}
         if not self._is_mirrored:
             data["result"] = _clipped(fields.raw.get("tool_response"))
         told = ended.bracket if files is not None and "after" in files else None
@@ -279,7 +319,7 @@ class Follower:
         bracket = self.files.find(fields.tool, fields.call, fields.agent)
         if bracket is not None:
             return self.files.end(bracket)
-        if self._declared() == []:
+        if self._declared()[0] == []:
             return Ended(None, {})
         from .grabs import take
 
@@ -288,22 +328,17 @@ class Follower:
             return self.files.end(grab)
         return Ended(None, {"files": {"missed": PARTIAL if workspace.is_new() else UNSEEN}})
 
-    def _declared(self) -> list[bytes] | None:
-        """The paths that the tool names below the root; None for anything, empty for none."""
+    def _declared(self) -> tuple[list[bytes] | None, list[str]]:
+        """The paths that the tool names: those below the root, and those outside of it.
+
+        Of the first, None stands for anything.
+        """
         paths = declared(self.fields.tool, self.fields.given, self._where())
         workspace = self.files.folder.workspace()
         if paths is None or workspace is None:
-            return None
-        found: list[bytes] = []
-        for path in paths:
-            try:
-                named = inside(workspace.root, path)
-            except Unsafe:
-                continue
-            if named == b"":
-                return None
-            found.append(named)
-        return list(dict.fromkeys(found))
+            return None, []
+        found, outside = below(workspace.root, paths)
+        return None if found and b"" in found else found, outside
 
     def stop(self) -> None:
         """The agent is done with a turn."""
@@ -346,6 +381,7 @@ class Follower:
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
         self._append([NewEvent("session_end", {"reason": reason})])
+        forget_wait(self.store, self.id)
 
     # --- how -----------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ..errors import Conflict, InvalidData, Unsafe, Unsupported
 from ..stores.files import failed, sync_directory, write_all
 from .dialects import Dialect
 from .jsonfiles import parsed, read
-from .settings import find_ours, with_ours, without_ours
+from .settings import WAIT, find_ours, waiting, with_ours, without_ours
 
 Scope = Literal["user", "project", "local"]
 """Which of an agent's settings: the person's, the project's, or the person's for the project."""
@@ -131,10 +131,10 @@ def vanishing(program: Path) -> str | None:
 # --- planning ----------------------------------------------------------------------------
 
 
-def plan_install(dialect: Dialect, path: Path, command: str) -> Change:
-    """What putting the hooks in would change."""
+def plan_install(dialect: Dialect, path: Path, command: str, wait: float = WAIT) -> Change:
+    """What putting the hooks in would change; `wait` is how long the one before a call may."""
     before = read(path)
-    return Change(path, before, with_ours(before or "", str(path), dialect, command))
+    return Change(path, before, with_ours(before or "", str(path), dialect, command, wait))
 
 
 def plan_uninstall(dialect: Dialect, path: Path) -> Change:
@@ -162,7 +162,8 @@ def backup_of(path: Path) -> Path:
 def _is_kept(kept: str, before: str, name: str, dialect: Dialect, command: str) -> bool:
     """Whether a file is what installing made of the copy, and nothing else was changed."""
     try:
-        return parsed(with_ours(kept, name, dialect, command), name) == parsed(before, name)
+        wait = waiting(before, name, dialect)
+        return parsed(with_ours(kept, name, dialect, command, wait), name) == parsed(before, name)
     except InvalidData:
         return False
 

@@ -47,7 +47,7 @@ class Recorded:
 def record(
     session: Session, command: Sequence[str], cwd: str, *, stdout: int | None = None
 ) -> Recorded:
-    """Run a command in `cwd`, which the session watches over, and record what it changes.
+    """Run a command in `cwd`, and record what it changes below the session's root.
 
     It prints where we do, unless another descriptor is given as its `stdout`.
     """
@@ -55,7 +55,7 @@ def record(
     session.append({"role": "user", "content": shlex.join(command)})
     span = _Span(session, command)
     # Before the command begins: what it does at once is a change, too.
-    look = _Look(os.fsencode(cwd))
+    look = _Look(os.fsencode(session.info().root or cwd))
     code: int | None = None
     try:
         with _passing_signals() as attach:

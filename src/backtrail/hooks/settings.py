@@ -6,6 +6,7 @@ own; who put another hook into it keeps that when ours goes.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ TIMEOUT = 10
 
 SHORT = 3
 """The same where the agent gives no hook longer, and complains of one that asks for it."""
+
+WAIT = 20.0
+"""Seconds more for the hook before a call, which may wait for the first import, by default."""
 
 NAME = "backtrail"
 """What our hooks are called where hooks have names."""
@@ -37,13 +41,20 @@ class Ours(NamedTuple):
     alone: bool
 
 
-def group_for(dialect: Dialect, event: str, command: str) -> dict[str, Json]:
+def seconds_for(dialect: Dialect, event: str, wait: float = WAIT) -> int:
+    """Seconds after which the agent may give our hook up."""
+    if event in _SHORT_EVENTS.get(dialect.agent, ()):
+        return SHORT
+    return TIMEOUT + (math.ceil(wait) if dialect.events.get(event) == "before" else 0)
+
+
+def group_for(dialect: Dialect, event: str, command: str, wait: float = WAIT) -> dict[str, Json]:
     """The group that has our hook called."""
     milliseconds = dialect.agent == "gemini"
     hook: dict[str, Json] = {"type": "command", "command": command}
     if milliseconds:
         hook = {"name": NAME, **hook}
-    seconds = SHORT if event in _SHORT_EVENTS.get(dialect.agent, ()) else TIMEOUT
+    seconds = seconds_for(dialect, event, wait)
     hook["timeout"] = seconds * 1000 if milliseconds else seconds
     group: dict[str, Json] = {"hooks": [hook]}
     if dialect.agent == "claude-code" and event in _TOOL_EVENTS:
@@ -74,9 +85,21 @@ def find_ours(text: str, name: str, agent: str) -> list[Ours]:
     return found
 
 
-def with_ours(text: str, name: str, dialect: Dialect, command: str) -> str:
+def waiting(text: str, name: str, dialect: Dialect) -> float:
+    """How long the hook before a call may wait, as a settings file has it; 0 if not at all."""
+    before = [event for event, verb in dialect.events.items() if verb == "before"]
+    hooks = _hooks(parsed(text, name), name) if text.strip() else {}
+    ours = find_ours(text, name, dialect.agent) if hooks else []
+    found = [hooks[o.event][o.group]["hooks"][o.hook] for o in ours if o.event in before]
+    given = [hook.get("timeout") for hook in found]
+    unit = 1000 if dialect.agent == "gemini" else 1
+    numbers = [value / unit for value in given if isinstance(value, (int, float))]
+    return max(0.0, min(numbers, default=0.0) - TIMEOUT)
+
+
+def with_ours(text: str, name: str, dialect: Dialect, command: str, wait: float = WAIT) -> str:
     """The text with our hooks for every event; nothing changes if they are there."""
-    wanted = {event: group_for(dialect, event, command) for event in dialect.events}
+    wanted = {event: group_for(dialect, event, command, wait) for event in dialect.events}
     if _is_installed(text, name, dialect, wanted):
         return text
     text = without_ours(text, name, dialect.agent)

@@ -18,7 +18,7 @@ from .installing import MODULE, Scope, scopes, settings_file
 from .jsonfiles import read
 from .misses import Miss
 from .misses import read as read_misses
-from .settings import find_ours
+from .settings import TIMEOUT, WAIT, find_ours, waiting
 from .trust import disabled, silenced, untrusted
 
 _PATIENCE = 20.0
@@ -34,6 +34,7 @@ class Installed:
     command: str = ""
     events: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    outdated: str | None = None
     seconds: float | None = None
     problem: str | None = None
 
@@ -42,13 +43,27 @@ class Installed:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def installed(agent: str | None, project: Path) -> list[Installed]:
-    """Every installation of our hooks for an agent (None: for all), tried out."""
+def installed(agent: str | None, project: Path, wait: float = WAIT) -> list[Installed]:
+    """Every installation of our hooks for an agent (None: for all), tried out.
+
+    `wait` is how long the hook before a call may wait; an older installation gives it less.
+    """
     found: list[Installed] = []
     for dialect in DIALECTS.values() if agent is None else [DIALECTS[agent]]:
         for scope in scopes(dialect):
-            found += _in_file(dialect, scope, project)
+            found += _in_file(dialect, scope, project, wait)
     return found
+
+
+def _outdated(dialect: Dialect, text: str, path: Path, wait: float) -> str | None:
+    """Why an installation is to be renewed; None if it need not be."""
+    known = waiting(text, str(path), dialect)
+    if known >= wait:
+        return None
+    return (
+        f"{dialect.title} gives the hook before a call {known + TIMEOUT:g} s, and it may wait "
+        f"{wait:g} s for the first import: `backtrail hooks install {dialect.agent}` renews it"
+    )
 
 
 def recent(folder: Path | None, agent: str | None) -> list[Miss]:
@@ -56,7 +71,7 @@ def recent(folder: Path | None, agent: str | None) -> list[Miss]:
     return [miss for miss in read_misses(folder) if agent is None or miss.agent in (agent, "")]
 
 
-def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
+def _in_file(dialect: Dialect, scope: Scope, project: Path, wait: float) -> list[Installed]:
     path = settings_file(dialect, scope, project)
     try:
         text = read(path)
@@ -82,7 +97,8 @@ def _in_file(dialect: Dialect, scope: Scope, project: Path) -> list[Installed]:
             strongest_first = reversed(scopes(dialect))
             problem = disabled(settings_file(dialect, one, project) for one in strongest_first)
         row = Installed(
-            dialect.agent, scope, str(path), command, events, missing, seconds, problem
+            dialect.agent, scope, str(path), command, events, missing,
+            _outdated(dialect, text, path, wait), seconds, problem,
         )  # fmt: skip
         found.append(row)
     return found

@@ -18,6 +18,7 @@ import msgspec
 
 from ...errors import BacktrailError, InvalidData
 from ...events import Json
+from ...files.names import Anywhere
 from .schema import Mismatch, code_of, described, fitted, name_of, parameters_of, schema_of
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def check_input(tool: Tool, input: object) -> dict[str, Json]:
 
 
 def watched_paths(tool: Tool, context: Context, input: dict[str, Json]) -> list[str] | None:
-    """What to declare for a call's bracket: the paths it may change that are in `cwd`.
+    """What to declare for a call's bracket: the paths it may change, in full.
 
     Empty for a tool that only reads; None for one that may change anything.
     """
@@ -204,5 +205,4 @@ def watched_paths(tool: Tool, context: Context, input: dict[str, Json]) -> list[
     if found is None:
         return None
     home = os.path.realpath(context.cwd)
-    full = [str(Path(home, path)) for path in found]
-    return [path for path in full if path == home or path.startswith(home.rstrip("/") + "/")]
+    return Anywhere(str(Path(home, path)) for path in found)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ..looking import Log
     from ..workspace import Workspace
 
-FirstImport = Callable[["Workspace", "Log"], bool]
-"""Works on the first import of a workspace for a while; whether it is done."""
+FirstImport = Callable[["Workspace", "Log", float], bool]
+"""Works on the first import of a workspace for a while, or waits for it as many seconds; whether
+it is done."""
 
 
 class NotWatched(Exception):
@@ -124,8 +125,8 @@ class Folder:
     def is_partial(self, wait: float | None) -> bool:
         """Whether the first import is still under way, after waiting for it."""
         if self._first_import is not None and self.opened is not None:
-            if self._is_imported is None:
-                self._is_imported = self._first_import(self.opened, self.log)
+            if self._is_imported is None or (wait and not self._is_imported):
+                self._is_imported = self._first_import(self.opened, self.log, wait or 0)
             return not self._is_imported
         return self.baseline is not None and not self.baseline.wait(wait)
 
