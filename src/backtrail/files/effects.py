@@ -61,7 +61,10 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class Own:
-    """One change of one path by the session; `taken` are the changes that it took back."""
+    """One change of one path by the session; `taken` are the changes that it took back.
+
+    `is_more` says that it took back earlier ones, too, which nobody looks at here.
+    """
 
     seq: int
     before: Entry | None
@@ -70,6 +73,7 @@ class Own:
     uncertain: bool = False
     in_effect: bool = True
     taken: list[Own] = field(default_factory=list)
+    is_more: bool = False
 
     def turn(self) -> None:
         """Put it in effect or out of it, and what it took back the other way."""
@@ -110,21 +114,19 @@ class Trail:
 
     @property
     def standing(self) -> list[Own]:
-        """The changes in effect, oldest first; takers are none."""
-        return [own for own in self._all if own.in_effect and not own.taken]
+        """The changes in effect, oldest first; what only took back others is none."""
+        return [own for own in self._all if own.in_effect and (own.is_more or not own.taken)]
 
     def _take(self, own: Own, ranges: Ranges) -> None:
         """What the event says that it took back."""
         earlier = any(one.first < self._start for one in ranges)
         if earlier and self._whole:
             return
-        taken: list[Own] = []
+        own.is_more = earlier
         for one in reversed(self._all):
             if one.in_effect and among(one.seq, ranges):
                 one.turn()
-                taken.append(one)
-        if not earlier:
-            own.taken = taken
+                own.taken.append(one)
 
     def _undone(self, own: Own) -> list[Own]:
         """The last taker, if this is its exact inverse."""

@@ -1,22 +1,23 @@
 r"""Taking one change out of a text that others edited: a merge of lines without guesses. Pure.
 
-The three texts (what the call found, what it left, what is there now) are cut at lines that
-each of them has exactly once, in the same order. Between two cuts a stretch of lines is
-taken whole: the call's way back where nobody else touched it, what is there now where the
-call did not touch it. Anything else is a question, and the answer is None. A line ends at
-`\n` and nowhere else.
+What the call left and what it had found are cut at lines that both have exactly once, in
+the same order, and that are once in the text of now, too. Where a stretch between two cuts
+differs, and lies between the same two lines now just as the call left it, it becomes what
+the call found. Anything else is a question, and the answer is None. All other lines are not
+even looked at. A line ends at `\n` and nowhere else.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 Lines = Sequence[bytes]
 
-Stretch = tuple[Lines, Lines, Lines]
-"""The same part of three texts: what was left, what was found, what is there now."""
+Stretch = tuple[bytes | None, bytes | None, Lines, Lines]
+"""Part of a text: the lines above and below it (None: there are none), what was left there, and
+what was found."""
 
 _BINARY = b"\0"
 
@@ -41,36 +42,39 @@ def subtract(left: bytes, found: bytes, now: bytes) -> bytes | None:
     added. Edits that an untouched line separates, one that each text has once, never
     hinder each other.
     """
-    merged: list[bytes] = []
-    removed: Counter[bytes] = Counter()
-    written: Counter[bytes] = Counter()
-    for was_left, was_found, is_now in _stretches(lines_of(left), lines_of(found), lines_of(now)):
-        if is_now == was_left:
-            merged += was_found
-        elif was_found in (was_left, is_now):
-            merged += is_now
+    lines = lines_of(now)
+    once = _once(lines)
+    spliced: list[tuple[int, int, Lines]] = []
+    reverted: Counter[bytes] = Counter()
+    for above, below, was_left, was_found in _stretches(lines_of(left), lines_of(found), once):
+        first = 0 if above is None else once[above] + 1
+        last = len(lines) if below is None else once[below]
+        there = lines[first:last]
+        if first <= last and there == was_left:
+            spliced.append((first, last, was_found))
+        elif first <= last and there == was_found:
+            reverted += Counter(was_left) - Counter(was_found)
         else:
             return None
-        before, after = Counter(was_left), Counter(is_now)
-        removed += before - after
-        written += after - before
-    added = Counter(lines_of(left)) - Counter(lines_of(found))
-    if any(line in removed and line in written for line in added):
-        # A line of the change was moved elsewhere: whose is it now?
+    more = Counter(lines) + reverted - Counter(lines_of(left))
+    if any(line in more for line in reverted):
+        # A line of the change was taken from its place and is elsewhere: whose is it now?
         return None
-    return b"".join(merged)
+    for first, last, was_found in sorted(spliced, key=lambda splice: splice[:2], reverse=True):
+        lines[first:last] = was_found
+    return b"".join(lines)
 
 
-def _stretches(left: Lines, found: Lines, now: Lines) -> Iterator[Stretch]:
-    """The three texts, cut at their anchors; an anchor is a stretch of its own."""
-    at_found, at_now = _matches(left, found), _matches(left, now)
-    i = j = k = 0
-    for number in sorted(at_found.keys() & at_now.keys()):
-        m, n = at_found[number], at_now[number]
-        yield left[i:number], found[j:m], now[k:n]
-        yield left[number : number + 1], found[m : m + 1], now[n : n + 1]
-        i, j, k = number + 1, m + 1, n + 1
-    yield left[i:], found[j:], now[k:]
+def _stretches(left: Lines, found: Lines, once: Collection[bytes]) -> Iterator[Stretch]:
+    """Where two texts differ, between lines of both that are `once` in a third."""
+    i = j = 0
+    above: bytes | None = None
+    anchors = [(at, place) for at, place in _matches(left, found).items() if left[at] in once]
+    for at, place in [*anchors, (len(left), len(found))]:
+        below = left[at] if at < len(left) else None
+        if left[i:at] != found[j:place]:
+            yield above, below, left[i:at], found[j:place]
+        i, j, above = at + 1, place + 1, below
 
 
 def _matches(a: Lines, b: Lines) -> dict[int, int]:
