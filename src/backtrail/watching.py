@@ -234,7 +234,7 @@ class Watching(Conversation, ABC):
         if not (speaks or self._recorder.asked) or self._watched() is None:
             return events
         if not self._repeats(events):
-            details = self._look(over=True)
+            details = self._look(over=True, prompt=speaks)
             events = [_detailed(event, details) for event in events]
         return events
 
@@ -244,9 +244,9 @@ class Watching(Conversation, ABC):
             return False
         return all(self._is_known(event.id or "") for event in events)
 
-    def _look(self, *, over: bool = False) -> dict[str, Json]:
+    def _look(self, *, over: bool = False, prompt: bool = False) -> dict[str, Json]:
         """Scan: what the next event says about the files. It takes along what else is owed."""
-        return self._recorder.look(over=over)
+        return self._recorder.look(over=over, prompt=prompt)
 
     # --- calls in messages ---------------------------------------------------------------
 

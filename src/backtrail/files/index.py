@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from .ignore import IGNORE_FILES
 from .known import KnownDirectory, PackedFiles
 from .marks import Marks
 
@@ -47,6 +48,9 @@ class _Saved(msgspec.Struct, array_like=True, gc=False):
     files: list[PackedFiles]
     opaque: dict[int, dict[bytes, bytes]]
     marks: Marks | None = None
+    rules: dict[bytes, dict[bytes, bytes]] = {}
+    pending: list[bytes] = []
+    adopted: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -66,6 +70,9 @@ class Index:
         self.device = 0
         self.root: KnownDirectory | None = None
         self.marks: Marks = {}
+        self.rules: dict[bytes, dict[bytes, bytes]] = {}
+        self.pending: set[bytes] = set()
+        self.adopted = False
         self.doubtful = False
         self.changed = False
 
@@ -81,6 +88,7 @@ class Index:
         if saved is not None:
             index.root, index.device = _nested(saved), saved.device
             index._take_marks(saved.marks)
+            index._take_rules(saved)
             index.doubtful = (saved.blobs, saved.epoch) != (blobs, epoch)
         return index
 
@@ -91,7 +99,8 @@ class Index:
         # No store counts below zero: what is doubtful now is doubtful when it is loaded.
         epoch = -1 if self.doubtful else self.epoch
         saved = _saved(self.root, self.blobs, epoch, self.device)
-        saved.marks = self.marks
+        saved.marks, saved.rules, saved.adopted = self.marks, self.rules, self.adopted
+        saved.pending = sorted(self.pending)
         body = _encode(saved)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -114,15 +123,36 @@ class Index:
             for directory in self.directories():
                 directory.racy = directory.racy or bool(directory.opaque) or directory.skips()
 
-    def prune_marks(self) -> None:
-        """Forget the marks in directories that are not there any more."""
-        for where in list(self.marks):
-            known = self.root
-            for name in where.split(b"/") if where else ():
-                known = known.directories.get(name) if known is not None else None
-            if known is None:
-                del self.marks[where]
+    def _take_rules(self, saved: _Saved) -> None:
+        """Believe the saved rules; where none were kept yet, look again at those there are."""
+        self.rules, self.pending = saved.rules, set(saved.pending)
+        self.adopted = saved.adopted
+        if not saved.adopted:
+            for directory in self.directories():
+                has_rules = any(directory.has_file(name) for name in IGNORE_FILES)
+                directory.racy = directory.racy or has_rules
+
+    def known_at(self, path: bytes) -> KnownDirectory | None:
+        """What is known about the directory at a path."""
+        known = self.root
+        for name in path.split(b"/") if path else ():
+            known = known.directories.get(name) if known is not None else None
+        return known
+
+    def prune(self) -> None:
+        """Forget marks and rules in directories that are not there any more."""
+        for where in [*self.marks, *self.rules]:
+            if self.known_at(where) is None:
+                self.marks.pop(where, None)
+                self.rules.pop(where, None)
                 self.changed = True
+
+    def adopt(self) -> None:
+        """Let every directory be listed whose rules changed since they were in force."""
+        for where in self.pending:
+            known = self.known_at(where)
+            if known is not None:
+                known.racy = True
 
     def at(self, path: bytes) -> bytes | None:
         """The content of the file at a path; empty if none is known, None for a directory."""

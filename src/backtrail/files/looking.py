@@ -68,22 +68,23 @@ class Looking:
 
     def captured(
         self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
-        stop: Callable[[], bool] | None = None, *, sync: bool = True,
+        stop: Callable[[], bool] | None = None, *, sync: bool = True, adopt: bool = False,
     ) -> bytes:  # fmt: skip
         """The tree, all of it stored; scanned again where a collection took some of it.
 
         Without `sync` it survives this process, and a power cut within 250 ms: enough for
-        what lies on the disk as files, until somebody changes these.
+        what lies on the disk as files, until somebody changes these. Ignore rules that changed
+        are in force from a look on that may `adopt` them: one for a prompt.
         """
         if root < 0:
             return self.gone(log)
         for _ in range(_TRIES - 1):
             try:
-                return self._capture(root, log, paths, stop, sync)
+                return self._capture(root, log, paths, stop, sync, adopt)
             except Conflict:
                 # The index is loaded anew, and what the store lost is read again.
                 continue
-        return self._capture(root, log, paths, stop, sync)
+        return self._capture(root, log, paths, stop, sync, adopt)
 
     def settle(self, paths: Collection[bytes] | None) -> None:
         """Before somebody changes files at `paths` (None: anywhere): they are on the disk.
@@ -114,12 +115,12 @@ class Looking:
 
     def _capture(
         self, root: int, log: Log | None, paths: Collection[bytes] | None,
-        stop: Callable[[], bool] | None, sync: bool,
+        stop: Callable[[], bool] | None, sync: bool, adopt: bool,
     ) -> bytes:  # fmt: skip
         index = self._loaded(check=paths is None)
         self._stored = False
         capture = Capture(self._blobs, self._check_room)
-        scanner = Scanner(index, capture, self._limits, self._progress, stop)
+        scanner = Scanner(index, capture, self._limits, self._progress, stop, adopt=adopt)
         try:
             tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
             new = Reference(*log, tree) if log is not None else None

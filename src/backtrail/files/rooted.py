@@ -449,9 +449,9 @@ class Rooted:
 
     def _scan(
         self, root: int, log: Log, paths: Collection[bytes] | None = None,
-        stop: Callable[[], bool] | None = None,
+        stop: Callable[[], bool] | None = None, *, adopt: bool = False,
     ) -> bytes:  # fmt: skip
-        tree = self._looking.captured(root, log, paths, stop)
+        tree = self._looking.captured(root, log, paths, stop, adopt=adopt)
         self.catalogue.record(self.place.n, tree)
         self._number(tree)
         return tree

@@ -73,14 +73,17 @@ class Scanner:
     """One scan of one workspace. Updates the index; new blobs go to `capture`.
 
     `progress` hears now and then how many files were seen. `stop` is asked now and then:
-    if it says so, the scan raises `Stopped`, and what it learnt stays in the index.
+    if it says so, the scan raises `Stopped`, and what it learnt stays in the index. Only one
+    that may `adopt` them brings new ignore rules into force, or the first one here.
     """
 
     def __init__(
         self, index: Index, capture: Capture, limits: Limits | None = None,
         progress: Callable[[int], None] | None = None, stop: Callable[[], bool] | None = None,
+        *, adopt: bool = True,
     ) -> None:  # fmt: skip
         self.index = index
+        self._adopts = adopt
         self.capture = capture
         self.limits = limits or Limits()
         self.progress = progress
@@ -116,12 +119,19 @@ class Scanner:
         self.capture.begin(index, self.limits.file_size, time.time_ns() - self.limits.granularity)
         heard = self.progress is not None or self.stop is not None
         self._glance = Glance(index.device, self._pause if heard else None)
-        self._trail = Trail(Frame(root, b"", index.root, status, only))
+        adopts = self._adopts = self._adopts or not index.adopted
+        if adopts and only is None:
+            index.adopt()
+        in_force = None if adopts else index.rules
+        self._trail = Trail(Frame(root, b"", index.root, status, only), in_force)
         self._sightings = Sightings(index.marks, root)
         try:
             if only is not None or not index.root.digest or not self._glance.look(root, index.root):
                 self._walk()
-                index.prune_marks()
+                index.prune()
+            if adopts and only is None and (index.pending or not index.adopted):
+                index.pending.clear()
+                index.adopted = index.changed = True
             return self._digests(index.root)
         except BaseException:
             self._give_up()
@@ -312,7 +322,7 @@ class Scanner:
     def _look(self, frame: Frame, stirred: list[bytes]) -> None:
         """Find out which of the known files changed."""
         changed, _ = self._changed(frame, stirred)
-        if any(name in IGNORE_FILES for name, _ in changed):
+        if self._changes_rules(frame, {name for name, _ in changed}):
             frame.relist = True
             self._list(frame)
         else:
@@ -337,13 +347,45 @@ class Scanner:
         known.inode = status.st_ino
         known.racy = again or self.capture.racy(known.mtime, known.ctime)
         touched = gone.union(name for name, _ in todo)
-        frame.relist = frame.relist or not touched.isdisjoint(IGNORE_FILES)
+        frame.relist = self._changes_rules(frame, touched) or frame.relist
         self._seen += len(found)
         if gone:
             frame.changed |= gone
             self.index.changed = True
         self._take(frame, todo)
         self._mark(frame)
+        if self._adopts:
+            self._keep_rules(frame)
+
+    def _changes_rules(self, frame: Frame, names: Collection[bytes]) -> bool:
+        """Whether other rules are in force here from now on, and all below is looked at.
+
+        Rules that change inside a call wait for the next prompt.
+        """
+        touched = any(name in IGNORE_FILES for name in names)
+        pending = self.index.pending
+        if not (touched or pending):
+            return False
+        where = self._trail.path_in(frame)
+        if self._adopts:
+            return touched or where in pending
+        if touched and where not in pending:
+            pending.add(where)
+            self.index.changed = True
+        return False
+
+    def _keep_rules(self, frame: Frame) -> None:
+        """Keep the ignore files of a directory that was listed: they are in force now."""
+        rules = self.index.rules
+        if not rules and not any(frame.has(name) for name in IGNORE_FILES):
+            return
+        where = self._trail.path_in(frame)
+        read = dict(self._trail.read(len(self._trail.frames) - 1))
+        if read != rules.get(where, {}):
+            self.index.changed = True
+            rules.pop(where, None)
+            if read:
+                rules[where] = read
 
     def _names(self, frame: Frame) -> dict[bytes, bool]:
         """The names in a directory, and whether they are directories."""
@@ -465,7 +507,7 @@ class Scanner:
             ours = stores_among(frame.fd, there, marked=MARKER in known.opaque)
         names = [n for n in only.names if n not in ours and not n.startswith(RESERVED)]
         changed, _ = self._changed(frame, names)
-        if not {name for name, _ in changed}.isdisjoint(IGNORE_FILES):
+        if self._changes_rules(frame, {name for name, _ in changed}):
             frame.only, frame.relist = None, True
             self._list(frame)
             return

@@ -8,7 +8,7 @@ end of the way are read when somebody asks for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -91,10 +91,14 @@ class Frame(msgspec.Struct):
 
 
 class Trail:
-    """The frames from the root down. The root's descriptor belongs to the caller."""
+    """The frames from the root down. The root's descriptor belongs to the caller.
 
-    def __init__(self, root: Frame) -> None:
+    `in_force` are the ignore files that count, by directory; None for those that are there.
+    """
+
+    def __init__(self, root: Frame, in_force: Mapping[bytes, Mapping[bytes, bytes]] | None) -> None:
         self.frames = [root]
+        self._in_force = in_force
 
     def push(self, frame: Frame) -> None:
         """Go down; close what is far above."""
@@ -186,22 +190,31 @@ class Trail:
         rules = Rules() if above is None else above
         for at in range(depth, len(self.frames)):
             frame = self.frames[at]
-            names = [name for name in IGNORE_FILES if frame.has(name)]
-            if names:
-                rules = self._read(at, names, rules)
-            frame.rules = rules
+            rules = frame.rules = self._inside(at, rules)
         return rules
 
-    def _read(self, at: int, names: list[bytes], rules: Rules) -> Rules:
-        fd = self._open_again(at)
-        try:
-            read = [(name, content) for name in names if (content := read_rules(fd, name))]
-        finally:
-            os.close(fd)
+    def _inside(self, at: int, rules: Rules) -> Rules:
+        """The rules that hold in a directory on the way, below one with these."""
+        if self._in_force is None:
+            read = self.read(at)
+        else:
+            read = [*self._in_force.get(self.path_in(self.frames[at]), {}).items()]
         if not read:
             return rules
         above = b"".join(frame.name + b"/" for frame in self.frames[1 : at + 1])
         return rules.inside(os.fsdecode(above), read)
+
+    def read(self, at: int) -> list[tuple[bytes, bytes]]:
+        """The ignore files that are in a directory on the way."""
+        frame = self.frames[at]
+        names = [name for name in IGNORE_FILES if frame.has(name)]
+        if not names:
+            return []
+        fd = self._open_again(at)
+        try:
+            return [(name, content) for name in names if (content := read_rules(fd, name))]
+        finally:
+            os.close(fd)
 
     def _open_again(self, at: int) -> int:
         """A descriptor of a directory on the way, even if it is closed."""

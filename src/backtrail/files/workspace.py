@@ -92,21 +92,23 @@ class Workspace(Rooted):
 
     def scan(
         self, log: Log, store: Store | None = None, *, rebind: bool = False,
-        stop: Callable[[], bool] | None = None,
+        stop: Callable[[], bool] | None = None, adopt: bool = False,
     ) -> bytes:  # fmt: skip
         """The present tree, stored; `log` relies on it from now on.
 
-        `stop` is asked now and then; the scan ends with `Stopped` if it says so.
+        `stop` is asked now and then; the scan ends with `Stopped` if it says so. `adopt` brings
+        ignore rules into force that changed since the last prompt.
         """
         self._expect(log, store)
         with self.locked(store, rebind=rebind) as root:
-            return self._looked(root, log, store, stop)
+            return self._looked(root, log, store, stop, adopt=adopt)
 
     def _looked(
-        self, root: int, log: Log, store: Store | None, stop: Callable[[], bool] | None = None
-    ) -> bytes:
+        self, root: int, log: Log, store: Store | None,
+        stop: Callable[[], bool] | None = None, *, adopt: bool = False,
+    ) -> bytes:  # fmt: skip
         """Scan, and end the calls that are over by now. The caller holds the lock."""
-        tree = self._scan(root, log, stop=stop)
+        tree = self._scan(root, log, stop=stop, adopt=adopt)
         self._end_left(tree, log, store)
         return tree
 
@@ -146,17 +148,18 @@ class Workspace(Rooted):
     def begin(
         self, log: Log, name: str, call: str | None, paths: list[bytes] | None,
         store: Store | None = None, *, rebind: bool = False, runner: Runner | None = None,
+        adopt: bool = False,
     ) -> Bracket:  # fmt: skip
         """A call begins; its bracket holds the tree it begins with.
 
-        `runner` is the process that runs the call, if it is not this one.
+        `runner` is the process that runs the call, if it is not this one; `adopt` as in `scan`.
         """
         self._expect(log, store)
         with self.locked(store, rebind=rebind) as root:
             n = self.place.n
             opening = self._opening(log, name, paths, runner)
             try:
-                tree = self._looking.captured(root, log, paths, sync=False)
+                tree = self._looking.captured(root, log, paths, sync=False, adopt=adopt)
                 self._looking.hasten()
                 self._end_left(tree, log, store)
                 bracket, there = self.catalogue.open_bracket(

@@ -229,7 +229,7 @@ class Follower:
 
     def _look(self) -> dict[str, Json]:
         """What a message says about the files."""
-        return self.files.look() or {"files": {"missed": self.files.folder.unwatched}}
+        return self.files.look(prompt=True) or {"files": {"missed": self.files.folder.unwatched}}
 
     # --- what happens --------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class Folder:
 
         rebind, self.fresh = self.is_chosen, False
         self.baseline = Baseline(
-            lambda stop: workspace.scan(self.log, self._store, rebind=rebind, stop=stop)
+            lambda stop: workspace.scan(self.log, self._store, rebind=rebind, stop=stop, adopt=True)
         )
 
     def is_partial(self, wait: float | None) -> bool:

@@ -158,11 +158,11 @@ class Recorder:
 
     # --- looking -------------------------------------------------------------------------
 
-    def look(self, *, over: bool = False) -> dict[str, Json]:
+    def look(self, *, over: bool = False, prompt: bool = False) -> dict[str, Json]:
         """Scan: what the next event says about the files; empty where none are captured.
 
         What calls under way did so far is owed, and they go on; with `over`, those that
-        messages opened end.
+        messages opened end. Ignore rules that changed are in force from a `prompt` on.
         """
         workspace = self.folder.workspace()
         if workspace is None:
@@ -173,7 +173,9 @@ class Recorder:
                 if self.folder.is_partial(0):
                     return self._details(None, {"missed": PARTIAL})
                 self.end_orphans(workspace)
-                tree = workspace.scan(self.log, self._store, rebind=self.folder.is_chosen)
+                chosen = self.folder.is_chosen
+                adopt = prompt or self._starts()
+                tree = workspace.scan(self.log, self._store, rebind=chosen, adopt=adopt)
                 owes = self._catch_up(workspace, ended)
             except BacktrailError as error:
                 self._host.missed(error)
@@ -188,6 +190,10 @@ class Recorder:
             self.tree = tree
             head = workspace.head()
             return self._details(None, None, {"tree": tree.hex()} | ({"git": head} if head else {}))
+
+    def _starts(self) -> bool:
+        """Whether the session has seen nothing yet: rules are in force from its start on."""
+        return self.tree is None and not self._shared and self._host.known() is None
 
     def _catch_up(
         self, workspace: Workspace, over: Collection[str] = (), *, before: int | None = None
@@ -256,8 +262,9 @@ class Recorder:
     ) -> Bracket | None:  # fmt: skip
         def opened(rebind: bool) -> Bracket:
             return workspace.begin(
-                self.log, name, call, paths, self._store, rebind=rebind, runner=runner
-            )
+                self.log, name, call, paths, self._store, rebind=rebind, runner=runner,
+                adopt=paths is None and self._starts(),
+            )  # fmt: skip
 
         try:
             self.drop_turn()
