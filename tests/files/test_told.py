@@ -66,7 +66,7 @@ def test_calls_that_end_together_before_a_crash(session: Session, project: Path)
     together = threading.Barrier(2)
     end = Recorder.end
 
-    def slowly(self: Recorder, begun: Bracket | Grab) -> Ended:
+    def slowly(self: Recorder, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:
         ended = end(self, begun)
         together.wait(10)
         return ended
@@ -248,7 +248,7 @@ def test_a_call_of_an_earlier_version(
         monkeypatch.setattr(catalogue, "replace", lambda b, **new: replace(b, **new | OLD))
         end = Recorder.end
 
-        def unnamed(self: Recorder, begun: Bracket | Grab) -> Ended:
+        def unnamed(self: Recorder, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:
             ended = end(self, begun)
             if not told:
                 os._exit(9)

@@ -9,7 +9,7 @@ the call did not, is not the call's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -34,7 +34,9 @@ class Attributed(msgspec.Struct, frozen=True):
 
     `before` and `after` are the trees around the call. `parts` are the spans its changes
     are in. `uncertain` are paths a person may have saved meanwhile, `lost` are things that
-    went and were not captured: they cannot be undone.
+    went and were not captured: they cannot be undone. `doubtful` are paths that changed while
+    a person was asked whether the call may run, or after its agent gave it up: going back
+    leaves them, unless it is told otherwise.
     """
 
     before: bytes
@@ -42,6 +44,7 @@ class Attributed(msgspec.Struct, frozen=True):
     parts: list[Part]
     uncertain: list[bytes]
     lost: list[bytes]
+    doubtful: list[bytes] = []
 
     def to_dict(self) -> dict[str, Json]:
         """The `files` of an event's data; lists only where they say something."""
@@ -57,18 +60,22 @@ class Attributed(msgspec.Struct, frozen=True):
             data["uncertain"] = _names(self.uncertain)
         if self.lost:
             data["lost"] = _names(self.lost)
+        if self.doubtful:
+            data["doubtful"] = _names(self.doubtful)
         return data
 
 
 def attribute(
     get: Get, bracket: Bracket, tree: bytes, transitions: Iterable[Transition],
     open_now: Collection[str], *, long: bool, met: Collection[Met] = (), late: bool = False,
+    doubt: Callable[[bytes], bool] | None = None,
 ) -> Attributed | None:  # fmt: skip
     """What `bracket`, which ends with `tree`, changed; None if nothing.
 
     `open_now` are the brackets still open, `met` the calls elsewhere that were; `long` says
     that a person may well have saved something meanwhile. The end of a call that is found
-    `late` may be long ago: then that goes for the paths it declared, too.
+    `late` may be long ago: then that goes for the paths it declared, too. `doubt` says of a
+    path that perhaps it changed when the call did not run.
     """
     parts: list[Part] = []
     mine: set[bytes] = set()
@@ -89,7 +96,8 @@ def attribute(
     if not parts:
         return None
     uncertain = sorted(mine) if long and (late or bracket.paths is None) else []
-    return Attributed(bracket.tree, tree, parts, uncertain, sorted(set(lost)))
+    doubtful = sorted(path for path in mine if doubt(path)) if doubt is not None else []
+    return Attributed(bracket.tree, tree, parts, uncertain, sorted(set(lost)), doubtful)
 
 
 def _part(
@@ -158,7 +166,7 @@ def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
     data: dict[str, Json] = {"parts": parts}
     if parts:
         data.update(before=parts[0]["before"], after=parts[-1]["after"])
-    for name in ("uncertain", "lost", "brackets"):
+    for name in ("uncertain", "lost", "doubtful", "brackets"):
         named = [one for files in found for one in files.get(name, ())]
         if named:
             data[name] = sorted(set(named))

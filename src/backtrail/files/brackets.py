@@ -52,6 +52,10 @@ class Bracket(msgspec.Struct, frozen=True):
     if a hook opened it. `mark` is the call's name among the open calls of this machine, the
     same in all the brackets of a call; `met` are calls elsewhere that were open meanwhile.
     `stamp` says which state of the root `files` led to.
+    `given` and `gist` are digests of the call's input and of its command or path, by which a
+    call without an id is known. `question` is when a person was asked whether it may run: it
+    has not run before that, and without a result perhaps never. One that is `left` was given
+    up by its agent, and its process, which is the bracket's, goes on.
     """
 
     id: str
@@ -73,15 +77,24 @@ class Bracket(msgspec.Struct, frozen=True):
     mark: str = ""
     met: list[Met] = []
     stamp: dict[str, Json] = {}
+    given: str = ""
+    gist: str = ""
+    question: float = 0.0
+    left: bool = False
 
 
 class Runner(NamedTuple):
-    """The process that runs a call, where it is not this one, and of which program it is."""
+    """The process that runs a call, where it is not this one, and of which program it is.
+
+    `given` and `gist` are what the call is known by: see `Bracket`.
+    """
 
     pid: int
     born: int
     agent: str = ""
     program: str = ""
+    given: str = ""
+    gist: str = ""
 
 
 class Opening(NamedTuple):

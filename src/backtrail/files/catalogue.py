@@ -136,7 +136,7 @@ class Catalogue:
         the machine knows of it. The calls that were there before it come with it.
         """
         pid = os.getpid()
-        pid, birth, agent, program = runner or Runner(pid, own_birth(pid))
+        pid, birth, agent, program, given, gist = runner or Runner(pid, own_birth(pid))
         id, since, store, mark, met = opening or Opening(new_id(), time.time())
         with self._lines.moving(workspace) as now:
             there = now.line.calls
@@ -144,7 +144,7 @@ class Catalogue:
             line = now.line.moved(tree)
             bracket = Bracket(
                 id, owner, line.changes, tree, paths, since, name, call, pid, birth, agent,
-                store=store, program=program, mark=mark, met=list(met),
+                store=store, program=program, mark=mark, met=list(met), given=given, gist=gist,
             )  # fmt: skip
             now.line = line.opened(bracket)
         return bracket, list(there)
@@ -177,11 +177,21 @@ class Catalogue:
                 now.line = line.changed(ended)
         return spans, line.open_besides(bracket)
 
-    def split(self, workspace: int, bracket: Bracket, *, over: bool) -> Split | None:
+    def ask(self, workspace: int, bracket: Bracket, at: float) -> None:
+        """A person is asked whether an open call may run; the first time counts."""
+        with self._lines.moving(workspace) as now:
+            for call in now.line.calls:
+                if call.id == bracket.id and not (call.ended or call.question):
+                    now.line = now.line.changed(replace(call, question=at))
+
+    def split(
+        self, workspace: int, bracket: Bracket, *, over: bool, left_to: Runner | None = None
+    ) -> Split | None:
         """A call up to the newest state known; None if nothing changed in it, or it is over.
 
-        It goes on in a second bracket, unless it is `over`. The first one stays until
-        `close_bracket` if there is something to tell: this process is about to do that.
+        It goes on in a second bracket, unless it is `over`; with `left_to`, as a call of that
+        process that its agent gave up. The first one stays until `close_bracket` if there is
+        something to tell: this process is about to do that.
         """
         pid = os.getpid()
         with self._lines.moving(workspace) as now:
@@ -190,11 +200,16 @@ class Catalogue:
                 # Another process of the session was quicker.
                 return None
             spans = self._lines.since(line, bracket.opened)
+            goes_on = bracket
+            if left_to is not None:
+                goes_on = replace(bracket, pid=left_to.pid, born=left_to.born, left=True)
             if not spans:
                 if over:
                     now.line = line.without(bracket.id)
+                elif goes_on is not bracket:
+                    now.line = line.changed(goes_on)
                 return None
-            later = None if over else _later(line, bracket)
+            later = None if over else _later(line, goes_on)
             told_by = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
             ended = line.changed(told_by)
             now.line = ended if later is None else ended.opened(later)

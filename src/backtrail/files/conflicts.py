@@ -68,7 +68,7 @@ def _subtracted(get: Get, there: Entry | None, taken: Sequence[Own]) -> tuple[by
     for own in taken:
         if own.shared:
             return "another session may have written part of it"
-        if own.uncertain:
+        if own.uncertain or own.doubtful:
             return "a person may have saved part of it"
         if own.before is None or own.after is None:
             return f"the session {'created' if own.before is None else 'deleted'} it"

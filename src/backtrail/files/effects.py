@@ -18,6 +18,9 @@ from ..events import Json
 from .names import hidden
 from .trees import Entry, alike
 
+DOUBTFUL = "changed while the call waited for an answer or after it was given up, perhaps by you"
+"""Why a path stays that may have changed when its call did not run."""
+
 
 class Range(NamedTuple):
     """Events of a log by number, both ends included; `last` None is the newest."""
@@ -44,7 +47,8 @@ class Change:
     """What one event of a session did to the files: the trees around it.
 
     `foreign` are paths that changed in between but by others alone, `shared` those that
-    this session and another changed, `uncertain` those a person may have saved meanwhile.
+    this session and another changed, `uncertain` those a person may have saved meanwhile,
+    `doubtful` those that perhaps changed when the call did not run.
     `goes_back` marks a rewind, undo or redo; `took` are the events whose changes it took
     back, on each path that it changed (None: it does not say).
     """
@@ -55,6 +59,7 @@ class Change:
     foreign: frozenset[bytes] = frozenset()
     shared: frozenset[bytes] = frozenset()
     uncertain: frozenset[bytes] = frozenset()
+    doubtful: frozenset[bytes] = frozenset()
     goes_back: bool = False
     took: Ranges | None = None
 
@@ -71,6 +76,7 @@ class Own:
     after: Entry | None
     shared: bool = False
     uncertain: bool = False
+    doubtful: bool = False
     in_effect: bool = True
     taken: list[Own] = field(default_factory=list)
     is_more: bool = False
@@ -101,13 +107,14 @@ class Trail:
     def note(self, change: Change, path: bytes, before: Entry | None, after: Entry | None) -> None:
         """Add what a change did to the path."""
         shared, uncertain = path in change.shared, path in change.uncertain
-        own = Own(change.seq, before, after, shared, uncertain)
+        doubtful = path in change.doubtful
+        own = Own(change.seq, before, after, shared, uncertain, doubtful)
         if change.took is not None:
             self._take(own, change.took)
         elif change.goes_back:
             own.taken = self._undone(own) or self._reverted(own, strict=False)
             _turn(own.taken)
-        elif not (shared or uncertain):
+        elif not (shared or uncertain or doubtful):
             own.taken = self._reverted(own, strict=True)
             _turn(own.taken)
         self._all.append(own)
@@ -169,6 +176,8 @@ def conflict_with(there: Entry | None, taken: Sequence[Own], standing: Sequence[
         return "somebody else changed it in between"
     if any(own.shared for own in taken):
         return "another session changed it at the same time"
+    if any(own.doubtful for own in taken):
+        return DOUBTFUL
     return ""
 
 
@@ -194,7 +203,7 @@ def changes_of(
         return found
 
     try:
-        uncertain = paths(files, "uncertain")
+        uncertain, doubtful = paths(files, "uncertain"), paths(files, "doubtful")
         ranges = ranges_of(took) if goes_back else None
         return [
             Change(
@@ -204,6 +213,7 @@ def changes_of(
                 paths(part, "foreign"),
                 paths(part, "shared"),
                 uncertain,
+                doubtful,
                 goes_back,
                 ranges,
             )

@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace as replaced
@@ -194,7 +195,7 @@ class Workspace(Rooted):
     ) -> Opening:
         """Register a call on this machine, before its files are scanned."""
         pid = os.getpid()
-        pid, born, _, program = runner or Runner(pid, own_birth(pid))
+        pid, born, _, program, *_ = runner or Runner(pid, own_birth(pid))
         id, since = new_id(), time.time()
         call = OpenCall(*log, name, pid, born, paths, since, program)
         try:
@@ -204,15 +205,17 @@ class Workspace(Rooted):
         return Opening(id, since, log[0], mark, met)
 
     def end(
-        self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True
-    ) -> tuple[bytes, Attributed | None]:
+        self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True,
+        ran_from: float | None = None,
+    ) -> tuple[bytes, Attributed | None]:  # fmt: skip
         """A call is over: the tree now, and what the call did to the files, if anything.
 
         Who is about to tell it in a log says `told=False`, and calls `told` or `drop` once
         that is done: killed in between, the bracket is an orphan and can be ended again. So
         it can where the files cannot be looked at, and this raises.
 
-        What it left lies in its files too, so contents are synced as events are.
+        What it left lies in its files too, so contents are synced as events are. Where a person
+        was asked before it ran, `ran_from` is since when it did, if that is known.
         """
         sync = store is None or store.durability == "synced"
         with self.locked(store) as root:
@@ -225,7 +228,7 @@ class Workspace(Rooted):
             done = None
             try:
                 self._number(tree)
-                done = self._attributed(bracket, tree, spans, open_now, met)
+                done = self._attributed(bracket, tree, spans, open_now, met, ran_from)
                 if done is not None:
                     self._rely(log, done)
             finally:
@@ -266,6 +269,9 @@ class Workspace(Rooted):
         """
         if is_dead(call):
             return True
+        if call.left:
+            # Its agent is done with it, its process is not.
+            return False
         if not call.program or store is None or call.store != log_name(store):
             return False
         kinds = ("user_message", "session_end")
@@ -277,6 +283,10 @@ class Workspace(Rooted):
 
     def _end_for(self, call: Bracket, tree: bytes, log: Log) -> None:
         """End a call for its session, late as it may be. The caller holds the lock."""
+        if call.question and not is_dead(call):
+            # It was never allowed to run.
+            self.drop(call)
+            return
         met = self._met(call)
         spans, open_now = self.catalogue.end_bracket(self.place.n, call, tree, told=False, met=met)
         self._unmark(call)
@@ -293,12 +303,14 @@ class Workspace(Rooted):
             if spans and done is None:
                 self.drop(call)
 
-    def so_far(self, bracket: Bracket, log: Log, split: Split) -> Attributed | None:
+    def so_far(
+        self, bracket: Bracket, log: Log, split: Split, ran_from: float | None = None
+    ) -> Attributed | None:
         """What a call did up to now, if anything; it is to be told, as after `end`."""
         done = None
         try:
             met = self._met(bracket)
-            done = self._attributed(bracket, split.tree, split.spans, split.open_now, met)
+            done = self._attributed(bracket, split.tree, split.spans, split.open_now, met, ran_from)
             if done is not None:
                 self._rely(log, done)
         finally:
@@ -324,7 +336,7 @@ class Workspace(Rooted):
 
     def _attributed(
         self, bracket: Bracket, tree: bytes, spans: list[Transition], open_now: set[str],
-        met: list[Met], *, late: bool = False,
+        met: list[Met], ran_from: float | None = None, *, late: bool = False,
     ) -> Attributed | None:  # fmt: skip
         if not spans:
             return None
@@ -332,7 +344,17 @@ class Workspace(Rooted):
         from .attribution import attribute
 
         long = time.time() - bracket.since > LONG_CALL
-        return attribute(self.get, bracket, tree, spans, open_now, long=long, met=met, late=late)
+        doubt = None
+        if bracket.left or bracket.question:
+            known = None if bracket.left else ran_from
+            doubt = partial(self._is_doubtful, known)
+        return attribute(
+            self.get, bracket, tree, spans, open_now, long=long, met=met, late=late, doubt=doubt
+        )
+
+    def _is_doubtful(self, ran_from: float | None, path: bytes) -> bool:
+        """Whether a path may have changed before its call ran; where that is not known, it may."""
+        return ran_from is None or _touched_at(self.root + b"/" + path) < ran_from
 
     def _rely(self, log: Log, done: Attributed) -> None:
         """Trees between a call's scans may have been found by other sessions, and go with them."""
@@ -451,6 +473,18 @@ class Workspace(Rooted):
                     f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
                     "Name the other paths to go back without it (`paths=`, or behind `--`)"
                 ) from error
+
+
+def _touched_at(path: bytes) -> float:
+    """When a path last changed; of one that is gone, when the nearest folder there did."""
+    while path:
+        try:
+            return os.lstat(path).st_ctime
+        except (FileNotFoundError, NotADirectoryError):
+            path = path.rpartition(b"/")[0]
+        except OSError:
+            break
+    return 0.0
 
 
 def log_name(store: Store) -> str:

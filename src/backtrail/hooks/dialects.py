@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 AgentName = Literal["claude-code", "codex", "gemini"]
 """The agents that have hooks."""
 
-Verb = Literal["start", "prompt", "before", "after", "failed", "stop", "interrupted", "substop",
-               "end", "check"]  # fmt: skip
+Verb = Literal["start", "prompt", "before", "asked", "denied", "after", "failed", "stop",
+               "interrupted", "substop", "end", "check"]  # fmt: skip
 """What an event means to us, whatever its name."""
 
 
@@ -77,6 +77,8 @@ DIALECTS: dict[str, Dialect] = {
             "SessionStart": "start",
             "UserPromptSubmit": "prompt",
             "PreToolUse": "before",
+            "PermissionRequest": "asked",
+            "PermissionDenied": "denied",
             "PostToolUse": "after",
             "PostToolUseFailure": "failed",
             "Stop": "stop",
@@ -94,6 +96,7 @@ DIALECTS: dict[str, Dialect] = {
             "SessionStart": "start",
             "UserPromptSubmit": "prompt",
             "PreToolUse": "before",
+            "PermissionRequest": "asked",
             "PostToolUse": "after",
             "Stop": "stop",
             "Interrupt": "interrupted",
@@ -111,6 +114,7 @@ DIALECTS: dict[str, Dialect] = {
             "SessionStart": "start",
             "BeforeAgent": "prompt",
             "BeforeTool": "before",
+            "Notification": "asked",
             "AfterTool": "after",
             "AfterAgent": "stop",
             "SessionEnd": "end",
@@ -139,9 +143,30 @@ def verb_of(dialect: Dialect, event: Mapping[str, Json]) -> Verb | None:
     if not isinstance(name, str):
         return None
     verb = "check" if name == CHECK else dialect.events.get(name)
-    if verb in ("before", "after", "failed") and event.get("tool_name") in dialect.readers:
+    calls = ("before", "asked", "denied", "after", "failed")
+    if verb in calls and event.get("tool_name") in dialect.readers:
+        return None
+    if name == "Notification" and event.get("notification_type") != "ToolPermission":
         return None
     return verb
+
+
+def digest_of(text: str) -> str:
+    """A short name of a text, by which a call is known again; cheap, as a hook makes it."""
+    import zlib
+
+    data = text.encode("utf-8", "replace")
+    return f"{len(data):x}-{zlib.crc32(data):08x}"
+
+
+def gist_of(given: Json) -> str:
+    """The digest of a call's command or path: what an agent's question says of it, too."""
+    if isinstance(given, dict):
+        for name in ("command", "file_path", "filePath", "notebook_path"):
+            found = given.get(name)
+            if isinstance(found, str) and found:
+                return digest_of(found)
+    return ""
 
 
 def declared(tool: str, given: Json, cwd: str) -> list[str] | None:

@@ -17,14 +17,16 @@ from ..files.baseline import PARTIAL
 from ..files.changes.folder import Host, NotWatched
 from ..files.changes.owed import Ended, Grab
 from ..files.changes.recorder import Recorder
+from ..files.changes.sought import Process, Sought
 from ..files.names import declared as below
 from .baseline import awaited, forget_wait, is_there
-from .dialects import Dialect, declared
+from .dialects import Dialect, declared, digest_of, gist_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..events import Event, Json
+    from ..files.brackets import Bracket
     from ..files.looking import Log
     from ..files.workspace import Workspace
     from ..settings import Settings
@@ -114,6 +116,7 @@ class Follower:
         self.troubles: list[str] = []
         self._settings = settings
         self._patience = patience
+        self._now = time.time()
         self._begins = begins
         found, self.is_new = self._found() or self._gone_on() or self._made()
         self.id = found.id
@@ -250,7 +253,7 @@ class Follower:
             # What a subagent is asked is no turn: its parent asks.
             return
         self.mirror()
-        self.files.end_agent("")
+        self.files.end_agent("", running_in)
         details = self._look()
         said = self.fields.raw.get("prompt")
         text = said if isinstance(said, str) else ""
@@ -268,18 +271,38 @@ class Follower:
         if paths == []:
             # All it touches lies outside.
             return
+        sought = self._sought()
+        process = Runner(*runner, fields.agent, self.dialect.agent, sought.given, sought.gist)
         begun = self.files.begin(
-            fields.tool,
-            fields.call,
-            paths,
-            runner=Runner(*runner, fields.agent),
-            wait=self._patience.wait,
+            fields.tool, fields.call, paths, runner=process, wait=self._patience.wait
         )
         if isinstance(begun, Grab):
             from .grabs import keep
 
-            keep(self.store, self.id, fields.call or fields.tool, begun)
+            keep(self.store, self.id, fields.call or f"{fields.tool} {sought.given}", begun)
         self._append([])
+
+    def asked(self) -> None:
+        """A person is asked whether a tool may run."""
+        self.files.ask(self._sought())
+
+    def denied(self) -> None:
+        """A tool may not run: whatever changed meanwhile is not its own."""
+        bracket = self.files.find(self._sought())
+        if bracket is not None:
+            self.files.drop(bracket)
+
+    def _sought(self) -> Sought:
+        """The call that the event is about."""
+        fields = self.fields
+        # Gemini CLI says in the details what the question is about.
+        given = fields.given if fields.given is not None else fields.raw.get("details")
+        whole = ""
+        if not fields.call:
+            import json
+
+            whole = digest_of(json.dumps(given, sort_keys=True))
+        return Sought(fields.tool, fields.call, fields.agent, whole, gist_of(given))
 
     def after(self, *, failed: bool = False) -> None:
         """A tool is done."""
@@ -316,14 +339,20 @@ class Follower:
         fields, workspace = self.fields, self.files.folder.workspace()
         if workspace is None:
             return Ended(None, {})
-        bracket = self.files.find(fields.tool, fields.call, fields.agent)
+        sought = self._sought()
+        bracket = self.files.find(sought)
         if bracket is not None:
-            return self.files.end(bracket)
+            ran_from = None
+            if bracket.question:
+                from .timing import ran_from as since
+
+                ran_from = since(fields.raw, fields.side or fields.transcript, self._now)
+            return self.files.end(bracket, ran_from)
         if self._declared()[0] == []:
             return Ended(None, {})
         from .grabs import take
 
-        grab = take(self.store, self.id, fields.call or fields.tool)
+        grab = take(self.store, self.id, fields.call or f"{fields.tool} {sought.given}")
         if grab is not None:
             return self.files.end(grab)
         return Ended(None, {"files": {"missed": PARTIAL if workspace.is_new() else UNSEEN}})
@@ -355,7 +384,7 @@ class Follower:
         if isinstance(answer, str) and self._is_mirrored and self.fields.transcript is not None:
             self._await(answer, self.fields.transcript)
         self.mirror()
-        self.files.end_agent("")
+        self.files.end_agent("", running_in)
         events: list[NewEvent] = []
         if isinstance(answer, str) and answer and not self._is_mirrored:
             message = {"role": "assistant", "content": answer}
@@ -370,14 +399,14 @@ class Follower:
         """A subagent is done."""
         agent = self.fields.agent
         if agent:
-            self.files.end_agent(agent)
+            self.files.end_agent(agent, running_in)
             self._append([])
         self.mirror()
 
     def end(self) -> None:
         """The agent leaves the session."""
         self.mirror()
-        self.files.end_agent(None)
+        self.files.end_agent(None, running_in)
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
         self._append([NewEvent("session_end", {"reason": reason})])
@@ -425,13 +454,21 @@ class Follower:
         words = [json.dumps(answer, ensure_ascii=ascii)[1:-1].encode() for ascii in (False, True)]
         deadline = time.monotonic() + _FLUSHED
         while time.monotonic() < deadline:
-            tail = _tail(transcript, 4 * len(words[1]) + 20_000)
-            if any(word in tail for word in words):
+            last = tail(transcript, 4 * len(words[1]) + 20_000)
+            if any(word in last for word in words):
                 return
             time.sleep(_STEP)
 
 
-def _tail(path: Path, size: int) -> bytes:
+def running_in(bracket: Bracket) -> Process | None:
+    """The process that a call is still running in, if there is one."""
+    from .processes import running
+
+    return running(bracket.pid, bracket.gist, bracket.since) if bracket.gist else None
+
+
+def tail(path: Path, size: int) -> bytes:
+    """The end of a file; nothing where it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))

@@ -9,13 +9,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..files.brackets import born
+from .dialects import digest_of
+
+if TYPE_CHECKING:
+    from ..files.changes.sought import Process
 
 _SHELLS = frozenset(
     {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox", "env", "timeout", "nice", "tcsh"}
 )
 _FAR = 16
+_CLOCK = 1.5
+"""Seconds by which the time of a boot, and so of a process, may be off."""
 
 
 def agent_process(pid: int | None = None) -> tuple[int, int]:
@@ -35,6 +42,48 @@ def agent_process(pid: int | None = None) -> tuple[int, int]:
 def parent_of(pid: int) -> int:
     """The process above another; 0 if that is gone."""
     return _described(pid)[1]
+
+
+def running(agent: int, gist: str, since: float) -> Process | None:
+    """The process below an agent that runs a command of this gist and began `since` then.
+
+    A command is an argument of the shell, and of the sandbox around it. Without /proc it is
+    not found.
+    """
+    from ..files.changes.sought import Process
+
+    found: list[Process] = []
+    for name in os.listdir("/proc") if Path("/proc/self").is_dir() else ():
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            arguments = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(digest_of(one.decode("utf-8", "replace")) == gist for one in arguments):
+            pid = int(name)
+            began = born(pid)
+            when = _boot_time() + began / os.sysconf("SC_CLK_TCK")
+            if began and when >= since - _CLOCK and _is_below(pid, agent):
+                found.append(Process(pid, began, when))
+    return min(found, key=lambda one: one.born, default=None)
+
+
+def _is_below(pid: int, above: int) -> bool:
+    for _ in range(_FAR):
+        pid = parent_of(pid)
+        if pid <= 1:
+            return pid == above
+        if pid == above:
+            return True
+    return False
+
+
+def _boot_time() -> float:
+    for line in Path("/proc/stat").read_text().splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    return 0.0
 
 
 def _described(pid: int) -> tuple[str | None, int]:

@@ -28,7 +28,10 @@ NAME = "backtrail"
 """What our hooks are called where hooks have names."""
 
 _SHORT_EVENTS = {"codex": ("SessionEnd", "Interrupt")}
-_TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+_TOOL_EVENTS = (
+    *("PreToolUse", "PermissionRequest", "PermissionDenied", "PostToolUse"),
+    "PostToolUseFailure",
+)
 
 
 class Ours(NamedTuple):

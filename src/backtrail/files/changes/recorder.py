@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from ..baseline import PARTIAL
 from ..brackets import NOBODY, Bracket, Runner, is_dead, is_told, named_in, own_birth
 from .folder import FirstImport, Folder, Host
 from .owed import Ended, Grab, Owed, Queue
+from .sought import Process, Running, Sought
 
 if TYPE_CHECKING:
     from ..looking import Log
@@ -290,18 +292,33 @@ class Recorder:
         self.under_way[bracket.id] = bracket
         return bracket
 
-    def find(self, name: str, call: str | None, agent: str) -> Bracket | None:
-        """The call under way that another process began, by its id, else by its name."""
+    def find(self, sought: Sought) -> Bracket | None:
+        """The call under way that another process began."""
         workspace = self.folder.workspace()
-        for bracket in reversed(self._mine(workspace)) if workspace is not None else ():
-            named = bracket.call == call if call else bracket.name == name and not bracket.call
-            if named and bracket.agent == agent and not _is_being_told(bracket):
-                self.under_way[bracket.id] = bracket
-                return bracket
-        return None
+        there = [] if workspace is None else self._mine(workspace)
+        bracket = sought.among(b for b in there if not (b.left or _is_being_told(b)))
+        if bracket is not None:
+            self.under_way[bracket.id] = bracket
+        return bracket
 
-    def end(self, begun: Bracket | Grab) -> Ended:
-        """A call is over: what its event says, which `recorded` or `unrecorded` follows."""
+    def ask(self, sought: Sought) -> None:
+        """A person is asked whether a call may run. Until it has a result it owns nothing."""
+        workspace = self.folder.workspace()
+        if workspace is None:
+            return
+        open_now = [b for b in self._mine(workspace) if not (b.ended or b.left)]
+        waiting = [b for b in open_now if not b.question and b.agent == sought.agent]
+        bracket = sought.among(open_now)
+        if bracket is None or bracket.question:
+            bracket = sought.alike(waiting) or bracket or (waiting[-1] if waiting else None)
+        if bracket is not None:
+            workspace.catalogue.ask(workspace.place.n, bracket, time.time())
+
+    def end(self, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:
+        """A call is over: what its event says, which `recorded` or `unrecorded` follows.
+
+        Where a person was asked before it ran, `ran_from` is since when it did, if known.
+        """
         if isinstance(begun, Grab):
             return self._grabbed(begun)
         with self.lock:
@@ -310,7 +327,9 @@ class Recorder:
                 # The session was closed meanwhile, and the call was left to who opens it next.
                 return Ended(begun, {})
             try:
-                tree, done = workspace.end(now, self.log, self._store, told=False)
+                tree, done = workspace.end(
+                    now, self.log, self._store, told=False, ran_from=ran_from
+                )
             except BaseException as failure:
                 # The next look ends it.
                 self._unseen.add(now.id)
@@ -427,18 +446,47 @@ class Recorder:
 
     # --- calls that nobody ends ----------------------------------------------------------
 
-    def end_agent(self, agent: str | None) -> None:
-        """End what an agent of the session left under way (None: all of them), and owe it."""
+    def end_agent(self, agent: str | None, running: Running | None = None) -> None:
+        """End what an agent of the session left under way (None: all of them), and owe it.
+
+        A call whose process is `running` on goes on without its agent. One that a person was
+        asked about and that has no result never ran, and owns nothing; unless its agent died,
+        and nobody knows.
+        """
         workspace = self.folder.workspace()
         if workspace is None or workspace.is_new():
             return
         try:
             for bracket in self._mine(workspace):
-                if agent in (None, bracket.agent) and not _is_being_told(bracket):
+                if agent not in (None, bracket.agent) or _is_being_told(bracket):
+                    continue
+                process = None
+                if running is not None and not (bracket.ended or bracket.left):
+                    process = running(bracket)
+                if process is not None:
+                    self._give_up(workspace, bracket, process)
+                elif bracket.left and not is_dead(bracket):
+                    continue
+                elif bracket.question and not (bracket.ended or bracket.left or is_dead(bracket)):
+                    workspace.drop(bracket)
+                else:
                     self._end_left(workspace, bracket)
         except BacktrailError as error:
             # The conversation is kept all the same.
             self._host.missed(error)
+
+    def _give_up(self, workspace: Workspace, bracket: Bracket, process: Process) -> None:
+        """A call goes on without its agent, in a process that is the bracket's from now on."""
+        workspace.scan(self.log, self._store)
+        split = workspace.catalogue.split(
+            workspace.place.n, bracket, over=False, left_to=Runner(process.pid, process.born)
+        )
+        if split is None:
+            return
+        done = workspace.so_far(bracket, self.log, split, process.since)
+        if done is not None:
+            self._owe_call(bracket, {"interrupted": True}, done.to_dict(), bracket.id)
+            self.tree = split.tree
 
     def end_all(self) -> None:
         """Every call is over: the directory is let go of."""
