@@ -31,7 +31,7 @@ from .filepoints import (
     undo_way,
 )
 from .files.conflicts import OnConflict, Put, resolve
-from .files.effects import among, closed
+from .files.effects import Ranges, among, closed
 from .files.journal import Journal, kept
 from .files.names import several
 from .files.outcome import settled
@@ -48,6 +48,7 @@ from .points import (
     same_checkpoint,
 )
 from .stores.base import Store, checkpoint_of
+from .uncaptured import KINDS, Row, missing, missing_in
 from .views import Rewind
 
 if TYPE_CHECKING:
@@ -195,14 +196,14 @@ class Rewinding(Browsing):
         if dry_run:
             way = find()
             plan, get = self._preview(workspace, way, wish)
-            return self._result(span, self._move(way, wish), plan, get, notes, applied=False)
+            return self._result(span, self._move(way, wish), plan, get, notes, wish, applied=False)
         with self._driving():
             self._save()
             move, plan = self._moved(workspace, kind, find, wish, anyway=anyway)
             if wish.scope != "files":
                 self._recorder.end_asked()
             get = workspace.get if workspace is not None else _nothing
-            return self._result(span, move, plan, get, notes, applied=True)
+            return self._result(span, move, plan, get, notes, wish, applied=True)
 
     def _moved(
         self, workspace: Workspace | None, kind: str, find: Callable[[], Way], wish: Wish,
@@ -379,12 +380,8 @@ class Rewinding(Browsing):
         if way.point.head and head and head != way.point.head and plan.acts:
             found.append(f"git had {way.point.head} checked out then, and has {head} now")
         for event in self.store.read(self.id, after=way.chosen[0].first - 1):
-            files = event.data.get("files") if among(event.seq, way.chosen) else None
-            if isinstance(files, dict):
-                found += [f"cannot be undone: {path} was not captured and is gone"
-                          for path in files.get("lost", ())]  # fmt: skip
-                if "missed" in files:
-                    found.append(f"event {event.seq} was not captured: {files['missed']}")
+            if among(event.seq, way.chosen):
+                found += [one.warning for one in missing_in(event)]
         return [*found, *workspace.problems]
 
     def _move(self, way: Way, wish: Wish) -> Move:
@@ -405,7 +402,7 @@ class Rewinding(Browsing):
 
     def _result(
         self, span: telemetry.Span, move: Move, plan: Plan | None, get: Get, notes: list[str],
-        *, applied: bool,
+        wish: Wish, *, applied: bool,
     ) -> Rewind:  # fmt: skip
         span.measurements["events_dropped"] = move.events_dropped
         span.measurements["messages_deleted"] = move.messages_dropped
@@ -420,7 +417,23 @@ class Rewinding(Browsing):
         conflicts = [file for file in files if file.action == "conflict"]
         span.measurements["files_changed"] = len(files) - len(conflicts)
         cut = plan.took[0].first - 1 if plan.took else None
-        return replace(result, files=files, conflicts=conflicts, warnings=plan.warnings, cut=cut)
+        return replace(
+            result, files=files, conflicts=conflicts, warnings=plan.warnings, cut=cut,
+            not_captured=self._missing(plan.took, wish),
+        )  # fmt: skip
+
+    def _missing(self, took: Ranges, wish: Wish) -> list[Row]:
+        """What the events that go back did not capture, and so is not taken back."""
+        if not took:
+            return []
+        events = self.store.read(self.id, after=took[0].first - 1, kinds=KINDS)
+        found = missing(event for event in events if among(event.seq, took))
+        if wish.mode == "exact":
+            # The files are made as they were, whoever changed them and whoever saw it.
+            found = [one for one in found if not one.is_call]
+        if wish.paths is not None:
+            found = [one for one in found if one.is_call]
+        return [one.row for one in found]
 
 
 def _nothing(digest: bytes) -> bytes:

@@ -32,11 +32,26 @@ class Missing(NamedTuple):
     seq: int
     path: str
     reason: str
+    sign: str
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call as a whole, and nobody knows which paths."""
+        return self.sign == "missed"
+
+    @property
+    def warning(self) -> str:
+        """What a plan says about it."""
+        if self.is_call:
+            return f"event {self.seq} was not captured: {self.reason}"
+        if self.sign == "lost":
+            return f"cannot be undone: {self.path} was not captured and is gone"
+        return f"cannot be undone: {self.path} is outside the workspace"
 
     @property
     def row_text(self) -> str:
         """It on a line, beside its event."""
-        return self.reason if self.path.startswith("event ") else self.path
+        return self.reason if self.is_call else f"{self.path}, {self.reason.partition(':')[0]}"
 
     @property
     def row(self) -> Row:
@@ -55,10 +70,10 @@ def missing_in(event: Event) -> list[Missing]:
     missed = files.get("missed")
     # A prompt that comes before the first import is done misses nothing: no call has run.
     if isinstance(missed, str) and not (event.kind == "user_message" and missed == PARTIAL):
-        found.append(Missing(event.seq, f"event {event.seq} ({by})", missed))
+        found.append(Missing(event.seq, f"event {event.seq} ({by})", missed, "missed"))
     for sign, why in (("lost", "gone, and was not captured"), ("outside", "outside the workspace")):
         for path in _texts(files.get(sign)):
-            found.append(Missing(event.seq, path, f"{why}: {by}, event {event.seq}"))
+            found.append(Missing(event.seq, path, f"{why}: {by}, event {event.seq}", sign))
     return found
 
 
@@ -71,7 +86,7 @@ def missing(events: Iterable[Event]) -> list[Missing]:
     found: dict[tuple[str, str], Missing] = {}
     for event in events:
         for one in missing_in(event):
-            key = one.path, one.reason.partition(":")[0]
+            key = one.path, one.sign
             found.pop(key, None)
             found[key] = one
     return list(found.values())

@@ -50,7 +50,8 @@ class Rewind:
     `events_dropped` what left the history, `message_count` what is in it now. `files` has
     one entry for each path that is looked at, `conflicts` those of them that stay because
     somebody else changed them; `warnings` say what cannot be undone. Of the files, changes
-    after event `cut` went back.
+    after event `cut` went back. `not_captured` is what the events that go back missed, as
+    rows of `Session.not_captured`: it stays as it is.
     """
 
     applied: bool
@@ -61,6 +62,7 @@ class Rewind:
     conflicts: list[FileChange] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     cut: int | None = None
+    not_captured: list[tuple[str, str, int]] = field(default_factory=list)
 
     @property
     def files_changed(self) -> list[str]:
@@ -93,6 +95,8 @@ class Rewind:
         """The result as JSON, with `can_rewind` and `error` for those who expect them."""
         row: dict[str, Json] = msgspec.to_builtins(self)
         row["files_changed"] = self.files_changed
+        names = ("path", "reason", "size")
+        row["not_captured"] = [dict(zip(names, one, strict=True)) for one in self.not_captured]
         row["insertions"] = self.insertions
         row["deletions"] = self.deletions
         row["can_rewind"] = True

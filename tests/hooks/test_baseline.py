@@ -238,6 +238,9 @@ def test_what_was_missed_is_said_everywhere(world: World, agent: Agent) -> None:
         assert page.read_text().count(PARTIAL) == 2, kind
     with world.session() as session:
         assert (row["path"], PARTIAL, 0) in session.not_captured()
+    told = world.run("undo", "--yes", "--json")
+    assert (told.returncode, json.loads(told.stdout)["not_captured"]) == (4, [row])
+    assert (world.project / "a.txt").read_text() == "two"
 
 
 def test_installing_begins_the_import(world: World, large: Path) -> None:

@@ -105,7 +105,12 @@ def test_as_json(world: World) -> None:
     done = world.run("record", "--json", "--", "echo", "words")
     assert done.stderr.startswith("words\n")
     (info,) = world.sessions()
-    assert json.loads(done.stdout) == {"session": info.id, "exit_code": 0, "checkpoints": 2}
+    assert json.loads(done.stdout) == {
+        "session": info.id,
+        "exit_code": 0,
+        "checkpoints": 2,
+        "not_captured": [],
+    }
 
 
 def test_what_cannot_be_run(world: World) -> None:

@@ -243,6 +243,29 @@ def test_what_a_tool_names_outside_is_said_with_its_event_and_everywhere(
     page = world.root / "page.html"
     world.run("export", "--html", "-o", str(page), cwd=sub)
     assert "Not captured" in page.read_text() and "far.txt" in page.read_text()
+    planned = world.run("undo", "--dry-run", cwd=sub)
+    assert planned.returncode == 0
+    assert f"cannot be undone: {far.resolve()} is outside the workspace" in planned.stdout
+    told = json.loads(world.run("undo", "--dry-run", "--json", cwd=sub).stdout)
+    assert told["not_captured"] == [shown]
+    undone = world.run("undo", "--yes", cwd=sub)
+    assert undone.returncode == 4
+    assert str(far.resolve()) in undone.stderr
+    assert (sub / "s.txt").read_text() == "sub\n" and far.read_text() == "x\n"
+
+
+def test_only_an_operations_own_events_count(world: World, sub: Path) -> None:
+    """A turn that captured all goes back with exit code 0, whatever another one missed."""
+    agent = Agent(world, more={"cwd": str(sub)})
+    agent.begin()
+    for number, path in enumerate((world.root / "far.txt", sub / "s.txt")):
+        agent.prompt(f"turn {number}")
+        agent.write(path, "changed\n", f"c{number}")
+        agent.stop()
+    assert world.run("undo", "--yes", cwd=sub).returncode == 0
+    assert world.run("redo", "--yes", cwd=sub).returncode == 0
+    assert world.run("undo", "--yes", cwd=sub).returncode == 0
+    assert world.run("undo", "--yes", cwd=sub).returncode == 4
 
 
 def test_a_link_that_leads_out_is_outside(world: World, sub: Path) -> None:

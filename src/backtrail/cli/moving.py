@@ -10,6 +10,7 @@ from ..errors import BacktrailError, Unsupported
 from .allow import with_allowance
 from .hints import hint
 from .plans import lines_of, never_touched, show, why_unwatched
+from .uncaptured import SHOWN, told
 from .wording import plural
 
 if TYPE_CHECKING:
@@ -99,29 +100,37 @@ def tell(
     call: Call, session: Session, result: Rewind, words: str, scope: Scope, before: int,
     more: dict[str, Json] | None = None,
 ) -> int:  # fmt: skip
-    """Say what was done, or would be; the exit code tells of conflicts that were kept.
+    """Say what was done, or would be; the exit code tells of what did not go back.
 
     `before` is how many messages there were.
     """
     more = more or {}
     kept = len(result.conflicts) if result.applied else 0
     ways = _ways_on(call, session, result) if kept else []
+    lost = result.not_captured if result.applied else []
+    code = CONFLICT if kept or lost else 0
     if call.out.as_json:
         row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
         row["decide"] = ways
         call.out.data(row)
-        return CONFLICT if kept else 0
+        return code
     call.out.line(words, "bold")
     why = why_unwatched(session) if scope != "conversation" else ""
     show(call.out, lines_of(result, before, why_no_files=why))
     if kept:
         _advise(call, kept, ways)
+    if lost:
+        call.out.note(f"not taken back, since it was not captured: {plural(len(lost), 'path')}")
+        for one in lost[:SHOWN]:
+            call.out.note(f"  {told(one)}")
+        if len(lost) > SHOWN:
+            call.out.note(f"  … and {len(lost) - SHOWN} more; --json lists all")
     if "resume" in more:
         call.out.line(f"go on in the agent with: {more['resume']}")
     for back in ("undo", "redo"):
         if back in more:
             call.out.line(f"take it back with: {more[back]}")
-    return CONFLICT if kept else 0
+    return code
 
 
 def _advise(call: Call, kept: int, ways: list[str]) -> None:
@@ -147,7 +156,7 @@ def _ways_on(call: Call, session: Session, result: Rewind) -> list[str]:
     point = next((event.seq for event in earlier if event.kind != "checkpoint"), None)
     if point is None:
         return []
-    root, here = os.path.realpath(session.info().cwd or "."), os.path.realpath(".")
+    root, here = os.path.realpath(session.info().root or "."), os.path.realpath(".")
     found: list[str] = []
     for file in result.conflicts:
         path = os.fsdecode(hidden(file.path))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import StoreFailed
 from .hints import hint
+from .moving import CONFLICT
 from .places import root_here
+from .uncaptured import rows_json, told
 from .verbs import Command, Usage
 from .wording import brief, short
 
@@ -37,6 +39,7 @@ def _run(call: Call) -> int:
     from ..files.roots import refuse_broad
     from ..hooks.recording import record
     from ..session import Session
+    from ..uncaptured import KINDS, missing
 
     cwd = str(Path.cwd())
     refuse_broad(cwd)
@@ -60,17 +63,25 @@ def _run(call: Call) -> int:
     _refuse_uncaptured(call, session)
     # With --json stdout holds one document, and nothing of the command's.
     done = record(session, command, cwd, stdout=2 if call.out.as_json else None)
+    lost = [one.row for one in missing(session.events(kinds=KINDS))]
     for problem in session.problems:
         call.out.note(f"backtrail: {problem.what}: {problem.detail}")
     if call.out.as_json:
         call.out.data(
-            {"session": session.id, "exit_code": done.exit_code, "checkpoints": done.points}
+            {
+                "session": session.id,
+                "exit_code": done.exit_code,
+                "checkpoints": done.points,
+                "not_captured": rows_json(lost),
+            }
         )
     else:
         # What went wrong may be missing from the way back.
         back = "" if session.problems else f"; `{hint(call, 'undo')}` takes it back"
         call.out.note(f"recorded as {short(session.id)}{back}")
-    return done.exit_code
+        for row in lost:
+            call.out.note(f"backtrail: not captured: {told(row)}")
+    return done.exit_code or (CONFLICT if lost else 0)
 
 
 def _refuse_volatile(call: Call) -> None:
