@@ -77,10 +77,14 @@ _GONE = (
 
 def sweep(database: Database) -> None:
     """Remove the rows that neither a session nor a fork reads."""
+    before: list[object] = []
     while True:
         with database.reading() as connection:
-            if not connection.execute(_GONE).fetchall():
-                return
+            rows = connection.execute(_GONE).fetchall()
+        if not rows or rows == before:
+            # Nothing is left, or a damaged table does not let go of it.
+            return
+        before = rows
         with database.writing as execute:
             _sweep_slice(execute)
 

@@ -12,7 +12,10 @@ from .sqlite_transactions import Execute
 
 _ROWS = 1000
 
-_OPEN = "SELECT n, unsealed FROM logs WHERE unsealed > 0 ORDER BY n LIMIT 1"
+_OPEN = (
+    "SELECT n, unsealed FROM logs WHERE typeof(unsealed) = 'integer' "
+    "AND unsealed BETWEEN 1 AND 4294967295 ORDER BY n LIMIT 1"
+)
 _COUNT = (
     "SELECT count(*) FROM logs l JOIN events e "
     "ON e.key > l.n << 32 AND e.key <= (l.n << 32 | l.unsealed) AND e.crc IS NULL "

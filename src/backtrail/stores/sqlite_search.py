@@ -15,7 +15,7 @@ from ..events import MAIN_LOG, MESSAGE_KINDS, Hit, Problem, check_session_id, de
 from ..messages import text_of
 from .files import NO_ROOM
 from .searching import Query, words_of
-from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of
+from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from .sqlite_connections import Database
 from .sqlite_logs import unsealed_in
 from .sqlite_pages import problem
@@ -36,16 +36,21 @@ _BEHIND = (
 )
 
 
-def behind(database: Database) -> bool:
-    """Whether there are events that the index does not know."""
+def behind(database: Database) -> list[tuple[int, int, int]]:
+    """The logs with events that the index does not know: how far it goes, and how far they go."""
     with database.reading() as connection:
-        return bool(connection.execute(_BEHIND).fetchall())
+        rows: list[tuple[int, int, int]] = connection.execute(_BEHIND).fetchall()
+    return rows
 
 
 def catch_up(database: Database) -> bool:
     """Index everything, in slices that let others write in between; False if it cannot."""
+    before: list[tuple[int, int, int]] = []
     try:
-        while behind(database):
+        while rows := behind(database):
+            if rows == before:
+                raise Damaged("the events to index are out of order: `verify` tells where")
+            before = rows
             with database.writing as execute:
                 index_slice(execute)
     except StoreFailed as error:
@@ -59,6 +64,7 @@ def index_slice(execute: Execute) -> None:
     """Index some events, in the order of their keys: FTS5 takes ascending numbers best."""
     left, room = SLICE, _SLICE_BYTES
     for log, indexed, top in execute(_BEHIND).fetchall():
+        whole_number(indexed, f"what is indexed of log {log}")
         rows = execute(
             "SELECT key, kind, CAST(data AS BLOB) FROM events "
             "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
@@ -68,7 +74,7 @@ def index_slice(execute: Execute) -> None:
         last = top
         for last, kind, body in rows:
             left -= 1
-            room -= len(body)
+            room -= len(body or b"")
             if kind in MESSAGE_KINDS:
                 taken.append((last, _words(body)))
             if left <= 0 or room <= 0:

@@ -65,8 +65,18 @@ _NEXT = "SELECT key FROM events WHERE key > ? ORDER BY key LIMIT 1"
 _BEYOND = "SELECT count(*) FROM events WHERE key = ?1 OR (key > ?2 AND key <= ?3)"
 
 
+_ORPHANS = (
+    "SELECT n, session FROM logs WHERE session IS NOT NULL "
+    "AND NOT EXISTS(SELECT 1 FROM sessions s WHERE s.n = session)"
+)
+
+
 def _strays(database: Database) -> Iterator[Problem]:
     """Rows that no session can ever read: of a log that is none, or with a number out of bounds."""
+    with database.reading() as connection:
+        orphans = connection.execute(_ORPHANS).fetchall()
+    for log, session in orphans:
+        yield Problem("", "", "stray", f"log {log} is of session number {session}, which is none")
     key = -(1 << 63)
     while True:
         with database.reading() as connection:
