@@ -428,6 +428,11 @@ def timestamp(when: datetime | str | float) -> str:
     return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"
 
 
+def is_ts(value: str) -> bool:
+    """Whether a text is written like a time by `now`."""
+    return _TS.fullmatch(value) is not None
+
+
 def check_ts(value: object) -> str:
     """Return `value` if it is written like a time by `now`; `timestamp` makes one."""
     if isinstance(value, str) and _TS.fullmatch(value):

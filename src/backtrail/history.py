@@ -140,8 +140,11 @@ def branches(events: Iterable[Event]) -> list[Branch]:
     tips: list[int] = []
     last = 0
     for event in events:
-        before = last if event.follows is None else event.follows
-        if event.follows is not None and event.follows != last:
+        before = last
+        # As in `walk`: whoever follows itself, or a later one, leads nowhere.
+        if event.follows is not None and event.follows < event.seq:
+            before = event.follows
+        if before != last:
             tips.append(last)
         previous[event.seq] = before
         if event.kind in MESSAGE_KINDS:

@@ -7,6 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _NUMBER = re.compile(rb'\{"seq":(\d+),')
 
@@ -41,10 +42,41 @@ def raw_lines(data: bytes) -> list[RawLine]:
 def _parse(offset: int, text: bytes) -> RawLine:
     match = re.fullmatch(rb'(.*),"crc":"([0-9a-f]{8})"\}', text, re.DOTALL)
     if match and zlib.crc32(match[1]) == int(match[2], 16):
-        row = json.loads(text)
-        place, size = row.get("batch", (1, 1))
-        return RawLine(offset, text, row["seq"], row["uuid"], (place, size))
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError):
+            row = None
+        if is_possible(row):
+            place, size = row.get("batch") or (1, 1)
+            return RawLine(offset, text, row["seq"], row["uuid"], (place, size))
     return RawLine(offset, text, None, None, (1, 1))
+
+
+def is_possible(row: Any) -> bool:
+    """Whether what a line holds may be an event, by the words of docs/format.md."""
+    if not isinstance(row, dict):
+        return False
+    seq, follows, batch = row.get("seq"), row.get("follows"), row.get("batch")
+    if type(seq) is not int or not 1 <= seq < 2**31:
+        return False
+    if follows is not None and (type(follows) is not int or not 0 <= follows < seq):
+        return False
+    if batch is not None:
+        if not isinstance(batch, list) or [type(n) for n in batch] != [int, int]:
+            return False
+        if not 1 <= batch[0] <= batch[1] <= 10**6 or batch[0] > seq:
+            return False
+        if seq + batch[1] - batch[0] >= 2**31:
+            return False
+    for name in ("uuid", "event"):
+        text = row.get(name)
+        if not isinstance(text, str) or not 1 <= len(text) <= 256 or not text.isprintable():
+            return False
+    ts = row.get("ts")
+    form = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    if not isinstance(ts, str) or not re.fullmatch(form, ts, re.ASCII):
+        return False
+    return isinstance(row.get("data"), dict)
 
 
 def numbers(data: bytes) -> set[int]:
@@ -60,19 +92,31 @@ def numbers(data: bytes) -> set[int]:
 def counted(data: bytes) -> list[RawLine]:
     """The lines that must be returned, by the plainest reading of the rules.
 
-    A line counts if it is whole, its number is above all before it, and its batch has a
-    last line.
+    A line counts if it is whole, its number is above all before it and not astray, and its
+    batch has a last line. One that skips numbers is astray if the next line has one of those,
+    or if it skips over 10,000, more than the bytes between, and the next does not go on there.
     """
     tail = data.rfind(b"\n") + 1
+    good = [line for line in raw_lines(data[:tail]) if line.seq is not None]
     result: list[RawLine] = []
     held: list[RawLine] = []
-    high = 0
-    for line in raw_lines(data[:tail]):
-        if line.seq is None or line.seq <= high:
+    high, end = 0, None
+    for at, line in enumerate(good):
+        seq = line.seq or 0
+        if seq <= high:
             continue
+        if seq > high + 1:
+            behind = [n.seq or 0 for n in good[at + 1 :] if (n.seq or 0) > high and n.seq != seq]
+            before = max(high, held[-1].last if held else 0)
+            between = 0 if end is None else line.offset - end
+            near = seq - before <= 10_000 + between
+            if (behind and behind[0] < seq) or (
+                not near and not (behind and behind[0] - seq <= 10_000)
+            ):
+                continue
         if held and held[0].last != line.last:
             held = []
-        high = line.seq
+        high, end = seq, line.offset + len(line.text) + 1
         held.append(line)
         if line.batch[0] == line.batch[1]:
             result.extend(held)

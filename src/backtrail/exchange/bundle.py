@@ -29,6 +29,7 @@ from ..files.garbage import check_floor, reach
 from ..files.trees import EMPTY, EMPTY_DIGEST, Get
 from ..secrets import Masking
 from ..stores.base import Store
+from ..stores.copying import check_gap
 from ..stores.opening import store_at
 from .bundle_checking import Bundle, Reading, check_bundle, check_file, opened_bundle
 from .bundle_container import Limits, Packer
@@ -114,7 +115,7 @@ def pack(
         for log in store.logs(session_id):
             spool = stack.enter_context(tempfile.TemporaryFile(prefix="backtrail-"))
             note = trees if log == MAIN_LOG else {}
-            events = _filled(store.read(session_id, log=log))
+            events = _filled(store.read(session_id, log=log), session_id)
             spooled.append((_spool(log, events, spool, masking, note), spool))
         get: Get = _nothing
         if has_contents(store) and trees:
@@ -145,10 +146,11 @@ def _spool(
     return LogEntry(log, count, size, total.hexdigest())
 
 
-def _filled(events: Iterator[Event]) -> Iterator[Event]:
+def _filled(events: Iterator[Event], session_id: str) -> Iterator[Event]:
     """A log without gaps: what damage took is a `lost` event, as in any copy."""
     last = 0
     for event in events:
+        check_gap(last, event.seq, session_id)
         while last + 1 < event.seq:
             last += 1
             yield Event(last, f"lost-{last}", event.ts, "lost", {"seq": last})

@@ -157,7 +157,10 @@ class _Batch(msgspec.Struct):
 
     def _home(self, uuid: str) -> str | None:
         """The event of a line, or of the nearest line above that has one; "" at the root."""
-        for _ in range(_WALK):
+        passed: set[str] = set()
+        # Lines may name each other as parents: then there is no way up.
+        while uuid not in passed and len(passed) < _WALK:
+            passed.add(uuid)
             if uuid in self.homes:
                 return self.homes[uuid]
             if self.log.seq(uuid) is not None:
@@ -293,13 +296,15 @@ class _Batch(msgspec.Struct):
         self.taken.sides.setdefault(f"subagents/{name}", []).extend(side_events([line]))
 
     def _side_root(self, line: Line) -> str:
-        at: Line | None = line
-        for _ in range(len(self.lines)):
-            parent = self.by_uuid.get(cc.parent_of((at or line).value or {}) or "")
-            if parent is None or parent.get("isSidechain") is not True:
+        at = line
+        passed = {at.at}
+        while True:
+            parent = self.by_uuid.get(cc.parent_of(at.value or {}) or "")
+            if parent is None or parent.get("isSidechain") is not True or parent.at in passed:
                 break
             at = parent
-        root = (at or line).get("uuid")
+            passed.add(at.at)
+        root = at.get("uuid")
         return side_name(root) or f"side-{line.at}"
 
 

@@ -6,11 +6,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from ..errors import AlreadyExists, Conflict, InvalidData, NotFound
+from ..errors import AlreadyExists, Conflict, Damaged, InvalidData, NotFound
 from ..events import MAIN_LOG, UPDATABLE_FIELDS, Event, Json, NewEvent, SessionInfo, timestamp
 from .base import Store
 
 _BATCH = 500
+
+WIDEST = 100_000
+"""Numbers missing in a row that a copy fills with `lost` events; more are not believed."""
+
+
+def check_gap(last: int, seq: int, session_id: str) -> None:
+    """Raise `Damaged` if more numbers are missing before `seq` than a copy fills."""
+    if seq - last - 1 > WIDEST:
+        raise Damaged(
+            f"session `{session_id}` has no events from {last + 1} to {seq - 1}, more than damage "
+            "takes: `verify` tells what is wrong with it; fork it before that to copy the rest"
+        )
 
 
 Before = Callable[[str, Iterable[Event | NewEvent]], None]
@@ -134,7 +146,7 @@ def _copy_log(src: Store, dst: Store, session_id: str, log: str, before: Before)
         if same and same[0].id != newest[0].id:
             raise Conflict(f"event {head} of session `{session_id}` is another one there")
     written = lost = 0
-    pending = _filled(src.read(session_id, log=log, after=head), head)
+    pending = _filled(src.read(session_id, log=log, after=head), head, session_id)
     while batch := list(islice(pending, _BATCH)):
         if log == MAIN_LOG:
             before(session_id, batch)
@@ -149,9 +161,10 @@ def _copy_log(src: Store, dst: Store, session_id: str, log: str, before: Before)
     return written, lost
 
 
-def _filled(events: Iterator[Event], head: int) -> Iterator[NewEvent]:
+def _filled(events: Iterator[Event], head: int, session_id: str) -> Iterator[NewEvent]:
     """`events` to append, with a `lost` event for each number that is missing."""
     for event in events:
+        check_gap(head, event.seq, session_id)
         while head + 1 < event.seq:
             head += 1
             yield NewEvent("lost", {"seq": head}, id=f"lost-{head}", ts=_possible(event.ts))

@@ -3,6 +3,10 @@
 Readers need no lock: they take whole lines and leave an unterminated tail alone, since
 somebody may be writing it. A file is opened anew for each page, so nothing is held in
 between. Numbers rise from line to line, so a place is found by halving.
+
+Which lines count is decided front to back (`lines.Forward`). Where every line bears the number
+behind the one before it, there is nothing to decide, and a read from the end takes them as they
+are. At the first line that does not, it lets `Forward` go through the whole log.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ from .lines import (
     Forward,
     Line,
     OnLineDamage,
-    decode_header,
     decode_line,
     likely_seq,
     lines_in,
@@ -53,61 +56,31 @@ class Span:
         )
 
 
-class Passed:
-    """The numbers a backward read has been at, as ranges: in a sound log, one range.
-
-    A block of lines that was copied as a whole is not known as such from its middle on.
-    """
-
-    def __init__(self) -> None:
-        self._last = [1 << 62, 0]
-        self._ranges = [self._last]
-
-    def take(self, seq: int) -> bool:
-        """Note a number; False if it was there before."""
-        if seq == self._last[0] - 1:
-            self._last[0] = seq
-            return True
-        if any(low <= seq <= high for low, high in self._ranges):
-            return False
-        self._last = [seq, seq]
-        self._ranges.append(self._last)
-        return True
-
-    def take_run(self, first: int, last: int) -> bool:
-        """Note numbers that lie right below those noted last; False, and no note, if not."""
-        if last == self._last[0] - 1:
-            self._last[0] = first
-        elif len(self._ranges) == 1:
-            self._last = [first, last]
-            self._ranges.append(self._last)
-        else:
-            return False
-        return True
-
-
 # --- reading -----------------------------------------------------------------------------
 
 
 def read_forward(path: str | Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
     """Events in order. The file is opened anew for each page, so nothing is held between."""
     left = span.limit
-    sorter = Forward(damage, span.after)
+    sorter = Forward(damage)
+    passed = span.after
     everything = span.until is None and span.kinds is None
     file, at = LogFile(path), -1
     while left is None or left > 0:
         fd, length = file.open()
         try:
             if file.replaced:
-                sorter = Forward(damage, sorter.held[0].seq - 1 if sorter.held else sorter.high)
-                at = locate_after(fd, length, sorter.high)
+                at = locate_after(fd, length, passed)
+                sorter = Forward(damage, passed if at else 0)
             data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
         finally:
             os.close(fd)
-        if not data:
-            return
-        for line in sorter.take(lines_in(data, at, decode_line, damage)):
+        found = lines_in(data, at, decode_line, damage)
+        for line in sorter.take(found) if data else sorter.finish():
             event = line.event
+            if line.seq <= passed:
+                continue
+            passed = line.seq
             if event is None or not (everything or span.wants(event)):
                 if span.until is not None and line.seq > span.until:
                     return
@@ -117,6 +90,8 @@ def read_forward(path: str | Path, span: Span, damage: OnLineDamage | None) -> I
                 left -= 1
                 if left == 0:
                     return
+        if not data:
+            return
         at += len(data)
 
 
@@ -125,65 +100,109 @@ def read_backward(path: str | Path, span: Span, damage: OnLineDamage | None) -> 
     left = span.limit
     if left is not None and left <= 0:
         return
-    sorter = Backward(damage)
     everything = span.until is None and span.kinds is None
-    passed = Passed()
-    file, end, size = LogFile(path), -1, FIRST
-    bound = top = span.until
-    plain = True
-    while left is None or left > 0:
+    for line in _backward(path, span.until, None if span.kinds else left, damage):
+        event = line.event
+        if line.seq <= span.after:
+            return
+        if event is not None and (everything or span.wants(event)):
+            yield event
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+
+
+def _backward(
+    path: str | Path, until: int | None, wanted: int | None, damage: OnLineDamage | None
+) -> Iterator[Line]:
+    """The lines that count, newest first: from plain pages, as long as they are plain."""
+    sorter = Backward()
+    file, end, size = LogFile(path), 0, FIRST
+    bound, passed = until, 0
+    while True:
         fd, length = file.open()
         try:
             if file.replaced:
-                end = length
-                top = bound
-                if top is not None:
-                    end = batch_end(fd, locate(fd, end, top), top)
-                end = last_newline(fd, end)
-            texts = plain_page(fd, end, size) if plain else []
-            if not texts:
-                start, data, skip, high = page_before(fd, end, size)
+                sorter = Backward(at_end=bound is None)
+                end = end_of(fd, length, bound)
+            texts = plain_page(fd, end, size) if end > 0 else []
         finally:
             os.close(fd)
-        plain, wanted = True, left
-        if texts:
-            lines = _newest_first(texts, end, sorter)
-        elif data:
-            whole = lines_in(data[skip:], start + skip, decode_line, damage)
-            lines = iter(sorter.take(list(whole), high))
-        else:
+        if end == 0:
             return
-        for line in lines:
-            if line is None:
-                # Damaged. The page is read again the careful way; what was passed stays so.
-                plain = False
+        for text in reversed(texts):
+            end -= len(text)
+            line = decode_line(text[:-1], end)
+            counts = None if line is None else sorter.counts(line)
+            if line is None or counts is None:
+                texts = []
                 break
-            event, seq = line.event, line.seq
-            if seq <= span.after:
-                return
-            if (top is not None and seq > top) or not passed.take(seq):
-                continue
-            bound = seq - 1
-            if event is not None and (everything or span.wants(event)):
-                yield event
-                if left is not None:
-                    left -= 1
-                    if left == 0:
-                        return
-        if plain:
-            end = end - sum(map(len, texts)) if texts else start + skip
-            if left is None or wanted is None or left > wanted - left:
-                # More is wanted than this page had.
-                size = min(size * 4, MOST)
+            if counts and (bound is None or line.seq <= bound):
+                bound = line.seq - 1
+                passed += 1
+                yield line
+        if not texts:
+            yield from counted_backward(path, bound, damage)
+            return
+        if wanted is None or wanted - passed > len(texts):
+            # More is wanted than this page had.
+            size = min(size * 4, MOST)
 
 
-def _newest_first(texts: list[bytes], end: int, sorter: Backward) -> Iterator[Line | None]:
-    """The lines of a plain page that count, decoded one by one; None where one is damaged."""
-    for text in reversed(texts):
-        end -= len(text)
-        line = decode_line(text[:-1], end)
-        if line is None or sorter.counts(line):
-            yield line
+def end_of(fd: int, length: int, bound: int | None) -> int:
+    """The offset behind the last line up to `bound`, and what else its batch has.
+
+    Below 0 if that cannot be told by halving.
+    """
+    if bound is None:
+        return last_newline(fd, length)
+    at, number = _locate(fd, length, bound)
+    if (at == 0 and bound > 0 and length) or not _is_trusted(fd, at, number, bound):
+        return -1
+    return last_newline(fd, batch_end(fd, at, bound))
+
+
+_CHUNK = 256
+
+
+def counted_backward(
+    path: str | Path, bound: int | None, damage: OnLineDamage | None
+) -> Iterator[Line]:
+    """The lines up to `bound` that count, newest first, told by going through the whole log."""
+    file = LogFile(path)
+    places: list[tuple[int, int, int]] = []
+    while True:
+        fd, _ = file.open()
+        try:
+            if file.replaced:
+                places = list(counted(fd, damage))
+                while places and bound is not None and places[-1][2] > bound:
+                    places.pop()
+            chunk = places[-_CHUNK:]
+            texts = [(os.pread(fd, size - 1, at), at) for at, size, _ in reversed(chunk)]
+        finally:
+            os.close(fd)
+        if not texts:
+            return
+        del places[-_CHUNK:]
+        for text, at in texts:
+            line = decode_line(text, at)
+            if line is not None:
+                bound = line.seq - 1
+                yield line
+
+
+def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, int]]:
+    """Offset, length and number of each line that counts, front to back."""
+    sorter = Forward(damage)
+    at = 0
+    while data := whole_lines(fd, at, MOST):
+        for line in sorter.take(lines_in(data, at, decode_line, damage)):
+            yield line.offset, line.length, line.seq
+        at += len(data)
+    for line in sorter.finish():
+        yield line.offset, line.length, line.seq
 
 
 class Back:
@@ -191,12 +210,14 @@ class Back:
 
     `bound` is the highest number still wanted; who reads lowers it. `top` is what it was
     when the file was opened first, or replaced by a purge: above it are lines to pass over.
+    `lost` says that the place to begin at cannot be told; there are no pages then.
     """
 
     def __init__(
         self, path: str | Path, bound: int | None, most: int | None = None, front: int = _FRONT
     ) -> None:
         self.bound = self.top = bound
+        self.lost = self.replaced = False
         self._path = path
         self._most = MOST if most is None else min(most, MOST)
         self._front = front
@@ -206,13 +227,12 @@ class Back:
         while True:
             fd, length = file.open()
             try:
+                self.replaced = file.replaced
                 if file.replaced:
-                    end = length
                     self.top = self.bound
-                    if self.top is not None:
-                        end = batch_end(fd, locate(fd, end, self.top), self.top)
-                    end = last_newline(fd, end)
-                page = page_before(fd, end, size, self._front)
+                    end = end_of(fd, length, self.top)
+                    self.lost = end < 0
+                page = page_before(fd, max(0, end), size, self._front)
             finally:
                 os.close(fd)
             if not page[1]:
@@ -258,6 +278,10 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     """
     start = max(0, end - size)
     data = os.pread(fd, end - start, start)
+    while start and data.count(b"\n") < 3:
+        # Long lines: one in part, one to be looked at, and one to be taken.
+        start = max(0, end - 4 * (end - start))
+        data = os.pread(fd, end - start, start)
     if not data.endswith(b"\n"):
         return []
     # Ten times as fast as `split`, which goes from byte to byte.
@@ -295,7 +319,7 @@ def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int,
             second = data.find(b"\n", first) + 1
             if second in (0, len(data)):
                 break
-            line = decode_header(data[first : second - 1], 0)
+            line = decode_line(data[first : second - 1], 0)
             if line is not None:
                 high = max(high, line.seq)
             if high and second >= min(len(data) // 4, front):
@@ -305,31 +329,47 @@ def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int,
     return 0, b"", 0, 0
 
 
-def locate(fd: int, size: int, seq: int) -> int:
-    """The offset of the first line with a number above `seq`, by halving."""
-    return _locate(fd, size, seq)[0]
+_NEIGHBOURS = 8
 
 
 def locate_after(fd: int, size: int, seq: int) -> int:
     """An offset that no line with a number above `seq` is before, also where copies are astray.
 
-    Halving may end behind copies of older lines. Then the number there is not the next one,
-    and higher ones lie before it: the log is to be read from its beginning.
+    Halving may end behind copies of older lines. Then the numbers in front of that place do
+    not lead up to `seq`, and the log is to be read from its beginning.
     """
     at, number = _locate(fd, size, seq)
-    if number == seq + 1:
-        return at
-    start = max(0, at - 4 * FIRST)
-    data = os.pread(fd, at - start, start)
-    skipped = data.find(b"\n") + 1 if start else 0
-    before = lines_in(data[skipped:], start + skipped, decode_header, None)
-    return 0 if any(line.seq > seq for line in before) else at
+    return at if _is_trusted(fd, at, number, seq) else 0
+
+
+def _is_trusted(fd: int, at: int, number: int, seq: int) -> bool:
+    """Whether the lines around an offset are those around the end of line `seq`."""
+    if at == 0:
+        return True
+    if number not in (0, seq + 1):
+        return False
+    before = _numbers_before(fd, at)
+    return before == list(range(seq + 1 - len(before), seq + 1))
+
+
+def _numbers_before(fd: int, at: int) -> list[int]:
+    """The numbers of the last good lines before an offset."""
+    size = 4096
+    while True:
+        start = max(0, at - size)
+        data = os.pread(fd, at - start, start)
+        skipped = data.find(b"\n") + 1 if start else 0
+        texts = data[skipped:].split(b"\n")[:-1][-_NEIGHBOURS:] if skipped or not start else []
+        if start == 0 or len(texts) == _NEIGHBOURS:
+            lines = [decode_line(text, 0) for text in texts]
+            return [0 if line is None else line.seq for line in lines]
+        size *= 4
 
 
 def _locate(fd: int, size: int, seq: int) -> tuple[int, int]:
-    """Where that line is, and its number.
+    """The offset of the first line with a number above `seq`, by halving, and that number.
 
-    At the end of the file, the number that comes next if the last two lines say so, else 0.
+    0 at the end of the file. Lines astray may lead anywhere: see `_is_trusted`.
     """
     if seq <= 0:
         return 0, 1
@@ -344,24 +384,22 @@ def _locate(fd: int, size: int, seq: int) -> tuple[int, int]:
         else:
             high = middle
     at = low
-    before = last = 0
     while at < size:
         data = whole_lines(fd, at, FIRST)
         if not data:
             break
-        for line in lines_in(data, at, decode_header, None):
+        for line in lines_in(data, at, decode_line, None):
             if line.seq > seq:
                 return line.offset, line.seq
-            before, last = last, line.seq
         at += len(data)
-    return at, seq + 1 if (before, last) == (seq - 1, seq) else 0
+    return at, 0
 
 
 def batch_end(fd: int, at: int, seq: int) -> int:
     """The offset behind the batch that goes on at `at`, if `seq` is in the middle of one."""
     end = at
     while data := whole_lines(fd, at, FIRST):
-        for line in lines_in(data, at, decode_header, None):
+        for line in lines_in(data, at, decode_line, None):
             if line.seq - line.place >= seq:
                 return end
             end = line.offset + line.length
@@ -384,7 +422,7 @@ def _probe(fd: int, at: int, high: int) -> tuple[int, int] | None:
             if end < 0:
                 break
             if not skip:
-                line = decode_header(data[position:end], 0)
+                line = decode_line(data[position:end], 0)
                 if line is not None:
                     first = start + position if first < 0 else first
                     numbers.append(line.seq)

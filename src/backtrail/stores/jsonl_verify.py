@@ -28,6 +28,8 @@ def verify_log(session_id: str, log: str, path: Path) -> Iterator[Problem]:
                 yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
                 last, end = line.seq, line.offset + line.length
             at += len(data)
+        for line in sorter.finish():
+            yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
         tail = os.fstat(fd).st_size - at
         sorter.drop()
         if tail:

@@ -12,15 +12,20 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from zlib import crc32
 
+import msgspec
+
+from ..errors import InvalidData
 from ..events import Event, Json, encode_data, make_event, mint
 from .batches import Draft, settle
 from .files import failed, write_all
-from .jsonl_reading import FIRST, MOST, locate, page_before, whole_lines
+from .jsonl_reading import FIRST, MOST, counted, locate_after, page_before, whole_lines
 from .lines import (
+    MAX_BATCH,
+    PLAUSIBLE,
     Damage,
     Forward,
     Line,
@@ -34,9 +39,8 @@ from .lines import (
 from .locks import FileLock
 from .syncing import SyncFile, begin_writing
 
-PLAUSIBLE = 10_000
-"""How far beyond the last number one in a damaged line is believed."""
-
+# What is copied was read: it need not be checked again, nor refused.
+_encode = msgspec.json.Encoder().encode
 
 Usual = tuple[str, str, str, dict[str, Json], bytes]
 """An event with nothing special about it: id, time, kind, data, encoded data."""
@@ -93,22 +97,24 @@ class LogWriter:
         self._size = size
         bad: list[Damage] = []
         sorter = Forward(self._damage, self.head)
-        beyond = 0
-        for line in sorter.take(lines_in(data, offset, decode_header, bad.append)):
+        behind = -1
+        good = lines_in(data, offset, decode_line, bad.append)
+        for line in chain(sorter.take(good), _late(sorter)):
             self.head = line.seq
             self.last = max(self.last, line.last)
             if self._ids is not None:
                 self._ids[line.uuid] = line.offset
-            beyond = len(bad)
+            behind = line.offset
         if sorter.held:
             self.last = max(self.last, sorter.held[-1].last)
             sorter.drop()
         for damage in bad:
             self._damage(damage)
         # A number that a damaged line at the end may have carried is not used again.
-        for damage in bad[beyond:]:
-            believed = [seq for seq in damage.seqs if seq <= self.last + PLAUSIBLE]
-            self.last = max([self.last + 1, *believed])
+        top = self.last + PLAUSIBLE
+        for damage in bad:
+            if damage.offset > behind:
+                self.last = max([self.last + 1, *(seq for seq in damage.seqs if seq <= top)])
 
     def current(self) -> bool:
         """Whether the file is still the log; reads what others wrote meanwhile."""
@@ -127,6 +133,8 @@ class LogWriter:
         result, fresh = settle(batch, self.head, self._find, expected, self.last)
         if not fresh:
             return result, 0
+        if len(fresh) > MAX_BATCH:
+            raise InvalidData(f"a batch of {len(fresh)} events: append at most {MAX_BATCH} at once")
         data = encode_line(*fresh[0]) if len(fresh) == 1 else encode_batch(fresh)
         return result, self._write(data, fresh[-1][0].seq)
 
@@ -214,7 +222,14 @@ class LogWriter:
             return None
         text = whole_lines(self.fd, offset, FIRST)
         line = decode_line(text[: text.index(b"\n")], offset)
-        return line.event if line else None
+        if line is not None:
+            return line.event
+        # A forged line took the place of the id: who counts is told line by line.
+        for at, size, _ in counted(self.fd, None):
+            line = decode_line(os.pread(self.fd, size - 1, at), at)
+            if line is not None and line.uuid == id:
+                return line.event
+        return None
 
     def close(self) -> None:
         """Sync what is left and let go of the file."""
@@ -232,8 +247,13 @@ def _usual_line(seq: int, id: str, ts: str, kind: str, body: bytes) -> bytes:
     return b"".join((front, body, f',"crc":"{crc32(body, crc32(front)):08x}"}}\n'.encode()))
 
 
+def _late(sorter: Forward) -> Iterator[Line]:
+    """What is left at the end; asked for only then."""
+    yield from sorter.finish()
+
+
 def _has_events(data: bytes, count: int) -> bool:
-    found = Forward(None).take(lines_in(data, 0, decode_header, None))
+    found = Forward(None).take(lines_in(data, 0, decode_line, None))
     return len(list(islice(found, count))) == count
 
 
@@ -245,7 +265,10 @@ def copy_prefix(source: int, target: int, seq: int) -> None:
 
     A batch that the cut would tear is written anew, without its marks.
     """
-    end = locate(source, os.fstat(source).st_size, seq)
+    end = locate_after(source, os.fstat(source).st_size, seq)
+    if end == 0:
+        _copy_counted(source, target, seq)
+        return
     cut = _torn_by(source, end, seq)
     keep = cut[0].offset if cut else end
     at = 0
@@ -254,7 +277,15 @@ def copy_prefix(source: int, target: int, seq: int) -> None:
         begin_writing(target, at, count)
         at += count
     events = [line.event for line in cut if line.event is not None]
-    write_all(target, b"".join(encode_line(e, encode_data(e.data)) for e in events))
+    write_all(target, b"".join(encode_line(e, _encode(e.data)) for e in events))
+
+
+def _copy_counted(source: int, target: int, seq: int) -> None:
+    """Write anew the lines up to `seq` that count, without marks of batches."""
+    for at, size, number in counted(source, None):
+        line = decode_line(os.pread(source, size - 1, at), at)
+        if line is not None and line.event is not None and number <= seq:
+            write_all(target, encode_line(line.event, _encode(line.event.data)))
 
 
 def _torn_by(source: int, end: int, seq: int) -> list[Line]:

@@ -7,7 +7,8 @@
 
 A batch is written by one call. Its lines carry `[i, n]`; without line `[n, n]` the write
 was cut short and none of the batch counts. Anything else that is wrong costs just the
-line it is in.
+line it is in. A right check sum is no proof that a writer of ours made the line: numbers out
+of bounds, an event that follows a later one, a number that is astray are damage as well.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from ..events import Event, make_event
+from ..events import MAX_SEQ, Event, is_ts, make_event
 from ..messages import Said
 from .batches import Stored
 
@@ -33,28 +34,53 @@ _SUFFIX = len(_CRC % 0)
 _read_text = msgspec.json.Decoder(str).decode
 
 
+PLAUSIBLE = 10_000
+"""How many numbers a line may skip without another line that bears it out."""
+
+MAX_BATCH = 1_000_000
+"""The most events of one batch."""
+
+_Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
+_Follows = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)]
+_Place = Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
 class _Body(msgspec.Struct, gc=False):
-    seq: int
-    uuid: str
+    seq: _Seq
+    uuid: _Name
     ts: str
-    event: str
+    event: _Name
     data: dict[str, Any]
-    follows: int | None = None
-    batch: tuple[int, int] | None = None
+    follows: _Follows | None = None
+    batch: tuple[_Place, _Place] | None = None
 
 
 class Spoken(msgspec.Struct, gc=False):
     """A line as views need it. What the check sum covers need not all be decoded."""
 
-    seq: int
-    uuid: str
+    seq: _Seq
+    uuid: _Name
     ts: str
-    event: str
+    event: _Name
     data: Said
-    follows: int | None = None
-    batch: tuple[int, int] | None = None
+    follows: _Follows | None = None
+    batch: tuple[_Place, _Place] | None = None
 
 
+def _is_possible(line: _Body | Spoken) -> bool:
+    """Whether a writer of ours may have made this line; types and bounds are known by now."""
+    seq = line.seq
+    if line.follows is not None and line.follows >= seq:
+        return False
+    if line.batch is not None:
+        place, size = line.batch
+        if place > size or place > seq or seq + size - place > MAX_SEQ:
+            return False
+    return line.uuid.isprintable() and line.event.isprintable() and is_ts(line.ts)
+
+
+_UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _decode = msgspec.json.Decoder(_Body).decode
 _decode_lines = msgspec.json.Decoder(Spoken).decode_lines
 
@@ -131,7 +157,9 @@ def decode_line(text: bytes, offset: int) -> Line | None:
         return None
     try:
         body = _decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _UNDECODABLE:
+        return None
+    if not _is_possible(body):
         return None
     index, count = body.batch or (1, 1)
     seq, uuid = body.seq, body.uuid
@@ -140,7 +168,10 @@ def decode_line(text: bytes, offset: int) -> Line | None:
 
 
 def decode_header(text: bytes, offset: int) -> Line | None:
-    """Like `decode_line` without the event: several times faster."""
+    """Like `decode_line` without the event: several times faster, and not as strict.
+
+    Only for a search whose result is decoded: a forged line may pass here.
+    """
     end = len(text) - _SUFFIX
     if not is_sound(text, end):
         return None
@@ -151,7 +182,10 @@ def decode_header(text: bytes, offset: int) -> Line | None:
     batch = _BATCH.search(text, max(0, end - 40), end)
     if batch is not None:
         index, count = int(batch[1]), int(batch[2])
-    uuid = _read_text(header[2])
+    try:
+        uuid = _read_text(header[2])
+    except _UNDECODABLE:
+        return None
     return Line(offset, len(text) + 1, int(header[1]), uuid, index, count, None)
 
 
@@ -226,22 +260,26 @@ def sound_page(data: bytes, start: int) -> list[Spoken] | None:
         return None
     try:
         lines = _decode_lines(view[lines_at:])
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _UNDECODABLE:
         return None
-    return lines if len(lines) == len(sums) else None
+    return lines if len(lines) == len(sums) and all(map(_is_possible, lines)) else None
 
 
 class Forward:
     """Sorts good lines into events that count, front to back, over any number of pages.
 
-    Drops lines whose number was seen (duplicates), and holds a batch back until its last
-    line is there.
+    Numbers rise from line to line. A line whose number is not above those before it is a
+    duplicate. One that skips numbers waits for the next: if that has one of the numbers
+    skipped, the waiting line is astray and does not count. Nor does one that skips more than
+    is `PLAUSIBLE` and is not borne out by the next. A batch is held until its last line is there.
     """
 
     def __init__(self, damage: OnLineDamage | None, high: int = 0) -> None:
         self._damage = damage
         self.high = high
+        self._end: int | None = None
         self._held: list[Line] = []
+        self._waiting: Line | None = None
 
     @property
     def held(self) -> list[Line]:
@@ -251,21 +289,61 @@ class Forward:
     def take(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines that count among the next ones."""
         for line in lines:
-            if line.seq <= self.high:
+            waiting = self._waiting
+            seq = line.seq
+            if waiting is None:
+                if seq == self.high + 1:
+                    if line.size == 1 and not self._held:
+                        # What nearly every line is.
+                        self.high = seq
+                        self._end = line.offset + line.length
+                        yield line
+                    else:
+                        yield from self._accept(line)
+                elif seq <= self.high:
+                    self._tell("duplicate", [line])
+                else:
+                    self._waiting = line
+                continue
+            if seq <= self.high or seq == waiting.seq:
                 self._tell("duplicate", [line])
                 continue
-            held = self._held
-            if held and held[0].last != line.last:
-                self.drop()
-                held = self._held
-            self.high = line.seq
-            if line.place < line.size:
-                held.append(line)
-                continue
-            if held:
-                yield from held
-                self._held = []
-            yield line
+            self._waiting = None
+            borne_out = seq - waiting.seq <= PLAUSIBLE or self._is_plausible(waiting)
+            if seq < waiting.seq or not borne_out:
+                self._tell("astray", [waiting])
+            else:
+                yield from self._accept(waiting)
+            yield from self.take((line,))
+
+    def finish(self) -> Iterator[Line]:
+        """The line that waits for another at the end of the log, if it counts."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            if self._is_plausible(waiting):
+                yield from self._accept(waiting)
+            else:
+                self._tell("astray", [waiting])
+
+    def _is_plausible(self, line: Line) -> bool:
+        """Whether so many numbers may have been lost: a few, or those of the bytes in between."""
+        before = self._held[-1].last if self._held else self.high
+        between = 0 if self._end is None else max(0, line.offset - self._end)
+        return line.seq - max(before, self.high) <= PLAUSIBLE + between
+
+    def _accept(self, line: Line) -> Iterator[Line]:
+        if self._held and self._held[0].last != line.last:
+            self.drop()
+        held = self._held
+        self.high = line.seq
+        self._end = line.offset + line.length
+        if line.place < line.size:
+            held.append(line)
+            return
+        if held:
+            self._held = []
+            yield from held
+        yield line
 
     def drop(self) -> None:
         """Give up on a batch whose last line never came."""
@@ -283,60 +361,54 @@ class Forward:
 
 
 class Backward:
-    """The same, back to front: `take` gets the good lines of one page in file order.
+    """Which lines count, back to front, where every number is one below the one behind it.
 
-    `high` is the number in front of the page, so that a duplicate at its start is known.
+    Anything that is not as plain as that is for `Forward` to tell, from the log's beginning.
+    `at_end` says that the first line is the log's last.
     """
 
-    def __init__(self, damage: OnLineDamage | None) -> None:
-        self._damage = damage
-        self._whole: set[int] = set()
-        self._begun = False
+    def __init__(self, at_end: bool = False) -> None:
+        self._at_end = at_end
+        # The number and the place in its batch that the next line, going back, has to have.
+        self._seq: int | None = None
+        self._place: tuple[int, int] | None = None
 
-    def take(self, lines: list[Line], high: int) -> list[Line]:
-        """The lines of a page that count, newest first."""
-        rising: list[Line] = []
-        for line in lines:
-            if line.seq <= high:
-                self._tell(line, "duplicate")
-            else:
-                high = line.seq
-                rising.append(line)
-        return [line for line in reversed(rising) if self.counts(line)]
+    def counts(self, line: Line) -> bool | None:
+        """Whether the next line counts; None if that cannot be told from here.
 
-    def counts(self, line: Line) -> bool:
-        """Whether the next line, going back, is not of a torn batch."""
-        if line.size > 1:
-            if line.place < line.size and line.last not in self._whole:
-                # At the very end it may still be on its way.
-                if self._begun:
-                    self._tell(line, "torn batch")
-                return False
-            if line.place > 1:
-                self._whole.add(line.last)
-        self._begun = True
+        The only ones that do not are those of a batch at the very end, which may still be on
+        its way.
+        """
+        place = (line.place, line.size)
+        if self._seq is None:
+            if line.place < line.size:
+                return False if self._at_end else None
+        elif line.seq != self._seq or not self._fits(place):
+            return None
+        self._goes_on(line.seq, place)
         return True
 
+    def _fits(self, place: tuple[int, int]) -> bool:
+        return place[0] == place[1] if self._place is None else place == self._place
+
+    def _goes_on(self, seq: int, place: tuple[int, int]) -> None:
+        self._seq = seq - 1
+        self._place = (place[0] - 1, place[1]) if place[0] > 1 else None
+
     def take_all(self, seqs: list[int], batches: list[tuple[int, int] | None]) -> bool:
-        """Take a page whose numbers rise without a gap; False if not all of it counts."""
-        final, first = batches[-1], batches[0]
-        rest = 0 if final is None else final[1] - final[0]
-        if rest > 0 and seqs[-1] + rest not in self._whole:
+        """Take a page whose numbers rise without a gap; False if that cannot be told from here."""
+        if self._seq is not None and seqs[-1] != self._seq:
+            return False
+        if not self._fits(batches[-1] or (1, 1)):
             return False
         if batches.count(None) < len(batches):
             for batch, behind in pairwise(batches):
-                if batch is None or batch[0] == batch[1]:
-                    continue
-                if behind != (batch[0] + 1, batch[1]):
+                place, size = batch or (1, 1)
+                after, of = behind or (1, 1)
+                if (place < size or after > 1) and (after, of) != (place + 1, size):
                     return False
-        self._begun = True
-        if first is not None and first[0] > 1:
-            self._whole.add(seqs[0] + first[1] - first[0])
+        self._goes_on(seqs[0], batches[0] or (1, 1))
         return True
-
-    def _tell(self, line: Line, what: str) -> None:
-        if self._damage is not None:
-            self._damage(Damage(line.offset, line.length, what, (line.seq,)))
 
 
 def purged_line(line: Line, event: Event, body: bytes) -> bytes:

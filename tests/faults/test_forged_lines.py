@@ -1,0 +1,257 @@
+"""Lines with right check sums that no writer of ours made: damage, told, and never in the way.
+
+The oracle is `raw.counted`, a plain reading of docs/format.md that shares no code with the
+library.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults import variants
+from tests.faults.damage import Wrong, make_sample, pages_of
+from tests.faults.raw import counted, is_damaged, main_log
+
+from backtrail import BacktrailError, Session
+from backtrail.events import Event, NewEvent, Problem, SessionInfo
+from backtrail.stores.jsonl import JSONLStore
+from backtrail.stores.options import Options
+
+TS = "2026-01-01T00:00:00.000Z"
+
+NUMBERS: tuple[Any, ...] = (
+    *(0, -1, 1, 2, 7, 15, 24, 25, 26, 30, 5_000, 10_024, 10_030, 2**20, 2**30),
+    *(2**31 - 1, 2**31, 2**32, 2**53, 2**63, 10**18, 10**19 - 1, 10**40),
+    *(None, "7", 7.0, 7.5, True, [7], {}),
+)
+TEXTS: tuple[Any, ...] = (
+    *("x", "", " ", "\u2028", "\ud800", "x" * 256, "x" * 257, "a\nb", "é" * 200, 5, None, [], {}),
+)
+BODIES: tuple[Any, ...] = (
+    *({}, {"n": 1}, {"purged": True}, {"message": 5}, {"message": {"content": None}}, [], 5, None),
+    *({"usage": {"input_tokens": 10**30}}, {"cost_usd": "x"}, {"at": 10**30}, {"n": 10**400}),
+    *({"files": 5}, {"files": {"parts": 7}}, {"info": 5}, {"summary": []}, {"until": "x"}),
+)
+BATCHES: tuple[Any, ...] = (
+    *([1, 1], [1, 2], [2, 2], [1, 4], [0, 0], [2, 1], [-1, 3], [1, 10**6], [1, 10**9], [10**9] * 2),
+    *([1], [], "x", [1, 2, 3], [1.0, 2], None, [3, 10**6 + 1]),
+)
+
+
+def line(row: dict[str, Any], rng: random.Random | None = None) -> bytes:
+    """A line with a right check sum."""
+    text = json.dumps(row, separators=(",", ":"), ensure_ascii=rng is None or rng.random() < 0.5)
+    front = text.encode("utf-8", "surrogatepass")[:-1]
+    return front + b',"crc":"%08x"}\n' % zlib.crc32(front)
+
+
+def forged(rng: random.Random, at: int) -> bytes:
+    """A line that is wrong, or not wrong enough to be told."""
+    row: dict[str, Any] = {"seq": at, "uuid": f"f{rng.random()}", "ts": TS, "event": "test"}
+    if rng.random() < 0.3:
+        row["follows"] = rng.choice((at, at + 1, at - 1, 0, -1, rng.choice(NUMBERS)))
+    row["data"] = rng.choice(BODIES) if rng.random() < 0.3 else {"n": at}
+    if rng.random() < 0.2:
+        row["batch"] = rng.choice(BATCHES)
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        name = rng.choice(["seq", "seq", "seq", "uuid", "ts", "event", "gone", "kind"])
+        if name == "seq":
+            row["seq"] = rng.choice(NUMBERS)
+        elif name == "gone":
+            row.pop(rng.choice(list(row)), None)
+        elif name == "kind":
+            row["event"] = rng.choice(["checkpoint", "rewound", "session_start", "user_message"])
+        else:
+            row[name] = rng.choice(TEXTS)
+    if rng.random() < 0.05:
+        depth = rng.choice([150, 400, 3000])
+        text = b'{"seq":%d,"uuid":"d","ts":"%b","event":"t","data":' % (at, TS.encode())
+        text += b'{"a":' * depth + b"1" + b"}" * depth
+        return text + b',"crc":"%08x"}\n' % zlib.crc32(text)
+    return line(row, rng)
+
+
+class Sample:
+    """A sound log that gets forged lines, over and over."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.events = make_sample(root, 24, 30)
+        self.lines = main_log(root, "a").read_bytes().splitlines(keepends=True)
+
+    def check(self, number: int) -> None:
+        rng = random.Random(number)
+        lines = list(self.lines)
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            at = rng.randrange(len(lines) + 1)
+            new = forged(rng, at + rng.choice([0, 1, 1, 2, 3]))
+            if rng.random() < 0.3 and at < len(lines):
+                lines[at] = new
+            else:
+                lines.insert(at, new)
+        data = b"".join(lines)
+        main_log(self.root, "a").write_bytes(data)
+        told: list[Problem] = []
+        with JSONLStore(self.root, Options(on_damage=told.append)) as store:
+            forward = self.check_reading(store, data)
+            if is_damaged(data) and not store.verify():
+                raise Wrong("verify tells nothing")
+            if number % 5 == 0:
+                check_verbs(store)
+            self.check_writing(store, forward, number)
+
+    def check_reading(self, store: JSONLStore, data: bytes) -> list[Event]:
+        forward = list(store.read("a"))
+        right = [(found.seq, found.id) for found in counted(data)]
+        if [(event.seq, event.id) for event in forward] != right:
+            raise Wrong(f"forward {[e.seq for e in forward]}, right is {right}")
+        if list(store.read("a", reverse=True))[::-1] != forward:
+            raise Wrong("not the same backwards")
+        for event in forward:
+            if event.follows is not None and not 0 <= event.follows < event.seq:
+                raise Wrong(f"{event} follows a later one")
+        for count in (1, 4):
+            if store.tail("a", count) != forward[-count:]:
+                raise Wrong(f"the tail of {count}")
+        for bound in (0, 6, 23, 24, 2**31):
+            above = [event for event in forward if event.seq > bound]
+            if list(store.read("a", after=bound)) != above:
+                raise Wrong(f"after {bound}")
+            below = [event for event in forward if event.seq <= bound]
+            if list(store.read("a", until=bound, reverse=True))[::-1] != below:
+                raise Wrong(f"until {bound}")
+        history = [event.seq for event in store.history("a")]
+        if [seq for page in reversed(list(store.pages("a"))) for seq in page.seqs] != history:
+            raise Wrong("not the same in pages")
+        return forward
+
+    def check_writing(self, store: JSONLStore, forward: list[Event], number: int) -> None:
+        try:
+            new = store.append("a", [NewEvent("later", {}), NewEvent("later", {})])
+            new += store.append("a", [NewEvent("later", {}, id=f"given {number}")])
+        except BacktrailError:
+            if not forward or forward[-1].seq < 2**31 - 4:
+                raise
+            return
+        after = list(store.read("a"))
+        if after[-3:] != new or [e for e in after if e in forward] != forward:
+            raise Wrong(f"{[e.seq for e in new]} behind {[e.seq for e in forward]}: not read")
+        if list(store.read("a", reverse=True))[::-1] != after:
+            raise Wrong("not the same backwards, after an append")
+
+
+def check_verbs(store: JSONLStore) -> None:
+    """No verb raises what is not the library's own, or does not end."""
+    head = store.info("a").head
+    assert {info.id for info in store.sessions()} >= {"a", "b"}
+    store.search("xxx")
+    store.create(SessionInfo("fork"), base=("a", min(head, 12)))
+    if [e.seq for e in store.read("fork")] != [e.seq for e in store.read("a", until=min(head, 12))]:
+        raise Wrong("a fork has other events")
+    store.delete("fork")
+    with Session.open(store, "a") as session:
+        for act in (session.messages, session.branches, session.checkpoints, session.history):
+            try:
+                act()
+            except BacktrailError:
+                continue
+
+
+def torment(sample: Sample, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        try:
+            sample.check(number)
+        except Exception as error:
+            raise Wrong(f"forgery {number}: {type(error).__name__}: {error}") from error
+
+
+def test_forged_lines(fast: Path) -> None:
+    """Reads agree with the rules and with each other, and appends are read, whatever is there."""
+    torment(Sample(fast), 0, 300)
+
+
+@pytest.mark.torture
+def test_forged_lines_at_length(fast: Path) -> None:
+    """The same, 100,000 times."""
+    torment(Sample(fast), 10_000, 100_000)
+
+
+def test_forged_lines_find_a_reader_that_believes_all(fast: Path) -> None:
+    """The rules fail on a reader that takes any line whose check sum is right."""
+    with variants.believing_forged_lines(), pytest.raises(Wrong):
+        torment(Sample(fast), 0, 200)
+
+
+# --- single ones -------------------------------------------------------------------------
+
+
+def opened(root: Path, *behind: bytes, at: int = 24) -> JSONLStore:
+    """The sample with lines put in at a place."""
+    make_sample(root, 24)
+    lines = main_log(root, "a").read_bytes().splitlines(keepends=True)
+    main_log(root, "a").write_bytes(b"".join([*lines[:at], *behind, *lines[at:]]))
+    return JSONLStore(root)
+
+
+def row(seq: int, **fields: Any) -> bytes:
+    return line({"seq": seq, "uuid": f"f{seq}", "ts": TS, "event": "test", **fields, "data": {}})
+
+
+@pytest.mark.parametrize("at", [0, 1, 12, 21, 24])
+@pytest.mark.parametrize("seq", [9_999, 50_000, 2**30, 2**31 - 1, 2**31, 10**18, 10**19 - 1])
+def test_a_number_far_away_hides_nothing(fast: Path, seq: int, at: int) -> None:
+    """Neither the events behind it, which it is not, nor those appended later."""
+    with opened(fast, row(seq), at=at) as store:
+        if at == 24 and seq < 10_000:
+            # At the end it cannot be told from one whose neighbours are lost.
+            return
+        assert [event.seq for event in store.read("a")] == list(range(1, 25))
+        assert store.verify()
+        new = store.append("a", [NewEvent("later", {})])[0]
+        assert new.seq < 10_100
+        assert list(store.read("a"))[-1] == store.tail("a", 1)[0] == new
+
+
+def test_an_event_that_follows_itself_or_a_later_one_is_damage(fast: Path) -> None:
+    """It is told, and the branches of the log can be drawn."""
+    with opened(fast, row(25, follows=25), row(26, follows=27), row(27, follows=-1)) as store:
+        assert [event.seq for event in store.read("a")] == list(range(1, 25))
+        assert [problem.seqs for problem in store.verify()] == [(25,), (26,), (27,)]
+        with Session.open(store, "a") as session:
+            assert session.branches() == []
+
+
+def test_lines_longer_than_a_look_back_hide_nothing(fast: Path) -> None:
+    """Copies of long old lines, wherever they are, do not hide events from `read(after=)`."""
+    with JSONLStore(fast) as store:
+        store.create(SessionInfo("a"))
+        for n in range(1, 61):
+            text = "x" * (300_000 if n == 2 else 2_000)
+            store.append("a", [NewEvent("test", {"n": n, "text": text})])
+    lines = main_log(fast, "a").read_bytes().splitlines(keepends=True)
+    for at in (20, 35, 58):
+        for copies in (1, 2, 3):
+            changed = [*lines[:at], *[lines[1]] * copies, *lines[at:]]
+            main_log(fast, "a").write_bytes(b"".join(changed))
+            with JSONLStore(fast) as store:
+                for after in (1, 2, 3, 19, 30, 57):
+                    found = [event.seq for event in store.read("a", after=after)]
+                    assert found == list(range(after + 1, 61)), (at, copies, after)
+
+
+def test_small_pages_agree_too(fast: Path) -> None:
+    """Every place is near an edge, and reads both ways are the same."""
+    sample = Sample(fast)
+    for number in range(0, 200, 7):
+        rng = random.Random(number)
+        at = rng.randrange(25)
+        lines = [*sample.lines[:at], forged(rng, at + 1), *sample.lines[at:]]
+        main_log(fast, "a").write_bytes(b"".join(lines))
+        with pages_of(300, 700), JSONLStore(fast) as store:
+            forward = list(store.read("a"))
+            assert list(store.read("a", reverse=True))[::-1] == forward, number
