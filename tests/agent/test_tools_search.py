@@ -17,7 +17,7 @@ def ctx(tmp_path: Path) -> Context:
     """A workspace with files that a search finds, and files that it leaves out."""
     for name in ("a.py", "src/b.py", "src/deep/c.py", "src/d.ts", "src/e.js", ".hidden/f.py",
                  "node_modules/x/g.py", ".git/h.py", "__pycache__/i.py", "target/j.py",
-                 ".backtrail-tmp-1/k.py"):  # fmt: skip
+                 ".backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845a/k.py"):  # fmt: skip
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"import os\n# {name}\nfoo = 1\nBar = 2\nend\n")

@@ -389,12 +389,16 @@ def test_version_control_is_opaque_and_nested_repositories_are_not(site: Site) -
 
 def test_reserved_names_are_not_seen(site: Site) -> None:
     """What a restore is building is nobody's change."""
-    fill(site, ".backtrail-tmp-1-2", "d/a")
-    (site / ".backtrail-tmp-d").mkdir()
+    fill(site, ".backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845a", "d/a")
+    (site / ".backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845b").mkdir()
     digest = site.scan()
     assert site.paths(digest).keys() == {b"d", b"d/a"}
-    fill(site, "d/.backtrail-tmp-x")
-    assert site.scan() == site.scan([b"d/.backtrail-tmp-x"]) == digest
+    fill(site, "d/.backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845c")
+    assert (
+        site.scan()
+        == site.scan([b"d/.backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845c"])
+        == digest
+    )
 
 
 def test_our_stores_are_left_alone(site: Site) -> None:

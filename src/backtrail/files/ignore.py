@@ -10,6 +10,7 @@ says later.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
@@ -32,7 +33,15 @@ HEAVY_BYTES = 50 * 1024 * 1024
 """Above either, a directory that git ignores is opaque."""
 
 RESERVED = b".backtrail-tmp-"
-"""Names a restore builds new things under; scans do not see them."""
+"""How the names begin that a restore builds new things under; an id follows."""
+
+_RESERVED = re.compile(re.escape(RESERVED) + rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def is_reserved(name: bytes) -> bool:
+    """Whether a name is one that a restore uses: such a thing is in no tree."""
+    return name.startswith(RESERVED) and _RESERVED.fullmatch(name) is not None
+
 
 MARKER = os.fsencode(files.MARKER)
 """A directory with this name in it is a store of ours."""
@@ -61,6 +70,7 @@ VERSION_CONTROL = b"version control"
 PACKAGES = b"cache or packages"
 BUILD = b"build output"
 OUR_STORE = b"a store of ours"
+OUR_NAME = b"a name that restores use"
 MOUNTED = b"mounted"
 LEFT_OUT = b"left out by .backtrailignore"
 LEFT_OUT_FILE = b"a file left out by .backtrailignore"

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from .ignore import LEFT_OUT_FILE, OUR_STORE
+from .ignore import LEFT_OUT_FILE, OUR_NAME, OUR_STORE
 from .trees import NOTHING, Entry, Kind, Made
 
 _MOST = 2**64 - 1
@@ -205,8 +205,9 @@ class KnownDirectory(msgspec.Struct, gc=False):
         """What the tree says about a name."""
         reason = self.opaque.get(name)
         directory = self.directories.get(name)
-        # Our own logs come and go; to a workspace they are not there.
-        if reason is not None and (reason != OUR_STORE or directory is not None):
+        # Our own logs and workbenches come and go; to a workspace they are not there.
+        is_ours = reason in (OUR_STORE, OUR_NAME)
+        if reason is not None and (not is_ours or directory is not None):
             is_file = reason.startswith(LEFT_OUT_FILE)
             return Entry("skipped" if is_file else "opaque", 0, 0, reason)
         if directory is not None:

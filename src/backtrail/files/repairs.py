@@ -18,10 +18,9 @@ from .beneath import remove_tree
 from .brackets import Place
 from .cleaning import has_contents, opened
 from .depot import Depot
-from .ignore import RESERVED
+from .ignore import is_reserved
 from .names import shown
 
-_OURS = re.compile(os.fsdecode(RESERVED) + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}")
 _OLD = 3600.0
 """Seconds after which nobody works any more on what was left."""
@@ -58,7 +57,7 @@ def _strays(depot: Depot, roots: Iterable[Path], store: Store) -> Iterator[str]:
     """Remove copies of trees that were never finished, and temporary files of dead processes."""
     for folder in {root.parent for root in roots}:
         for path in _listed(folder):
-            if _OURS.fullmatch(path.name) and _is_old(path) and not path.is_symlink():
+            if is_reserved(os.fsencode(path.name)) and _is_old(path) and not path.is_symlink():
                 remove_tree(path)
                 if not path.exists():
                     yield f"removed {path}, a copy that was never finished"

@@ -29,10 +29,11 @@ from .ignore import (
     LEFT_OUT_FILE,
     MARKER,
     MOUNTED,
+    OUR_NAME,
     OUR_STORE,
-    RESERVED,
     VERSION_CONTROL,
     OwnPlaces,
+    is_reserved,
     stores_among,
 )
 from .index import Index
@@ -261,7 +262,7 @@ class Scanner:
         new: dict[bytes, Mark] = {}
         for name, reason in left:
             base = plain(reason)
-            if base in (OUR_STORE, MOUNTED) or base.startswith(b"unreadable"):
+            if base in (OUR_STORE, OUR_NAME, MOUNTED) or base.startswith(b"unreadable"):
                 continue
             if names is not None and name not in names:
                 if name in old:
@@ -402,7 +403,8 @@ class Scanner:
         if marked and not root:
             raise _Hidden(OUR_STORE)
         frame.ours = ours = stores_among(frame.fd, found.keys(), marked=marked)
-        return {n: found[n] for n in found if n not in ours and not n.startswith(RESERVED)}
+        frame.reserved = [name for name in found if is_reserved(name)]
+        return {n: found[n] for n in found if n not in ours and not is_reserved(n)}
 
     def _is_ours(self, status: os.stat_result) -> bool:
         """Whether a directory belongs to a store of ours, which makes them before all else."""
@@ -433,6 +435,7 @@ class Scanner:
         """
         known = frame.known
         directories, opaque = {}, dict.fromkeys(frame.ours, OUR_STORE)
+        opaque.update(dict.fromkeys(frame.reserved, OUR_NAME))
         for name in names:
             child = None if is_control(name) else known.directories.get(name)
             reason = known.opaque.get(name, b"")
@@ -505,7 +508,7 @@ class Scanner:
         if OUR_STORE in known.opaque.values():
             there = set(map(os.fsencode, os.listdir(frame.fd)))
             ours = stores_among(frame.fd, there, marked=MARKER in known.opaque)
-        names = [n for n in only.names if n not in ours and not n.startswith(RESERVED)]
+        names = [n for n in only.names if n not in ours and not is_reserved(n)]
         changed, _ = self._changed(frame, names)
         if self._changes_rules(frame, {name for name, _ in changed}):
             frame.only, frame.relist = None, True

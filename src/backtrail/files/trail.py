@@ -66,7 +66,8 @@ class Frame(msgspec.Struct):
     `only` are the names to look at, None for all. `relist`: list it whatever its numbers,
     and all below. `changed` are the names that may not be what they were, `moved` says that
     it is another itself. `names` are those in it, where they are known better than from the
-    index, `before` what was known of it before it was listed. `ours` are those of a store.
+    index, `before` what was known of it before it was listed. `ours` are those of a store,
+    `reserved` those that restores use.
     """
 
     fd: int
@@ -81,6 +82,7 @@ class Frame(msgspec.Struct):
     before: tuple[object, ...] | None = None
     rules: Rules | None = None
     ours: Collection[bytes] = ()
+    reserved: Collection[bytes] = ()
     todo: Iterator[tuple[bytes, Paths | None]] = _NOTHING
 
     def has(self, name: bytes) -> bool:

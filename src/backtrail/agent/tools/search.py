@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...files.beneath import DIRECTORY, FILE
-from ...files.ignore import MARKER, RESERVED, opaque_name, stores_among
+from ...files.ignore import MARKER, is_reserved, opaque_name, stores_among
 from ...files.names import shown
 from .base import Context, ToolFailed, tool_from
 from .files import TEXT_LIMIT, looks_binary, path_of
@@ -63,7 +63,7 @@ def _below(ctx: Context, fd: int, path: bytes, deadline: float, depth: int) -> I
             return
         ours = stores_among(fd, names, marked=True)
     inner = {name for name in directories if _enters(fd, name, names) and depth < _DEPTH}
-    shown = inner.union(name for name in files if not name.startswith(RESERVED))
+    shown = inner.union(name for name in files if not is_reserved(name))
     for name in sorted(shown - ours):
         if name not in inner:
             yield Found(fd, name, path + name)
@@ -87,7 +87,7 @@ def _enters(fd: int, name: bytes, beside: set[bytes]) -> bool:
             return False
         return True
 
-    return not name.startswith(RESERVED) and not opaque_name(name, beside.__contains__, within)
+    return not is_reserved(name) and not opaque_name(name, beside.__contains__, within)
 
 
 def _prefix(ctx: Context, place: Place, path: str) -> str:
