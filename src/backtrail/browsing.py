@@ -15,7 +15,7 @@ from .files.names import several
 from .history import newest_look, root_of, tree_of
 from .options import folder
 from .points import Target
-from .stores.wrapper import unwrapped
+from .stores.wrapper import store_names, unwrapped
 from .uncaptured import KINDS, account
 from .watching import Watching
 
@@ -136,7 +136,8 @@ class Browsing(Watching):
 
         depot = Depot.of(self.store)
         try:
-            depot.blobs.copy_references(*self._log_name, session_id)
+            for name in store_names(self.store):
+                depot.blobs.copy_references(name, self.id, session_id)
         finally:
             depot.close()
 

@@ -30,6 +30,7 @@ from .files.names import inside, shown
 from .files.trees import Entry, Get, look_up, parse_tree
 from .stores.base import Store
 from .stores.opening import store_at
+from .stores.wrapper import store_names
 
 _REPLACED = "[purged]"
 
@@ -291,9 +292,9 @@ class _Purging:
 
     def _references(self, depot: Depot, session_id: str | None) -> Iterator[Reference]:
         """What the session, or all sessions of the store, rely on."""
-        name = store_name(self.store)
+        names = store_names(self.store)
         for reference in depot.blobs.references():
-            if reference.store == name and session_id in (None, reference.log):
+            if reference.store in names and session_id in (None, reference.log):
                 yield reference
 
     def _erase(self, depot: Depot, digests: Collection[bytes]) -> None:

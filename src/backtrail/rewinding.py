@@ -48,6 +48,7 @@ from .points import (
     same_checkpoint,
 )
 from .stores.base import Store, checkpoint_of
+from .stores.wrapper import unwrapped
 from .uncaptured import KINDS, Row, missing, missing_in
 from .views import Rewind
 
@@ -313,7 +314,10 @@ class Rewinding(Browsing):
 
         def journal_for(plan: Plan, now: bytes) -> Journal:
             store = self.store
-            return Journal(new_id(), plan, now, store.url, store.scope, self.id, batch)
+            return Journal(
+                new_id(), plan, now, store.url, store.scope, self.id, batch,
+                store_id=unwrapped(store).id,
+            )  # fmt: skip
 
         def append(journal: Journal, after: bytes) -> None:
             # A rewind that moved files is told whatever else was appended meanwhile; its ids

@@ -20,7 +20,8 @@ from ..events import MAIN_LOG, Event, Json, NewEvent, Problem
 from ..stores.base import Store
 from ..stores.memory import MemoryStore
 from ..stores.opening import store_at
-from ..stores.wrapper import unwrapped
+from ..stores.wrapper import store_name as store_name
+from ..stores.wrapper import store_names, unwrapped
 from . import garbage, tombstones
 from .blobs import Reference
 from .brackets import Bracket, is_dead
@@ -136,16 +137,11 @@ def _needed(journal: bytes) -> Iterable[bytes]:
         return ()
 
 
-def store_name(store: Store) -> str:
-    """The name under which sessions of a store rely on contents."""
-    return f"{store.url}#{store.scope}" if store.scope else store.url
-
-
 class Sessions:
     """Which sessions of a store exist, as far as that can be told."""
 
     def __init__(self, store: Store) -> None:
-        self.name = store_name(store)
+        self.names = store_names(store)
         self._store = store
         self._parents = {info.parent_id for info in store.sessions()}
         inner = unwrapped(store)
@@ -206,10 +202,10 @@ class _Collection:
 
     def _drop_gone(self) -> list[str]:
         """Drop what sessions relied on that are not there any more."""
-        name, blobs = self._sessions.name, self._blobs
+        names, blobs = self._sessions.names, self._blobs
         logs: dict[str, list[Reference]] = {}
         for reference in blobs.references():
-            if reference.store == name:
+            if reference.store in names:
                 logs.setdefault(reference.log, []).append(reference)
         gone: list[str] = []
         for log, references in logs.items():
@@ -298,7 +294,7 @@ class _Collection:
         for reference in self._blobs.references():
             if reference in self._dropped:
                 continue
-            if reference.store != self._sessions.name or reference.root in present:
+            if reference.store not in self._sessions.names or reference.root in present:
                 found.append(Point(reference.root, now, "in use", reference))
             else:
                 logs.setdefault(reference.log, []).append(reference)

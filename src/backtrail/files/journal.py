@@ -16,6 +16,7 @@ from ..events import Json, NewEvent
 from ..history import KEPT
 from ..stores.base import Store
 from ..stores.opening import open_store
+from ..stores.wrapper import unwrapped
 from .names import shown
 from .plan import Plan
 
@@ -24,6 +25,7 @@ from .plan import Plan
 class Journal:
     """One restore. `before` is the tree of the state that it takes back.
 
+    `store` is the URL where its store was, `store_id` the store's id, which it had not always;
     `workspace` is the root and the number of its state after it, once that is known.
     """
 
@@ -35,12 +37,18 @@ class Journal:
     session_id: str
     events: list[NewEvent]
     workspace: dict[str, Json] = field(default_factory=dict)
+    store_id: str = ""
 
     @property
     def log(self) -> tuple[str, str]:
         """Who relies on the trees: the store's name and the session's id."""
         scope = f"#{self.scope}" if self.scope else ""
-        return f"{self.store}{scope}", self.session_id
+        return f"{self.store_id or self.store}{scope}", self.session_id
+
+    def is_of(self, store: Store) -> bool:
+        """Whether it belongs to a store, wherever that is now."""
+        known = self.store_id == unwrapped(store).id if self.store_id else self.store == store.url
+        return known and self.scope == store.scope
 
     def encoded(self) -> bytes:
         """The journal as bytes."""
@@ -75,17 +83,25 @@ def decoded(content: bytes) -> Journal:
     return _decode(content)
 
 
-def tell(journal: Journal, after: bytes, store: Store | None) -> None:
+def tell(journal: Journal, after: bytes, store: Store | None) -> bool:
     """Append the events of a restore that is finished now, to the store it belongs to.
 
-    They are on the disk when this returns, so that the journal may go.
+    They are on the disk when this returns, so that the journal may go. False if that store is
+    not where it was, and no log can be told.
     """
     events = journal.told(after)
-    if store is not None and (store.url, store.scope) == (journal.store, journal.scope):
+    if store is not None and journal.is_of(store):
         _append(store, journal, events)
-        return
-    with open_store(journal.store, scope=journal.scope) as other:
+        return True
+    try:
+        other = open_store(journal.store, scope=journal.scope, create=False)
+    except NotFound:
+        return False
+    with other:
+        if not journal.is_of(other):
+            return False
         _append(other, journal, events)
+    return True
 
 
 def _append(store: Store, journal: Journal, events: list[NewEvent]) -> None:

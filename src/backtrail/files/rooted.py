@@ -353,12 +353,17 @@ class Rooted:
             journal = decoded(content)
             done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
             after = self._verified(root, journal.log, done)
-            tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+            is_told = tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
         except (OSError, Conflict, SessionBusy):
             raise
         except Exception as error:
             self._set_aside(root, error)
             return
+        if not is_told:
+            self._complain(
+                f"a restore was finished, and the log of its session `{journal.session_id}` does "
+                f"not tell: its store is not at {journal.store} any more"
+            )
         self.catalogue.drop_journal(self.place.n)
         for step in done.conflicts:
             if step not in journal.plan.steps:

@@ -6,7 +6,7 @@ was. One damaged thing never hides another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +14,10 @@ from ..errors import BacktrailError, Damaged, NotFound
 from ..events import Problem
 from ..stores.base import Store
 from ..stores.opening import store_at
+from ..stores.wrapper import store_names
 from . import tombstones
 from .blobs import Blobs
-from .cleaning import has_contents, opened, store_name, trees_of
+from .cleaning import has_contents, opened, trees_of
 from .depot import Depot
 from .names import shown
 from .trees import EMPTY_DIGEST, Tree, parse_tree
@@ -36,7 +37,7 @@ def verify(store: Store | str) -> list[Problem]:
         return problems
     try:
         with opened(store) as depot:
-            problems.extend(_contents(depot, store_name(store)))
+            problems.extend(_contents(depot, store_names(store)))
     except BacktrailError as error:
         problems.append(Problem("", LOG, "unreadable", str(error)))
     return problems
@@ -57,7 +58,7 @@ def _without_contents(store: Store) -> Iterator[Problem]:
             yield Problem(info.id, LOG, "missing contents", why, count=len(trees))
 
 
-def _contents(depot: Depot, name: str) -> Iterator[Problem]:
+def _contents(depot: Depot, names: Collection[str]) -> Iterator[Problem]:
     """What is wrong with the contents, and for whom."""
     damaged: dict[bytes, str] = {}
     try:
@@ -74,7 +75,7 @@ def _contents(depot: Depot, name: str) -> Iterator[Problem]:
         for digest, (fault, count) in found.items():
             told.add(digest)
             where = f"{shown(fault.path)}: " if fault.path else ""
-            whose = "" if store == name else f" (a session of {store})"
+            whose = "" if store in names else f" (a session of {store})"
             yield Problem(log, LOG, fault.what, f"{where}{fault.why}{whose}", count=count)
     for digest in damaged.keys() - told:
         why = f"{damaged[digest]}; no session relies on it"

@@ -19,6 +19,7 @@ from ..errors import Conflict, Damaged, NotFound, Owner, SessionBusy, StoreFaile
 from ..events import Json, new_id, timestamp
 from ..stores.base import Store
 from ..stores.files import failed
+from ..stores.wrapper import store_name
 from .beneath import DIRECTORY
 from .blobs import Reference
 from .brackets import (
@@ -272,7 +273,7 @@ class Workspace(Rooted):
         if call.left:
             # Its agent is done with it, its process is not.
             return False
-        if not call.program or store is None or call.store != log_name(store):
+        if not call.program or store is None or call.store != store_name(store):
             return False
         kinds = ("user_message", "session_end")
         try:
@@ -485,11 +486,6 @@ def _touched_at(path: bytes) -> float:
         except OSError:
             break
     return 0.0
-
-
-def log_name(store: Store) -> str:
-    """The name under which sessions of a store rely on trees."""
-    return f"{store.url}#{store.scope}" if store.scope else store.url
 
 
 def _is_orphan(bracket: Bracket, owner: str) -> bool:

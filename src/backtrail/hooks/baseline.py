@@ -157,6 +157,7 @@ def run(url: str, scope: str, cwd: str) -> int:
     from ..errors import BacktrailError
     from ..files.depot import Depot
     from ..stores.opening import open_store
+    from ..stores.wrapper import store_name
     from .misses import Miss, note, now
 
     os.nice(10)
@@ -172,7 +173,9 @@ def run(url: str, scope: str, cwd: str) -> int:
                         if ours and workspace.is_new():
                             failure = _failure(store, workspace)
                             failure.touch(0o600)
-                            workspace.scan((store.url, "hooks-baseline"), store, rebind=True)
+                            workspace.scan(
+                                (store_name(store), "hooks-baseline"), store, rebind=True
+                            )
                             failure.unlink()
                 finally:
                     workspace.close()

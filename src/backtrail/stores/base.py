@@ -86,6 +86,20 @@ class Store(ABC):
     places: tuple[Path, ...] = ()
     """Files and folders of its own, which no scan of a workspace captures."""
 
+    @property
+    def id(self) -> str:
+        """A random id kept in the store, by which references and journals name it.
+
+        It moves with the store, and another one that comes to its place has another. Empty
+        where a store has none: then its URL is the name.
+        """
+        return ""
+
+    @property
+    def former_name(self) -> str:
+        """The URL that references named this store by before it had an id; else empty."""
+        return ""
+
     def log_file(self, session_id: str) -> Path | None:
         """The file that the main log is, one event a line; None where there is none."""
         return None

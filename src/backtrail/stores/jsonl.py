@@ -50,6 +50,7 @@ from .adopting import Logs
 from .base import Lease, Store, resolved
 from .batches import drafts, is_usual
 from .files import failed, make_directory, mark, refuse_links, refuse_network, sync_directory
+from .identity import file_identity, make_identity
 from .jsonl_adopting import adopt_session
 from .jsonl_folder import Marks, make_session
 from .jsonl_notes import FileMemory
@@ -106,10 +107,27 @@ class JSONLStore(Store):
             if self.scope:
                 refuse_links(self.root / "scopes", self._top)
             refuse_links(self._place)
+            is_new = not os.path.isdir(self.root / "sessions") and not self.scope
             make_directory(self._sessions)
             mark(self.root)
+            if is_new:
+                make_identity(self.root)
             refuse_network(self._place)
         forking.register(self)
+
+    @property
+    def id(self) -> str:
+        return self._identity[0]
+
+    @property
+    def former_name(self) -> str:
+        return self._identity[1]
+
+    @cached_property
+    def _identity(self) -> tuple[str, str]:
+        """The id in the folder, and the URL that was its name before; empty where read-only."""
+        with self._failing(f"read the id of the store in {self.root}"):
+            return file_identity(self.root, self.url)
 
     @cached_property
     def contents(self) -> Path | None:  # type: ignore[override]

@@ -83,6 +83,7 @@ class _State:
         self.sessions: dict[tuple[str, str], _Session] = {}
         self.leases: dict[tuple[str, str], Owner] = {}
         self.notes: dict[tuple[str, str], str] = {}
+        self.id = os.urandom(16).hex()
         forking.register(self)
 
     def after_fork(self) -> None:
@@ -111,6 +112,10 @@ class MemoryStore(Store):
         self.url = "memory:"
         self._state = _state or _State()
         self._closed = False
+
+    @property
+    def id(self) -> str:
+        return self._state.id
 
     def _session(self, session_id: str) -> _Session:
         if self._closed:

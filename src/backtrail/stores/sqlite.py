@@ -38,6 +38,7 @@ from . import files
 from .adopting import Logs, whole, with_main
 from .base import Durability, Lease, OnDamage, Store, checkpoint_of, resolved
 from .batches import drafts, is_usual
+from .identity import identity_of
 from .locks import file_lease
 from .notes import Memory
 from .observing import observed
@@ -106,6 +107,19 @@ class SQLiteStore(Store):
         self._appender = Appender(self._database, scope)
         self.durability = durability
         self._synced = durability == "synced"
+
+    @property
+    def id(self) -> str:
+        return self._identity[0]
+
+    @property
+    def former_name(self) -> str:
+        return self._identity[1]
+
+    @cached_property
+    def _identity(self) -> tuple[str, str]:
+        """The id in the database, and the URL that was its name before; empty where read-only."""
+        return identity_of(self._database, self.url)
 
     # Made when asked for: whoever opens a store to look at one thing pays for each path.
     @cached_property

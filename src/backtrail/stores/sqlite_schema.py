@@ -120,15 +120,22 @@ UPDATE logs SET unsealed = coalesce((
 ), 0);
 """
 
+# `was` is the URL that references named the store by; empty until it is known, NULL for a new one.
+_IDENTITY = """
+CREATE TABLE identity(id TEXT NOT NULL, was TEXT) STRICT;
+INSERT INTO identity SELECT lower(hex(randomblob(16))), iif(EXISTS(SELECT 1 FROM logs), '', NULL);
+"""
+
 # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
 EVENTS = Schema(
     0x426B7472,
-    (_FIRST, _ROOTS, _CHECKSUMS),
+    (_FIRST, _ROOTS, _CHECKSUMS, _IDENTITY),
     "PRAGMA page_size = 8192",
     (
         (),
         (("INDEXED BY sessions_root", "NOT INDEXED"), ("root", "NULL")),
         (("crc", "NULL"), ("unsealed", "4294967295")),
+        (),
     ),
 )
 """The database of a `SQLiteStore` ("Bktr")."""

@@ -38,6 +38,14 @@ class Wrapper(Store):
         """The store behind, as it is: asking waits for nothing and writes nothing."""
         return self.inner
 
+    @property
+    def id(self) -> str:
+        return self.inner.id
+
+    @property
+    def former_name(self) -> str:
+        return self.inner.former_name
+
     def log_file(self, session_id: str) -> Path | None:
         return self.inner.log_file(session_id)
 
@@ -134,3 +142,17 @@ def unwrapped(store: Store) -> Store:
     while isinstance(store, Wrapper):
         store = store.wrapped
     return store
+
+
+def store_name(store: Store) -> str:
+    """The name under which sessions of a store rely on contents: by its id, else its URL."""
+    id = unwrapped(store).id or store.url
+    return f"{id}#{store.scope}" if store.scope else id
+
+
+def store_names(store: Store) -> tuple[str, ...]:
+    """The same, and the name that it had before it had an id, if it did."""
+    former = unwrapped(store).former_name
+    if not former:
+        return (store_name(store),)
+    return store_name(store), f"{former}#{store.scope}" if store.scope else former

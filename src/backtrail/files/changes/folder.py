@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import BacktrailError, Closed, Unsupported
 from ...stores.base import Store
+from ...stores.wrapper import store_name
 from ..roots import refuse_broad
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ class Folder:
     @property
     def log(self) -> Log:
         """The session's log, as contents name it that it relies on."""
-        scope = f"#{self._store.scope}" if self._store.scope else ""
-        return f"{self._store.url}{scope}", self._id
+        return store_name(self._store), self._id
 
     def workspace(self) -> Workspace | None:
         """The workspace, opened when first needed; None where files are not captured."""
