@@ -262,18 +262,26 @@ class AsyncSession(AsyncFiles, AsyncSending):
         paths: Collection[str] | None = None,
         on_conflict: OnConflict = "keep",
         dry_run: bool = False,
+        force: bool = False,
     ) -> Rewind:
         """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
         rewind = partial(self._session.rewind, to, before=before, scope=scope, mode=mode)
-        return await self._move(partial(rewind, paths=paths, on_conflict=on_conflict), dry_run)
+        move = partial(rewind, paths=paths, on_conflict=on_conflict, force=force)
+        return await self._move(move, dry_run)
 
-    async def undo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
+    async def undo(
+        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+    ) -> Rewind:
         """Take back the last turn or rewind that is not undone yet, files included."""
-        return await self._move(partial(self._session.undo, on_conflict=on_conflict), dry_run)
+        undo = partial(self._session.undo, on_conflict=on_conflict, force=force)
+        return await self._move(undo, dry_run)
 
-    async def redo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
+    async def redo(
+        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+    ) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
-        return await self._move(partial(self._session.redo, on_conflict=on_conflict), dry_run)
+        redo = partial(self._session.redo, on_conflict=on_conflict, force=force)
+        return await self._move(redo, dry_run)
 
     async def _move(self, move: Callable[..., Rewind], dry_run: bool) -> Rewind:
         if dry_run:

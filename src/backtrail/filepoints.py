@@ -66,12 +66,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How files are to be taken back."""
+    """How files are to be taken back; by `force`, also while a call of somebody is open there."""
 
     scope: Scope = "both"
     mode: Mode = "mine"
     paths: Collection[str] | None = None
     on_conflict: OnConflict = "keep"
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.scope not in ("both", "conversation", "files"):

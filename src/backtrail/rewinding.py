@@ -128,6 +128,7 @@ class Rewinding(Browsing):
         paths: Collection[str] | None = None,
         on_conflict: OnConflict = "keep",
         dry_run: bool = False,
+        force: bool = False,
     ) -> Rewind:
         """Continue from an earlier point: `to` keeps that event, `before` drops it too.
 
@@ -135,8 +136,12 @@ class Rewinding(Browsing):
         and leaves what others changed alone; "exact" makes the files equal to that point.
         `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
         and `undo` takes the rewind back. With `dry_run`, only say what it would do.
+
+        While a call of somebody else is under way in that directory, above or below it, files
+        do not go back: `SessionBusy`. By `force` they do; what that call did so far of this
+        session's goes back with them, and what it does later is still its own.
         """
-        wish = Wish(scope, mode, paths, on_conflict)
+        wish = Wish(scope, mode, paths, on_conflict, force)
         if (to is None) == (before is None):
             raise InvalidData("rewind takes either `to` or `before`")
         target = before if to is None else to
@@ -154,20 +159,26 @@ class Rewinding(Browsing):
             way = Way(anchor, point, {"to": anchor, "mode": mode})
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
-    def undo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
+    def undo(
+        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+    ) -> Rewind:
         """Take back the last turn or rewind that is not undone yet, files included.
 
         Directly after an undo that kept conflicts, another choice than "keep" finishes that
         undo: it decides on what was kept, and takes back nothing older.
         """
         if on_conflict != "keep" and read_operations(self.store, self.id).unfinished:
-            wish = Wish("files", on_conflict=on_conflict)
+            wish = Wish("files", on_conflict=on_conflict, force=force)
             return self._take_back("undone", finish_way, wish, dry_run, anyway=False)
-        return self._take_back("undone", undo_way, Wish(on_conflict=on_conflict), dry_run)
+        wish = Wish(on_conflict=on_conflict, force=force)
+        return self._take_back("undone", undo_way, wish, dry_run)
 
-    def redo(self, *, on_conflict: OnConflict = "keep", dry_run: bool = False) -> Rewind:
+    def redo(
+        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+    ) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
-        return self._take_back("redone", redo_way, Wish(on_conflict=on_conflict), dry_run)
+        wish = Wish(on_conflict=on_conflict, force=force)
+        return self._take_back("redone", redo_way, wish, dry_run)
 
     def _take_back(
         self, kind: str, find: Callable[[Store, str], Way], wish: Wish, dry_run: bool,
@@ -200,6 +211,9 @@ class Rewinding(Browsing):
             return self._result(span, self._move(way, wish), plan, get, notes, wish, applied=False)
         with self._driving():
             self._save()
+            if workspace is not None and wish.force:
+                self._recorder.catch_up_elsewhere(workspace)
+                self._append([])
             move, plan = self._moved(workspace, kind, find, wish, anyway=anyway)
             if wish.scope != "files":
                 self._recorder.end_asked()
@@ -329,7 +343,9 @@ class Rewinding(Browsing):
             raise Conflict(f"others append to session `{self.id}` all the time: try again")
 
         try:
-            done = workspace.restore(self._log_name, plan_for, journal_for, append, self.store)
+            done = workspace.restore(
+                self._log_name, plan_for, journal_for, append, self.store, force=wish.force
+            )
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log tells how the files are then.

@@ -485,9 +485,9 @@ def test_what_a_restore_does_is_no_call_of_another_session(
         around = other.turn("go") if how == "turn" else other.tool("make")
         with around:
             if how == "undo":
-                session.undo()
+                session.undo(force=True)
             else:
-                session.rewind(start, mode="exact" if how == "exact" else "mine")
+                session.rewind(start, mode="exact" if how == "exact" else "mine", force=True)
         left = (project / "README").read_text()
         other.append(user("next"))
         assert other.rewind(begun).files == []

@@ -93,7 +93,7 @@ class Play:
                     do(self.root, edit)
         elif step.who == "undo":
             with suppress(NotFound):
-                self.mine.undo()
+                self.mine.undo(force=True)
         elif step.who == "parallel":
             with self.mine.tool("bash"), self.other.tool("bash"):
                 self._edit(step)
@@ -111,7 +111,7 @@ class Play:
         self.writers.note(before, look(self.root), step.who)
 
     def _rewind(self, step: Step) -> None:
-        self.mine.rewind(self.points[len(step.edits) % len(self.points)][0])
+        self.mine.rewind(self.points[len(step.edits) % len(self.points)][0], force=True)
 
     def _edit(self, step: Step) -> None:
         for edit in step.edits:
@@ -135,13 +135,13 @@ def test_exact_gives_the_state_of_the_point_and_undo_the_state_before(
             play.take(step)
         before = look(play.root)
         event, seen = play.points[choice % len(play.points)]
-        done = play.mine.rewind(event, mode="exact")
+        done = play.mine.rewind(event, mode="exact", force=True)
         assert look(play.root) == seen
         if not (done.files_changed or done.events_dropped):
             return
-        play.mine.undo()
+        play.mine.undo(force=True)
         assert look(play.root) == before
-        play.mine.redo()
+        play.mine.redo(force=True)
         assert look(play.root) == seen
 
 
@@ -157,7 +157,7 @@ def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int
         event, _ = play.points[choice % len(play.points)]
         plan = play.mine.rewind(event, dry_run=True)
         assert look(play.root) == before
-        done = play.mine.rewind(event)
+        done = play.mine.rewind(event, force=True)
         after = look(play.root)
         assert [(f.path, f.action) for f in done.files] == [(f.path, f.action) for f in plan.files]
         for path, seen in before.items():
@@ -166,7 +166,7 @@ def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int
             if theirs and play.writers.newest(path, besides=("person", "other")) != seen:
                 assert after.get(path) == seen
         if done.files_changed:
-            play.mine.undo()
+            play.mine.undo(force=True)
             assert look(play.root) == before
 
 
@@ -179,9 +179,11 @@ def test_overwriting_is_one_undo_away(history: list[Step], choice: int) -> None:
         for step in history:
             play.take(step)
         before = look(play.root)
-        done = play.mine.rewind(play.points[choice % len(play.points)][0], on_conflict="overwrite")
+        done = play.mine.rewind(
+            play.points[choice % len(play.points)][0], on_conflict="overwrite", force=True
+        )
         if done.files_changed:
-            play.mine.undo()
+            play.mine.undo(force=True)
             assert look(play.root) == before
 
 
@@ -196,7 +198,7 @@ def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
         for step in history:
             play.take(step)
         point, seen = play.points[choice % len(play.points)]
-        assert play.mine.rewind(point).conflicts == []
+        assert play.mine.rewind(point, force=True).conflicts == []
         assert look(play.root) == seen
         assert not list(play.mine.events(kinds=("files_changed",)))
 
@@ -210,7 +212,7 @@ def test_the_other_session_takes_back_only_what_it_did(history: list[Step]) -> N
         for step in history:
             play.take(step)
         before = look(play.root)
-        play.other.rewind(play.hello)
+        play.other.rewind(play.hello, force=True)
         after = look(play.root)
         theirs = [
             (path, seen) for who, path, seen in play.writers.ever if who in ("other", "parallel")

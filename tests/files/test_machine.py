@@ -130,7 +130,7 @@ def test_what_a_restore_did_elsewhere_is_no_call_s(pair: list[Session], repo: Pa
         (repo / "pkg" / "b.txt").write_text("B\n")
     with a.tool("bash"):
         (repo / "a.txt").write_text("A\n")
-        b.rewind(before=2)
+        b.rewind(before=2, force=True)
         wanted(repo, a_txt="A\n", pkg__b_txt="b\n")
     a.rewind(before=2)
     wanted(repo, a_txt="a\n", pkg__b_txt="b\n")

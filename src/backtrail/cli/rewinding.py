@@ -39,13 +39,14 @@ class Wish:
     mode: Mode = "mine"
     on_conflict: OnConflict = "keep"
     paths: list[str] | None = None
+    force: bool = False
 
     def act(self, session: Session, *, dry_run: bool) -> Rewind:
         """Go, or say what going would do."""
         to, before = (None, self.target) if self.before else (self.target, None)
         return session.rewind(
             to, before=before, scope=self.scope or "both", mode=self.mode,
-            paths=self.paths, on_conflict=self.on_conflict, dry_run=dry_run,
+            paths=self.paths, on_conflict=self.on_conflict, dry_run=dry_run, force=self.force,
         )  # fmt: skip
 
     @property
@@ -137,6 +138,7 @@ def picked(call: Call, session: Session) -> Wish | None:
 def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
     """Preview, ask which of both, act, and tell; `file` is the only one that is meant."""
     out = call.out
+    wish = replace(wish, force=getattr(call.arguments, "force", False))
     plan = wish.act(session, dry_run=True)
     verb, done = (f"restore {file}", f"restored {file}") if file else ("rewind", "rewound")
     if getattr(call.arguments, "dry_run", False):
@@ -198,6 +200,7 @@ def redo(call: Call) -> int:
 def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:
     """Preview, ask, act, and tell."""
     on_conflict: OnConflict = getattr(call.arguments, "on_conflict", "keep")
+    force: bool = getattr(call.arguments, "force", False)
     take = session.undo if verb == "undo" else session.redo
     plan = take(on_conflict=on_conflict, dry_run=True)
     what = _described(call, session, verb)
@@ -215,7 +218,7 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
     words = "took back" if verb == "undo" else "did again"
     back: Literal["undo", "redo"] = "redo" if verb == "undo" else "undo"
     return act(call, session, "both", f"{words} {what}", back,
-                lambda: take(on_conflict=on_conflict))  # fmt: skip
+                lambda: take(on_conflict=on_conflict, force=force))  # fmt: skip
 
 
 def _finishes(call: Call, known: Operations) -> bool:
@@ -308,6 +311,11 @@ def _common(parser: ArgumentParser) -> None:
         help="what to do with files that somebody else changed too (default: keep them)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="go back though a call is under way in that folder (default: refused, exit code 5)",
+    )
     yes_option(parser)
     allow_option(parser)
 

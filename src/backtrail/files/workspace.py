@@ -364,10 +364,18 @@ class Workspace(Rooted):
         if parts:
             self.blobs.write([], [Reference(*log, tree) for tree in parts])
 
-    def orphans(self, owner: str, besides: Collection[str] = ()) -> list[Bracket]:
-        """Calls of a session that a crash left open, or somebody who closed it; and `besides`."""
+    def orphans(
+        self, owner: str, besides: Collection[str] = (), store: Store | None = None
+    ) -> list[Bracket]:
+        """Calls of a session that are over and that nobody ended; and `besides`."""
         open_now = self.catalogue.brackets(self.place.n)
-        return [b for b in open_now if b.id in besides or _is_orphan(b, owner)]
+        return [
+            call
+            for call in open_now
+            if call.id in besides
+            or _is_orphan(call, owner)
+            or (call.owner == owner and not call.ended and self.is_over(call, store))
+        ]
 
     # --- restoring -----------------------------------------------------------------------
 
@@ -375,9 +383,13 @@ class Workspace(Rooted):
         self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None = None
     ) -> Plan:
         """The plan for the present state."""
+        from dataclasses import replace
+
         self._expect(log, store)
         with self.locked(store) as root:
-            return plan_for(self._looked(root, log, store))
+            plan = plan_for(self._looked(root, log, store))
+            notes = [f"{call}: refused meanwhile, unless by force" for call in self.under_way(log)]
+            return replace(plan, warnings=[*plan.warnings, *notes]) if notes else plan
 
     def restore(
         self,

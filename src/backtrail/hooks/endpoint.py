@@ -199,6 +199,8 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Sett
             follower.before(agent_process())
         elif verb in ("after", "failed"):
             follower.after(failed=verb == "failed")
+        elif follower.is_left:
+            follower.end_calls()
         else:
             getattr(follower, verb)()
     finally:

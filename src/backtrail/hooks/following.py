@@ -103,7 +103,8 @@ class Follower:
     """One agent's session in a store, for the length of one hook.
 
     `begins` says that something begins with the event, a turn or a call. Otherwise a session
-    that was left after a rewind is no session any more: `LeftBehind`.
+    that was left after a rewind is no session any more: `LeftBehind`. But a call that was under
+    way then is still that session's: `is_left`.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Follower:
         self._patience = patience
         self._now = time.time()
         self._begins = begins
+        self.is_left = False
         found, self.is_new = self._found() or self._gone_on() or self._made()
         self.id = found.id
         self.cwd = found.cwd or fields.cwd
@@ -136,6 +138,8 @@ class Follower:
     def _is_mirrored(self) -> bool:
         """Whether the conversation comes from a transcript; agents can be told to keep none."""
         paths = (self.fields.transcript, self.fields.side)
+        if self.is_left:
+            return False
         return self.dialect.has_transcript and any(path and path.is_file() for path in paths)
 
     def _found(self) -> tuple[SessionInfo, bool] | None:
@@ -152,10 +156,29 @@ class Follower:
         if left is None or not has_left(left, found):
             return None
         if not self._begins:
-            raise LeftBehind
+            if not self._has_open(left.id):
+                raise LeftBehind
+            self.is_left = True
+            return left, False
         from ..exchange.leaving import gone_on
 
         return gone_on(self.store, left, found), False
+
+    def _has_open(self, session_id: str) -> bool:
+        """Whether a call of a session is under way."""
+        from ..files.depot import Depot
+
+        depot = Depot.of(self.store)
+        try:
+            calls = depot.catalogue.calls()
+            return any(call.owner == session_id and not call.ended for call in calls)
+        finally:
+            depot.close()
+
+    def end_calls(self) -> None:
+        """What the agent left under way is over; the session says so, and nothing else."""
+        self.files.end_agent(None)
+        self._append([])
 
     def _made(self) -> tuple[SessionInfo, bool]:
         from ..files.project import chosen_root

@@ -221,6 +221,19 @@ class Recorder:
                 owes = True
         return owes
 
+    def catch_up_elsewhere(self, workspace: Workspace) -> None:
+        """Owe what this session's calls in other processes did so far; they go on."""
+        with self.lock:
+            workspace.scan(self.log, self._store)
+            here = {bracket.id for bracket in self.under_way.values()}
+            for bracket in self._mine(workspace):
+                if bracket.ended or bracket.id in here:
+                    continue
+                split = workspace.catalogue.split(workspace.place.n, bracket, over=False)
+                done = workspace.so_far(bracket, self.log, split) if split else None
+                if done is not None:
+                    self._owe_call(bracket, {"so_far": True}, done.to_dict(), bracket.id)
+
     def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
         """The calls under way, by the bracket that each began with."""
         if self._shared:
@@ -326,6 +339,10 @@ class Recorder:
             if now is None or workspace is None:
                 # The session was closed meanwhile, and the call was left to who opens it next.
                 return Ended(begun, {})
+            if now.files is not None:
+                # Another process found it over, and kept what it had done by then.
+                del self.under_way[begun.id]
+                return Ended(now, self._details(now, now.files))
             try:
                 tree, done = workspace.end(
                     now, self.log, self._store, told=False, ran_from=ran_from
@@ -506,7 +523,7 @@ class Recorder:
 
     def end_orphans(self, workspace: Workspace) -> None:
         """Owe what calls did that a crash left open, or a session that was closed."""
-        for bracket in workspace.orphans(self._id, self._unseen):
+        for bracket in workspace.orphans(self._id, self._unseen, self._store):
             self._end_left(workspace, bracket)
         self._unseen.clear()
 
