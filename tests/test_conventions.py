@@ -46,6 +46,7 @@ LAYERS = [
     ["copying", "purging", "strangers"],
     ["views", "options", "points", "sidelog", "subscribing"],
     ["filepoints", "uncaptured"],
+    ["fileplans"],
     ["reading"],
     ["conversation"],
     ["watching"],

@@ -18,6 +18,7 @@ from . import telemetry
 from .browsing import Browsing
 from .errors import Conflict, InvalidData, NotFound, Unsupported
 from .events import Checkpoint, Event, Json, NewEvent, new_id
+from .fileplans import Known, plan_files, possible
 from .filepoints import (
     Mode,
     Scope,
@@ -25,17 +26,14 @@ from .filepoints import (
     Wish,
     changes_in,
     finish_way,
-    own_changes,
     point_at,
     redo_way,
     undo_way,
 )
-from .files.conflicts import OnConflict, Put, resolve
-from .files.effects import Ranges, among, closed
+from .files.conflicts import OnConflict, Put
+from .files.effects import Ranges, among
 from .files.journal import Journal, kept
-from .files.names import several
-from .files.outcome import settled
-from .files.plan import Plan, Subtraction, plan_exact, plan_mine
+from .files.plan import Plan
 from .files.trees import Get, digest_of
 from .points import (
     Move,
@@ -49,7 +47,7 @@ from .points import (
 )
 from .stores.base import Store, checkpoint_of
 from .stores.wrapper import unwrapped
-from .uncaptured import KINDS, Row, missing, missing_in
+from .uncaptured import KINDS, Row, missing
 from .views import Rewind
 
 if TYPE_CHECKING:
@@ -202,13 +200,16 @@ class Rewinding(Browsing):
         watched = self._watched()
         if watched is not None:
             watched.recover(self.store)
-            self._settle(watched)
+            self._settle(watched, append=not dry_run)
         workspace = self._for_files(wish)
         notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
         if dry_run:
             way = find()
             plan, get = self._preview(workspace, way, wish)
-            return self._result(span, self._move(way, wish), plan, get, notes, wish, applied=False)
+            plan, error = possible(workspace, plan, get)
+            move = self._move(way, wish)
+            result = self._result(span, move, plan, get, notes, wish, applied=False)
+            return replace(result, error=error)
         with self._driving():
             self._save()
             if workspace is not None and wish.force:
@@ -249,14 +250,15 @@ class Rewinding(Browsing):
                     raise
         raise AssertionError("unreachable")
 
-    def _settle(self, workspace: Workspace) -> None:
-        """What calls did is in the log, before something builds on it."""
+    def _settle(self, workspace: Workspace, *, append: bool) -> None:
+        """What calls did is in the log, before something builds on it; else it is owed."""
         if self._recorder.under_way:
             self._look()
         else:
             with self._recorder.lock:
                 self._recorder.end_orphans(workspace)
-        self._append([])
+        if append:
+            self._append([])
 
     def _preview(
         self, workspace: Workspace | None, way: Way, wish: Wish
@@ -360,49 +362,13 @@ class Rewinding(Browsing):
     def _plan_files(self, workspace: Workspace, way: Way, wish: Wish, now: bytes, put: Put) -> Plan:
         """What happens to each path, and the warnings that belong to it."""
         head = self._head_now()
-        paths = None
-        if wish.paths is not None:
-            paths = workspace.meant(several(wish.paths), now, way.point.tree)
-            paths = None if b"" in paths else paths
-        get = workspace.get
-        if wish.mode == "exact":
-            if way.point.tree is None:
-                raise NotFound(f"the files at event {way.anchor} were not captured")
-            plan = settled(get, plan_exact(get, now, way.point.tree, paths))
-        else:
-            found = self._plan_mine(workspace, way, now, paths, head)
-            suffix = f"rewind-{way.anchor}"
-            plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
-            plan = settled(get, plan, found.moves)
-        took = closed(way.chosen, head)
-        return replace(plan, took=took, warnings=self._warnings(workspace, way, plan))
+        log = Known(self.store, self.info(), head, self._owed_after(head))
+        return plan_files(log, workspace, way, wish, now, put)
 
-    def _plan_mine(
-        self, workspace: Workspace, way: Way, now: bytes, paths: Collection[bytes] | None, head: int
-    ) -> Subtraction:
-        chosen, whole = way.chosen, way.spans is None
-        try:
-            changes = own_changes(self.store, self.id, chosen[0].first, head)
-            return plan_mine(workspace.get, now, changes, chosen, paths, whole=whole)
-        except NotFound as error:
-            raise NotFound(
-                f"what this session changed after event {way.point.cut} cannot be told any more: "
-                f"{error}, given up for the budget or never copied here; nothing was changed. "
-                'A labelled checkpoint is kept: go there with mode="exact"'
-            ) from error
-
-    def _warnings(self, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
-        from .strangers import refusal
-
-        refused = refusal(self.info(), workspace.path) if plan.acts else None
-        found = [] if refused is None else [refused]
-        head = workspace.head()
-        if way.point.head and head and head != way.point.head and plan.acts:
-            found.append(f"git had {way.point.head} checked out then, and has {head} now")
-        for event in self.store.read(self.id, after=way.chosen[0].first - 1):
-            if among(event.seq, way.chosen):
-                found += [one.warning for one in missing_in(event)]
-        return [*found, *workspace.problems]
+    def _owed_after(self, head: int) -> list[Event]:
+        """The events that the next append takes along, as they would be numbered."""
+        owed = [one.event for one in self._recorder.owed()]
+        return [Event(n, "", "", one.kind, dict(one.data)) for n, one in enumerate(owed, head + 1)]
 
     def _move(self, way: Way, wish: Wish) -> Move:
         """The conversation's way; a rewind of files alone has none."""

@@ -51,7 +51,8 @@ class Rewind:
     one entry for each path that is looked at, `conflicts` those of them that stay because
     somebody else changed them; `warnings` say what cannot be undone. Of the files, changes
     after event `cut` went back. `not_captured` is what the events that go back missed, as
-    rows of `Session.not_captured`: it stays as it is.
+    rows of `Session.not_captured`: it stays as it is. With `error`, acting is refused, and
+    why.
     """
 
     applied: bool
@@ -63,6 +64,7 @@ class Rewind:
     warnings: list[str] = field(default_factory=list)
     cut: int | None = None
     not_captured: list[tuple[str, str, int]] = field(default_factory=list)
+    error: str | None = None
 
     @property
     def files_changed(self) -> list[str]:
@@ -99,8 +101,7 @@ class Rewind:
         row["not_captured"] = [dict(zip(names, one, strict=True)) for one in self.not_captured]
         row["insertions"] = self.insertions
         row["deletions"] = self.deletions
-        row["can_rewind"] = True
-        row["error"] = None
+        row["can_rewind"] = self.error is None
         return row
 
 

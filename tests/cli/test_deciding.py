@@ -106,3 +106,20 @@ def test_where_nothing_but_the_kept_can_be_undone(tmp_path: Path) -> None:
     assert project.run("undo", "--yes").code == 4
     assert project.run("undo", "--yes", "--on-conflict", "merge").code == 0
     assert project.files() == {"f.py": LINES + "# mine\n"}
+
+
+def test_a_preview_says_what_is_refused(tmp_path: Path) -> None:
+    """A purged file: the preview names it and fails as acting does; neither changes anything."""
+    project = empty(tmp_path)
+    project.write(".env", "TOKEN=x\n")
+    project.write("f.py", LINES)
+    record(project, "rm .env; sed -i s/import/IMPORT/ f.py")
+    assert project.run("purge", "--path", ".env", "--yes").code == 0
+    dry = project.run("undo", "--dry-run")
+    done = project.run("undo", "--yes")
+    assert (dry.code, done.code) == (3, 3)
+    assert "create" not in dry.out
+    assert ".env" in dry.out and ".env" in dry.err and ".env" in done.err
+    row = project.run("undo", "--dry-run", "--json").json
+    assert (row["can_rewind"], ".env" in row["error"]) == (False, True)
+    assert project.files() == {"f.py": LINES.replace("import", "IMPORT")}

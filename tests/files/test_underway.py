@@ -109,7 +109,7 @@ def test_a_rewind_that_fails_ends_no_call(
             session.rewind(2)
     elif how == "no way back":
         with monkeypatch.context() as patch, pytest.raises(NotFound, match="never copied"):
-            patch.setattr("backtrail.rewinding.plan_mine", _fail(NotFound("gone")))
+            patch.setattr("backtrail.fileplans.plan_mine", _fail(NotFound("gone")))
             session.rewind(2)
     else:
         with monkeypatch.context() as patch, pytest.raises(StoreFailed):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import BacktrailError, Unsupported
+from ..errors import BacktrailError, NotFound, Unsupported
 from .allow import with_allowance
 from .hints import hint
 from .plans import lines_of, never_touched, show, why_unwatched
@@ -24,6 +24,9 @@ NOT_DONE = 1
 """The exit code where a person said no."""
 
 _WAYS = 5
+
+NOT_FOUND = 3
+"""The exit code where a content is not there any more."""
 
 CONFLICT = 4
 """The exit code where something was kept from going back."""
@@ -50,6 +53,8 @@ def refuse_half(session: Session, scope: Scope | None) -> None:
 
 def preview(call: Call, session: Session, plan: Rewind, why_no_files: str) -> None:
     """Show what would be done, before somebody is asked."""
+    if plan.error is not None:
+        raise NotFound(plan.error)
     lines = lines_of(plan, messages(session), why_no_files=why_no_files)
     show(call.out, lines, aside=True)
     if not why_no_files:
@@ -109,6 +114,7 @@ def tell(
     ways = _ways_on(call, session, result) if kept else []
     lost = result.not_captured if result.applied else []
     code = CONFLICT if kept or lost else 0
+    code = NOT_FOUND if result.error is not None else code
     if call.out.as_json:
         row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
         row["decide"] = ways
@@ -117,6 +123,8 @@ def tell(
     call.out.line(words, "bold")
     why = why_unwatched(session) if scope != "conversation" else ""
     show(call.out, lines_of(result, before, why_no_files=why))
+    if result.error is not None:
+        call.out.note(f"backtrail: this would be refused: {result.error}")
     if kept:
         _advise(call, kept, ways)
     if lost:

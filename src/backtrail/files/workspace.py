@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .attribution import Attributed
     from .journal import Journal
     from .plan import Plan
+    from .trees import Get
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
@@ -478,14 +479,21 @@ class Workspace(Rooted):
 
     def _check_contents(self, plan: Plan) -> None:
         """Refuse before anything is touched if a content cannot be had."""
+        for error in self.lacking(plan, self.blobs.get).values():
+            raise error
+
+    def lacking(self, plan: Plan, get: Get) -> dict[bytes, NotFound | Damaged]:
+        """The paths whose contents cannot be had, and why; nothing can be done with them."""
+        found: dict[bytes, NotFound | Damaged] = {}
         for digest, path in plan.needed().items():
             try:
-                self.blobs.get(digest)
+                get(digest)
             except (NotFound, Damaged) as error:
-                raise type(error)(
+                found[path] = type(error)(
                     f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
                     "Name the other paths to go back without it (`paths=`, or behind `--`)"
-                ) from error
+                )
+        return found
 
 
 def _touched_at(path: bytes) -> float:

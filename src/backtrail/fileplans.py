@@ -1,0 +1,109 @@
+"""What a rewind, undo or redo does to a session's files: the plan that preview and act share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from .errors import NotFound
+from .events import Event, SessionInfo
+from .filepoints import Way, Wish, changes_by, own_changes
+from .files.conflicts import Put, resolve
+from .files.effects import among, closed
+from .files.names import several
+from .files.outcome import settled
+from .files.plan import Plan, Subtraction, plan_exact, plan_mine
+from .files.trees import Get
+from .stores.base import Store
+from .uncaptured import missing_in
+
+if TYPE_CHECKING:
+    from .files.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A session's log up to `stored`, and the events that the next append takes along."""
+
+    store: Store
+    info: SessionInfo
+    stored: int
+    owed: list[Event] = field(default_factory=list)
+
+    @property
+    def head(self) -> int:
+        """The last event, stored or owed."""
+        return self.owed[-1].seq if self.owed else self.stored
+
+    def events(self, first: int) -> Iterator[Event]:
+        """All events from one on."""
+        return chain(self.store.read(self.info.id, after=first - 1), self.owed)
+
+
+def plan_files(
+    log: Known, workspace: Workspace, way: Way, wish: Wish, now: bytes, put: Put
+) -> Plan:
+    """What happens to each path, and the warnings that belong to it."""
+    paths = None
+    if wish.paths is not None:
+        paths = workspace.meant(several(wish.paths), now, way.point.tree)
+        paths = None if b"" in paths else paths
+    get = workspace.get
+    if wish.mode == "exact":
+        if way.point.tree is None:
+            raise NotFound(f"the files at event {way.anchor} were not captured")
+        plan = settled(get, plan_exact(get, now, way.point.tree, paths))
+    else:
+        found = _subtraction(log, workspace, way, now, paths)
+        suffix = f"rewind-{way.anchor}"
+        plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
+        plan = settled(get, plan, found.moves)
+    took = closed(way.chosen, log.head)
+    return replace(plan, took=took, warnings=_warnings(log, workspace, way, plan))
+
+
+def possible(
+    workspace: Workspace | None, plan: Plan | None, get: Get
+) -> tuple[Plan | None, str | None]:
+    """A plan with what cannot be done, and why acting would be refused, if it would."""
+    lacking = workspace.lacking(plan, get) if workspace is not None and plan else {}
+    if plan is None or not lacking:
+        return plan, None
+    steps = [
+        replace(step, action="conflict", reason="its content is not in the store any more")
+        if step.acts and step.path in lacking else step
+        for step in plan.steps
+    ]  # fmt: skip
+    return replace(plan, steps=steps), str(next(iter(lacking.values())))
+
+
+def _subtraction(
+    log: Known, workspace: Workspace, way: Way, now: bytes, paths: Collection[bytes] | None
+) -> Subtraction:
+    chosen, whole = way.chosen, way.spans is None
+    try:
+        changes = own_changes(log.store, log.info.id, chosen[0].first, log.stored)
+        changes += [change for event in log.owed for change in changes_by(event)]
+        return plan_mine(workspace.get, now, changes, chosen, paths, whole=whole)
+    except NotFound as error:
+        raise NotFound(
+            f"what this session changed after event {way.point.cut} cannot be told any more: "
+            f"{error}, given up for the budget or never copied here; nothing was changed. "
+            'A labelled checkpoint is kept: go there with mode="exact"'
+        ) from error
+
+
+def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
+    from .strangers import refusal
+
+    refused = refusal(log.info, workspace.path) if plan.acts else None
+    found = [] if refused is None else [refused]
+    head = workspace.head()
+    if way.point.head and head and head != way.point.head and plan.acts:
+        found.append(f"git had {way.point.head} checked out then, and has {head} now")
+    for event in log.events(way.chosen[0].first):
+        if among(event.seq, way.chosen):
+            found += [one.warning for one in missing_in(event)]
+    return [*found, *workspace.problems]
