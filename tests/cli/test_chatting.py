@@ -83,6 +83,25 @@ def test_hostile_answers_stay_text(project: Project, server: OpenAIServer) -> No
     assert once(project, server, "hi").out == "a \\x1b[2J\\u202e b\n"
 
 
+def test_a_chat_in_a_folder_of_a_project_captures_the_project(
+    project: Project, server: OpenAIServer
+) -> None:
+    """The agent works in the folder; what it does above goes back with the turn."""
+    (project.root / ".git").mkdir()
+    sub = project.root / "sub"
+    sub.mkdir()
+    above = calling(call("1", "bash", command="echo foo = 2 > ../app.py; pwd > here.txt"))
+    server.script(above, "Done.")
+    assert once(project, server, "--phase", "trusted", "go", cwd=sub).code == 0
+    assert (sub / "here.txt").read_text().strip() == str(sub.resolve())
+    with open_store(project.url) as store:
+        info = store.latest(sub)
+    assert (info.cwd, info.root) == (str(sub.resolve()), str(project.root.resolve()))
+    assert (project.root / "app.py").read_text() == "foo = 2\n"
+    assert project.run("undo", "--yes", cwd=sub).code == 0
+    assert (project.root / "app.py").read_text() == "foo = 1\n"
+
+
 def test_the_prompt_may_come_from_stdin(project: Project, server: OpenAIServer) -> None:
     """As `-`; an empty one is an error, and nobody is asked."""
     server.script("Seen.")

@@ -20,7 +20,11 @@ TRIED_ELSEWHERE = {
 }
 """Pages that need more of a world than there is here, and the tests that run them."""
 
-WITH_A_SESSION = ("docs/how-to/export.md", "docs/how-to/secrets.md")
+WITH_A_SESSION = (
+    "docs/how-to/export.md",
+    "docs/how-to/secrets.md",
+    "docs/how-to/strangers.md",
+)
 """Pages about a session that the reader has."""
 
 BEGIN_IN_PYTHON = ("docs/how-to/rewind.md",)

@@ -120,6 +120,20 @@ def test_paths_on_the_command_line_begin_at_the_shells_folder(world: World, sub:
     assert (world.project / "top.txt").read_text() == "three\n"
 
 
+def test_a_purge_in_a_folder_is_of_the_file_that_the_shell_means(world: World, sub: Path) -> None:
+    """Another one of this name, at the root, is kept."""
+    (world.project / ".env").write_text("ROOT=1\n")
+    (sub / ".env").write_text("SUB=1\n")
+    script = "echo ROOT=2 > ../.env; echo SUB=2 > .env"
+    world.run("record", "--", "sh", "-c", script, cwd=sub)
+    done = world.run("purge", "--path", ".env", "--yes", cwd=sub)
+    assert done.returncode == 0, done.stderr
+    assert world.run("restore", "../.env", "--yes", cwd=sub).returncode == 0
+    assert (world.project / ".env").read_text() == "ROOT=1\n"
+    assert world.run("restore", ".env", "--yes", cwd=sub).returncode != 0
+    assert (sub / ".env").read_text() == "SUB=2\n"
+
+
 def test_an_agent_in_a_nested_repository_has_that_for_a_workspace(world: World, sub: Path) -> None:
     """While one that starts above it captures both."""
     inner = world.project / "vendor" / "lib"

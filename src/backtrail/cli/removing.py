@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
@@ -11,7 +12,7 @@ from .call import Call
 from .erase import refuse_agents
 from .moving import NOT_DONE
 from .options import SESSION, yes_option
-from .places import title
+from .places import here, title
 from .verbs import Command, Usage
 from .wording import ago, brief, plural, short
 
@@ -77,6 +78,7 @@ def _purge(call: Call) -> int:
     refuse_agents(call)
     info = call.info(wanted.session) if wanted.session is not None else None
     text = _text(wanted.text)
+    wanted.path = _meant(call, info, wanted.path)
     events, sessions = _extent(call, info, text, wanted.path)
     if not call.out.as_json:
         _tell_extent(call, info, events, sessions)
@@ -134,6 +136,20 @@ def _extent(
             count += here
             found.append(one.id)
     return count, found
+
+
+def _meant(call: Call, info: SessionInfo | None, path: str | None) -> str | None:
+    """The path as the shell means it, where that is in a folder of a session's workspace.
+
+    Elsewhere it is the same path in every workspace.
+    """
+    if path is None:
+        return None
+    infos = [info] if info is not None else call.store.sessions()
+    place = here()
+    roots = {Path(one.root) for one in infos if one.root is not None}
+    within = any(root != place and place.is_relative_to(root) for root in roots)
+    return str(Path(place, path)) if within and place not in roots else path
 
 
 def _tell_extent(call: Call, info: SessionInfo | None, events: int, sessions: list[str]) -> None:

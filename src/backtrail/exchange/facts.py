@@ -12,6 +12,7 @@ def facts(info: SessionInfo) -> list[tuple[str, str]]:
         ("Began", info.created_at),
         ("Last change", info.updated_at),
         ("Folder", info.cwd),
+        ("Project", info.root if info.root != info.cwd else None),
         ("Agent", info.agent_name),
         ("Model", info.model),
         ("Messages", f"{info.message_count} in {info.turn_count} turns"),

@@ -70,6 +70,9 @@ def _worked(store: Store, workspace: Workspace, log: Log, deadline: float) -> bo
     with claimed(store, workspace) as ours:
         if not ours:
             return None
+        if _failed_lately(_failure(store, workspace)):
+            # Whoever works on it leaves this mark until it is done, and nobody does.
+            return False
         try:
             if workspace.is_new():
                 workspace.scan(log, store, rebind=True, stop=lambda: time.monotonic() > deadline)
@@ -86,11 +89,12 @@ def awaited(store: Store, workspace: Workspace, log: Log, seconds: float) -> boo
     left = _left(store, log[1], seconds)
     deadline = time.monotonic() + left
     while workspace.is_new():
-        if time.monotonic() >= deadline or _failed_lately(_failure(store, workspace)):
+        if time.monotonic() >= deadline:
             return False
         done = _worked(store, workspace, log, deadline)
         if done is False:
-            go_on(store, os.fsdecode(workspace.root))
+            if not _failed_lately(_failure(store, workspace)):
+                go_on(store, os.fsdecode(workspace.root))
             return False
         if done is None:
             time.sleep(_STEP)
