@@ -219,3 +219,71 @@ def collecting_needs_no_second_copy(stage: Stage) -> None:
         time.sleep(0.001)
     work.join()
     stage.expect(peak < before * 1.75, f"{peak >> 20} MB to clean {before >> 20} MB")
+
+
+def packages_that_were_only_moved_stay(stage: Stage) -> None:
+    """The agent renamed `node_modules`; undo removed it, and what was in it was nowhere."""
+    stage.write("node_modules/left-pad/index.js", "pad\n")
+    stage.start("a")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("mv node_modules modules_off; echo agent > a")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    found = [stage.read(f"{at}/left-pad/index.js") for at in ("node_modules", "modules_off")]
+    stage.expect(b"pad\n" in found, "the packages are gone")
+
+
+def file_that_grew_too_large_comes_back(stage: Stage) -> None:
+    """The agent let a small file grow over the limit; it was skipped, and its text was lost."""
+    stage.start("notes")
+    token = stage.checkpoint()
+    with stage.agent(), (stage.root / "notes").open("wb") as file:
+        file.truncate(64 << 20)
+    stage.restore(token)
+    stage.expect_file("notes", "notes\n")
+
+
+def file_that_became_a_pipe_comes_back(stage: Stage) -> None:
+    """A named pipe was put where a file had been, and the file stayed away."""
+    stage.start("notes")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("rm notes; mkfifo notes")
+    stage.restore(token)
+    stage.expect_file("notes", "notes\n")
+
+
+def folders_within_folders_stop_nothing(stage: Stage) -> None:
+    """Some hundred folders within each other ended the restore, and every one after it."""
+    stage.start("a")
+    before = stage.state()
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("i=0; while [ $i -lt 600 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f")
+    stage.restore(token)
+    stage.expect_state(before)
+    stage.again()
+    with stage.agent():
+        stage.write("a", "agent\n")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+
+
+def folder_made_anew_is_watched_over(stage: Stage) -> None:
+    """A project was deleted and cloned again at its place; from then on nothing was kept."""
+    stage.start("a")
+    stage.checkpoint()
+    stage.driver.stop()
+    stage.shell(
+        "rm -rf ../project/* && rmdir ../project && mkdir ../project && echo b > ../project/b"
+    )
+    fresh = stage.driver.another()
+    try:
+        token = fresh.checkpoint()
+        with fresh.call():
+            stage.write("b", "agent\n")
+        fresh.restore(token)
+    finally:
+        fresh.stop()
+    stage.expect_file("b", "b\n")

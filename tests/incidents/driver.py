@@ -9,7 +9,7 @@ with the reason; it is never a pass.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
@@ -54,8 +54,11 @@ class Driver(ABC):
     def stop(self) -> None:
         """Let go of the directory. What is stored stays."""
 
-    def call(self) -> AbstractContextManager[object]:
-        """A tool call of the agent: what changes in it is the agent's work."""
+    def call(self, *paths: str) -> AbstractContextManager[object]:
+        """A tool call of the agent: what changes in it is the agent's work.
+
+        With `paths`, the tool has said that it will touch these and nothing else.
+        """
         return nullcontext()
 
     # --- other ways back -----------------------------------------------------------------
@@ -63,6 +66,10 @@ class Driver(ABC):
     def restore_all(self, token: Token) -> None:
         """Make the whole directory as it was, whoever changed it."""
         self.restore(token)
+
+    def restore_merging(self, token: Token) -> None:
+        """Undo what the agent did, also inside files that a person changed, and only that."""
+        self._cannot("take the agent's lines out of a file")
 
     def restore_paths(self, token: Token, paths: Collection[str]) -> None:
         """Undo what the agent did to some paths only."""
@@ -104,9 +111,19 @@ class Driver(ABC):
         """A second session of the same tool, started in the same directory."""
         self._cannot("run two sessions in one directory")
 
+    def another_at(self, root: Path, place: Path) -> Driver:
+        """A second session of the same tool at `root`, which stores what it stores in `place`."""
+        other = type(self)(place)
+        other.start(root)
+        return other
+
     def fork(self, token: Token | None = None) -> Driver:
         """A new session that begins as this one was at a point, or is now."""
         self._cannot("fork")
+
+    def bring(self, files: Mapping[str, bytes]) -> Token:
+        """A state of these files that a stranger made with the same tool, and passed on."""
+        self._cannot("take a session from somebody else")
 
     # --- the conversation ----------------------------------------------------------------
 

@@ -39,11 +39,17 @@ SHADOW_GIT_FAILS = frozenset(
         "home_as_root_is_refused",
         "dirty_gitignore_never_deletes",
         "agents_gitignore_never_deletes",
+        "session_in_a_folder_below_keeps_its_work",
+        "two_stores_do_not_take_each_others_work",
+        "restore_waits_for_a_call_under_way",
+        "link_to_another_worktree_is_another_directory",
+        "ignore_rule_of_an_agent_hides_nothing",
         # the user's git
         "branch_switched_since_is_said",
         "nested_repo_without_commit",
         "nested_repo_with_commits",
         "nested_repo_deleted_comes_back",
+        "repository_that_was_only_moved_stays",
         # bounds
         "huge_file_is_not_stored",
         "build_output_costs_nothing",
@@ -79,6 +85,11 @@ SHADOW_GIT_CANNOT = frozenset(
         "undo_and_redo_go_back_and_forth",
         "whole_restore_can_be_undone",
         "one_file_alone_comes_back",
+        "merge_keeps_what_a_person_wrote_between_two_turns",
+        "merge_twice_is_merge_once",
+        "undo_of_a_small_restore_leaves_other_files_alone",
+        "killed_call_of_another_session_blocks_nothing",
+        "strangers_files_never_reach_git",
         *(scenario.name for scenario in SCENARIOS if scenario.topic == "the conversation"),
     }
 )

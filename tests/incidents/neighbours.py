@@ -330,3 +330,159 @@ def hard_link_to_the_outside_is_not_written_through(stage: Stage) -> None:
     stage.restore(token)
     stage.expect_file("a", "a\n")
     stage.expect(outside.read_text() == "outside\n", "a file outside was written")
+
+
+def _letters(stage: Stage) -> str:
+    text = "import a\n1\n2\n3\n4\n5\nend\n"
+    stage.write("f.py", text)
+    stage.start()
+    return text
+
+
+def merge_keeps_what_a_person_wrote_between_two_turns(stage: Stage) -> None:
+    """A merge took what was there now for its base, and removed the person's line."""
+    text = _letters(stage)
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("sed -i s/import/IMPORT/ f.py")
+    stage.shell("echo '# mine' >> f.py")
+    with stage.agent():
+        stage.shell("sed -i s/^3/three/ f.py")
+    stage.driver.restore_merging(token)
+    stage.expect_file("f.py", text + "# mine\n")
+
+
+def merge_twice_is_merge_once(stage: Stage) -> None:
+    """The second merge to the same point removed the line that the first had kept."""
+    text = _letters(stage)
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("sed -i s/import/IMPORT/ f.py")
+    stage.shell("echo '# mine' >> f.py")
+    stage.driver.restore_merging(token)
+    stage.driver.restore_merging(token)
+    stage.expect_file("f.py", text + "# mine\n")
+
+
+def undo_of_a_small_restore_leaves_other_files_alone(stage: Stage) -> None:
+    """Undoing the restore of one file called another file a conflict, and overwrote it."""
+    stage.start("a", "b")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("echo agent >> a; rm b")
+    stage.driver.restore_paths(token, ["b"])
+    stage.restore(token)
+    stage.driver.undo()
+    stage.write("a", "a\nagent\nperson\n")
+    stage.driver.undo()
+    stage.expect_file("a", "a\nagent\nperson\n")
+    stage.expect_file("b", None)
+    stage.expect("a" not in stage.driver.report(), "a file that it never touched is reported")
+
+
+def session_in_a_folder_below_keeps_its_work(stage: Stage) -> None:
+    """Two sessions, one in a folder of the other's: undo in the upper took the lower's file."""
+    stage.write("pkg/b", "b\n")
+    stage.start("a")
+    other = stage.driver.another_at(stage.root / "pkg", stage.folder / "below")
+    try:
+        token = stage.checkpoint()
+        with stage.agent():
+            stage.write("a", "upper\n")
+            with other.call("b"):
+                stage.write("pkg/b", "lower\n")
+        stage.restore(token)
+    finally:
+        other.stop()
+    stage.expect_file("a", "a\n")
+    stage.expect_file("pkg/b", "lower\n")
+
+
+def two_stores_do_not_take_each_others_work(stage: Stage) -> None:
+    """Two programs with stores of their own in one folder: each undid the other's files."""
+    stage.start("a", "b")
+    other = stage.driver.another_at(stage.root, stage.folder / "beside")
+    try:
+        token = stage.checkpoint()
+        with stage.agent():
+            stage.write("a", "first\n")
+            with other.call("b"):
+                stage.write("b", "second\n")
+        stage.restore(token)
+    finally:
+        other.stop()
+    stage.expect_file("a", "a\n")
+    stage.expect_file("b", "second\n")
+
+
+def killed_call_of_another_session_blocks_nothing(stage: Stage) -> None:
+    """An agent was killed in a command; from then on no session there could take back a file."""
+    stage.start("a")
+    other = stage.driver.another()
+    other.kill_call("true")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.write("a", "agent\n")
+    stage.restore(token)
+    other.stop()
+    stage.expect_file("a", "a\n")
+
+
+def restore_waits_for_a_call_under_way(stage: Stage) -> None:
+    """A restore in the middle of another session's command: half of its work was nobody's."""
+    stage.start("a", "b")
+    other = stage.driver.another()
+    try:
+        token = stage.checkpoint()
+        with stage.agent():
+            stage.write("a", "first\n")
+        with other.call():
+            stage.write("b", "second\n")
+            before = stage.state()
+            with suppress(Refused):
+                stage.restore(token)
+                stage.expect_file("a", "a\n", "it says that it restored, and did not")
+            stage.expect_file("b", "second\n")
+        stage.expect(before == stage.state() or stage.read("a") == b"a\n", "half was restored")
+        stage.restore(token)
+    finally:
+        other.stop()
+    stage.expect_file("a", "a\n")
+    stage.expect_file("b", "second\n")
+
+
+def link_to_another_worktree_is_another_directory(stage: Stage) -> None:
+    """The folder was a link; it led to another worktree by then, whose files were deleted."""
+    first, second = stage.folder / "worktree-1", stage.folder / "worktree-2"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "a").write_text(folder.name)
+    (second / "only here").write_text("work\n")
+    link = stage.folder / "current"
+    link.symlink_to(first)
+    stage.driver.start(link)
+    token = stage.checkpoint()
+    with stage.agent():
+        (first / "a").write_text("agent\n")
+    stage.driver.stop()
+    link.unlink()
+    link.symlink_to(second)
+    before = stage.state(second)
+    with suppress(Refused):
+        stage.driver.start(link)
+        stage.driver.restore_all(token)
+    stage.expect(stage.state(second) == before, "the other worktree was changed")
+
+
+def ignore_rule_of_an_agent_hides_nothing(stage: Stage) -> None:
+    """An agent wrote a rule that hid its files from the undo."""
+    stage.start("a")
+    token = stage.checkpoint()
+    before = stage.state()
+    with stage.agent():
+        for name in (".gitignore", ".backtrailignore"):
+            stage.write(name, "hidden/\n*.evil\n")
+        stage.write("hidden/tool.sh", "agent\n")
+        stage.write("x.evil", "agent\n")
+    stage.restore(token)
+    stage.expect_state(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from unittest import mock
@@ -13,11 +13,22 @@ from unittest import mock
 import apsw
 
 import backtrail
-from backtrail import Checkpoint, Conflict, Damaged, NotFound, Session, Unsupported
+from backtrail import (
+    Checkpoint,
+    Conflict,
+    Damaged,
+    NotFound,
+    Session,
+    SessionBusy,
+    Unsafe,
+    Unsupported,
+)
+from backtrail.exchange.bundle import read_bundle
 from backtrail.files import collect, garbage
 from backtrail.files.depot import Depot
 from backtrail.stores import open_store
 
+from ..exchange.forging import State, forged, packed
 from .driver import Driver, Refused, Token
 from .dying import DIED
 
@@ -63,7 +74,9 @@ class Ours(Driver):
         if session is not None:
             session.close()
 
-    def call(self) -> AbstractContextManager[object]:
+    def call(self, *paths: str) -> AbstractContextManager[object]:
+        if paths:
+            return self.session.tool("edit", {"paths": [*paths]}, paths=paths)
         return self.session.tool("bash", {"command": "…"})
 
     # --- other ways back -----------------------------------------------------------------
@@ -71,6 +84,10 @@ class Ours(Driver):
     def restore_all(self, token: Token) -> None:
         with _refusing():
             self._last = self.session.rewind(_point(token), mode="exact")
+
+    def restore_merging(self, token: Token) -> None:
+        with _refusing():
+            self._last = self.session.rewind(_point(token), on_conflict="merge")
 
     def restore_paths(self, token: Token, paths: Collection[str]) -> None:
         with _refusing():
@@ -122,6 +139,24 @@ class Ours(Driver):
         fork.url = self.url
         fork.start(self.root)
         return fork
+
+    def bring(self, files: Mapping[str, bytes]) -> Token:
+        """From a bundle, which is how sessions come from strangers."""
+        state: State = {}
+        for name, content in files.items():
+            *above, last = name.split("/")
+            at = state
+            for part in above:
+                at = at.setdefault(part, {})  # type: ignore[assignment]
+            at[last] = content
+        bundle = self.place / "theirs.bundle"
+        bundle.write_bytes(packed(forged([state, {}], self.root)))
+        self.stop()
+        with _refusing(), open_store(self.url) as store:
+            theirs = read_bundle(store, bundle).id
+        with _refusing():
+            self._session = Session.resume(self.url, theirs, cwd=self.root)
+            return self.session.checkpoint(at=1)
 
     # --- the conversation ----------------------------------------------------------------
 
@@ -230,5 +265,5 @@ def _refusing() -> Iterator[None]:
     """What the library refuses is a refusal, not a failure."""
     try:
         yield
-    except (Conflict, NotFound, Damaged) as error:
+    except (Conflict, NotFound, Damaged, SessionBusy, Unsafe, Unsupported) as error:
         raise Refused(str(error)) from error

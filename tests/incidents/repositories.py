@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from .driver import Refused
 from .stage import Stage
 
 
@@ -148,3 +150,32 @@ def dot_git_is_never_renamed(stage: Stage) -> None:
         stage.expect(".git" in names, f"{place}/.git is gone")
         stage.expect(stage.git("log", "--format=%s", at=place) == b"first\n", "git log fails")
         stage.expect(not [n for n in names if "disabled" in n], "a renamed .git is left")
+
+
+def repository_that_was_only_moved_stays(stage: Stage) -> None:
+    """The agent renamed `.git`; undo removed the whole repository, because it was new there."""
+    _repository(stage)
+    stage.start("a")
+    before = _bytes(stage.root / ".git")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("mv .git .git_disabled; echo agent > a")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    places = [stage.root / name for name in (".git", ".git_disabled")]
+    stage.expect(any(_bytes(place) == before for place in places), "the repository is gone")
+
+
+def strangers_files_never_reach_git(stage: Stage) -> None:
+    """A session from somebody else wrote `.git/config`, and the next `git status` ran it."""
+    _repository(stage)
+    stage.start("a")
+    mark = stage.folder / "ran"
+    script = f'[core]\n\tfsmonitor = "touch {mark}; false"\n'
+    before = _bytes(stage.root / ".git")
+    with suppress(Refused):
+        token = stage.driver.bring({".git/config": script.encode(), "a": b"stranger\n"})
+        stage.driver.restore_all(token)
+    stage.expect(_bytes(stage.root / ".git") == before, "something in .git was written")
+    stage.git("status")
+    stage.expect(not mark.exists(), "a stranger's command ran")
