@@ -285,9 +285,9 @@ def _joined(groups: list[list[dict[str, Json]]], ours: set[int]) -> list[dict[st
 
 def _takes_results(message: Mapping[str, Json]) -> bool:
     """Whether this is a message of the user that is not spelled as only OpenAI does."""
-    kinds = {block.get("type") for block in _as_blocks(message.get("content"))}
-    known = {"text", "image", "document", "search_result", "tool_result"}
-    return message.get("role") == "user" and kinds <= known
+    known = ("text", "image", "document", "search_result", "tool_result")
+    blocks = _as_blocks(message.get("content"))
+    return message.get("role") == "user" and all(block.get("type") in known for block in blocks)
 
 
 def _as_blocks(content: Json) -> list[Mapping[str, Json]]:
@@ -299,5 +299,5 @@ def _as_blocks(content: Json) -> list[Mapping[str, Json]]:
 def is_shown(result: Json) -> bool:
     """Whether a result is not text but something to look at, as blocks of a message."""
     blocks = result if isinstance(result, list) else []
-    kinds = {block.get("type") for block in blocks if isinstance(block, dict)}
-    return "image" in kinds and kinds <= {"text", "image"}
+    kinds = [block.get("type") for block in blocks if isinstance(block, dict)]
+    return "image" in kinds and all(kind in ("text", "image") for kind in kinds)
