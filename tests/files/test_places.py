@@ -323,3 +323,32 @@ def test_a_fork_in_a_folder_of_its_own_does_not_know_another(
     made_anew(tmp_path / "other")
     with Session.resume(url, "f") as fork, pytest.raises(Conflict, match="relocate"):
         fork.append(said("on"))
+
+
+@pytest.mark.parametrize("lost", ["removed", "another one", "damaged"])
+def test_a_lost_registry_does_not_make_it_another_root(
+    session: Session,
+    project: Path,
+    state: Path,
+    tmp_path: Path,
+    lost: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store remembers its id, and numbers go on."""
+    with session.tool("bash"):
+        (project / "README").write_text("agent\n")
+    url = session.store.url
+    session.close()
+    (project / "README").write_text("person\n")
+    if lost == "removed":
+        shutil.rmtree(state)
+    elif lost == "another one":
+        monkeypatch.setenv("BACKTRAIL_STATE", str(tmp_path / "another"))
+    else:
+        (lock,) = state.glob("roots/*/lock")
+        lock.write_bytes(b"garbage" * 100)
+    with Session.resume(url, "s") as again:
+        again.append(said("on"))
+        found = [stamp or {} for _, stamp in stamps(again)]
+    assert len({stamp["id"] for stamp in found}) == 1
+    assert found[-1]["n"] > found[-3]["n"]

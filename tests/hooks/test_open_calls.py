@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,3 +207,31 @@ def test_the_conversation_alone_may_go_back_meanwhile(world: World, agent: Agent
     agent.hook("PreToolUse", tool_use_id="t1", **BASH)
     done = world.run("rewind", "--last", "--scope", "conversation", "--yes")
     assert done.returncode == 0, done
+
+
+# --- doctor ------------------------------------------------------------------------------
+
+
+def test_doctor_lists_open_calls_and_ends_them(world: World, tmp_path: Path) -> None:
+    """Those of living processes too, with whose they are, and since when."""
+    agent = Agent(world, session="hanging")
+    agent.begin()
+    agent.prompt("begin")
+    agent.hook("PreToolUse", tool_use_id="t1", **BASH)
+    (world.project / "f").write_text("x")
+    with Session.create(f"sqlite:///{tmp_path}/other.db", "elsewhere", cwd=world.project) as other:
+        other.append({"role": "user", "content": "begin"})
+        with other.tool("mine", paths=["other"]):
+            done = world.run("doctor")
+            assert "Bash" in done.stdout and "claude-code" in done.stdout, done.stdout
+            assert "mine" in done.stdout and "elsewhere" in done.stdout, done.stdout
+            assert "--repair" in done.stdout
+            done = world.run("doctor", "--repair")
+            assert done.returncode == 0, done
+            assert "elsewhere" in world.run("doctor").stdout
+            assert "Bash" not in world.run("doctor").stdout
+    with world.session("claude-code:hanging") as session:
+        session.append({"role": "user", "content": "go on"})
+        (action,) = session.events(kinds=("action",))
+        assert [file.path for file in session.rewind(before=action.seq).files] == ["f"]
+    assert not (world.project / "f").exists()

@@ -47,7 +47,8 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="finish restores that were set aside, or give them up; remove what was left behind",
+        help="finish restores that were set aside, or give them up; end calls that are open; "
+        "remove what was left behind",
     )
 
 
@@ -97,6 +98,7 @@ def _checks(call: Call) -> Iterator[Check]:
     yield _permissions(store)
     yield _disk(store)
     yield from _contents(store)
+    yield from _open_calls(store)
     yield _moved(store)
     yield from _captured(store)
     yield from _hooks(call)
@@ -202,6 +204,26 @@ def _contents(store: Store) -> Iterator[Check]:
             "the next look at that folder finishes it: `cd` there and `backtrail status`; "
             "if it is another folder now, `backtrail relocate` gives the restore up",
         )  # fmt: skip
+
+
+def _open_calls(store: Store) -> Iterator[Check]:
+    """Calls under way, or left open: what happens meanwhile is shared with them."""
+    from ..files.opencalls import listed
+
+    try:
+        found = listed(store)
+    except (BacktrailError, OSError) as error:
+        yield Check("calls", "bad", str(error), "`backtrail verify` tells more")
+        return
+    if not found:
+        yield Check("calls", "ok", "no call is open")
+    for call in found:
+        advice = "if it is not under way: `backtrail doctor --repair` ends it"
+        if call.store:
+            advice = f"if it is not under way: `backtrail doctor --repair --store {call.store}`"
+        if not call.lives:
+            advice = "the next look at that folder ends it, or `backtrail doctor --repair`"
+        yield Check("calls", "ok" if call.lives else "warning", str(call), advice)
 
 
 def _is_another(place: Place) -> bool:

@@ -20,6 +20,7 @@ from .cleaning import has_contents, opened
 from .depot import Depot
 from .ignore import is_reserved
 from .names import shown
+from .opencalls import end_all
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}")
 _OLD = 3600.0
@@ -27,13 +28,14 @@ _OLD = 3600.0
 
 
 def repair(store: Store) -> list[str]:
-    """Finish or give up restores that were set aside, and remove strays; what was done."""
+    """Finish or give up restores that were set aside, end open calls, remove strays; as told."""
     if not has_contents(store):
         return []
     done: list[str] = []
     with opened(store) as depot:
         for place in depot.catalogue.places():
             done += _restores(depot, place, store)
+        done += end_all(store)
         roots = [Path(os.fsdecode(place.path)) for place in depot.catalogue.places()]
         done += _strays(depot, roots, store)
     return done

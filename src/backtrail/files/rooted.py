@@ -7,6 +7,7 @@ it finishes a restore that was cut short, before anything else.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,6 +74,7 @@ class Rooted:
         self.meetings = Meetings(self._registered, blobs.id)
         self._about: About | None = None
         self._continues: About | None = None
+        self._ids: dict[str, str] = {}
         self._expected: Known | None = None
         self._looked_for: Log | None = None
         self._besides: list[Root] = []
@@ -163,6 +165,8 @@ class Rooted:
         self._take(wide)
         fd = -1
         try:
+            if self._about is None:
+                self._remember()
             cut_short = self._is_cut_short()
             fd = self._open_root(make or cut_short)
             if fd >= 0:
@@ -266,9 +270,41 @@ class Rooted:
         self._registered = new
         self.meetings = self.meetings.moved(new)
 
+    def _remember(self) -> None:
+        """Know the root by the id that the store has for it. The caller holds the lock.
+
+        So a registry that was lost, or is another one, does not make it another root. Its
+        numbers go on from the time, which is far beyond all that were used.
+        """
+        try:
+            text = (self._state / "root-ids").read_text("ascii")
+            self._ids = dict(line.split() for line in text.splitlines())
+        except (OSError, ValueError):
+            self._ids = {}
+        id = self._ids.get(self._registered.key, "")
+        if len(id) == 32 and self._registered.about() is None:
+            self._continues = About(int(time.time()), b"", id, "", b"")
+
+    def _note_id(self, about: About) -> None:
+        """Have the store know the root's id, too."""
+        key = self._registered.key
+        if self._ids.get(key) == about.id:
+            return
+        self._ids[key] = about.id
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(self._state / "root-ids", flags, 0o600)
+            try:
+                os.write(fd, f"{key} {about.id}\n".encode())
+            finally:
+                os.close(fd)
+        except OSError:
+            # The registry knows it, and the store may do so the next time.
+            return
+
     def _check_expected(self, fd: int, known: Known, store: Store | None, rebind: bool) -> None:
         """Refuse a directory that is not the one the session knows, unless it is just like it."""
-        about = self._registered.about()
+        about = self._registered.about() or self._continues
         if known.id:
             is_another = about is None or about.id != known.id
         else:
@@ -448,7 +484,11 @@ class Rooted:
     def _number(self, tree: bytes) -> None:
         """The root's state is `tree`, for all stores. The caller holds the lock."""
         try:
-            self._about = self._registered.moved(tree, self._continues)
+            like, last = self._continues, self._about
+            if like is None and last is not None:
+                like = last._replace(n=max(last.n, int(time.time())))
+            self._about = self._registered.moved(tree, like)
+            self._note_id(self._about)
         except OSError as error:
             raise failed(error, f"write {self._registered.lock.path}") from error
 

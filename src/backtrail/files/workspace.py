@@ -283,6 +283,20 @@ class Workspace(Rooted):
             return True
         return last is not None and last.ts > timestamp(call.since)
 
+    def end_open(self, log: str, store: Store | None) -> list[Bracket]:
+        """End every call that is open here, whoever runs it; what it did is kept for its session.
+
+        `log` is the name of the store that asks for it.
+        """
+        with self.locked(store) as root:
+            calls = [c for c in self.catalogue.brackets(self.place.n) if not c.ended]
+            if calls:
+                own = calls[0].store or log, calls[0].owner
+                tree = self._scan(root, own)
+                for call in calls:
+                    self._end_for(call, tree, own)
+        return calls
+
     def _end_for(self, call: Bracket, tree: bytes, log: Log) -> None:
         """End a call for its session, late as it may be. The caller holds the lock."""
         if call.question and not is_dead(call):

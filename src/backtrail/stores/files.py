@@ -188,7 +188,8 @@ FOLDERS = frozenset({"sessions", "memory", "scopes", "blobs"})
 _TEMPORARY = r"\.[0-9]+\.[0-9a-f]{8}"
 _STORE = rf"{'|'.join(sorted(FOLDERS))}|lock|retention\.json|\.retention\.json{_TEMPORARY}"
 _DEPOT = (
-    r"(blobs|catalogue)\.db(-.+)?|hooks|purged|(index|lock)-[0-9]+" rf"|\.index-[0-9]+{_TEMPORARY}"
+    r"(blobs|catalogue)\.db(-.+)?|hooks|purged|(index|lock)-[0-9]+|roots|root-ids"
+    rf"|\.index-[0-9]+{_TEMPORARY}"
 )
 
 

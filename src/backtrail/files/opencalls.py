@@ -1,0 +1,127 @@
+"""The calls that are open on this machine: listed for a person, and ended by hand."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import BacktrailError
+from ..events import timestamp
+from ..stores.base import Store
+from .brackets import Bracket, Place, is_gone
+from .cleaning import has_contents, opened, store_name
+from .depot import Depot
+from .machine import Machine, state_folder
+from .meetings import open_calls
+from .names import shown
+
+_FORGOTTEN = 30 * 86400.0
+"""Seconds after which a call is struck whose process is gone, and whose store is elsewhere."""
+
+
+class Open(NamedTuple):
+    """A call that is open: whose, where, which process runs it, and since when."""
+
+    root: str
+    session: str
+    name: str
+    program: str
+    pid: int
+    since: float
+    lives: bool
+    store: str = ""
+
+    def __str__(self) -> str:
+        program = f" of {self.program}" if self.program else ""
+        store = f", store {self.store}" if self.store else ""
+        lives = "" if self.lives else ", which is gone"
+        return (
+            f"`{self.name}` in session `{self.session}`{program}{store}: open in {self.root} since "
+            f"{timestamp(self.since)}, by process {self.pid}{lives}"
+        )
+
+
+def listed(store: Store) -> list[Open]:
+    """The open calls of a store, and those that other stores have on this machine."""
+    found: list[Open] = []
+    depot = ""
+    if has_contents(store):
+        with opened(store) as own:
+            depot = own.blobs.id
+            for place in own.catalogue.places():
+                found += [_own(place, call) for call in _open_in(own, place)]
+    for root in Machine(state_folder()).all():
+        for path, other in open_calls(root):
+            if other is not None and not path.endswith(f".{depot}"):
+                lives = not is_gone(other.pid, other.born)
+                found.append(
+                    Open(shown(root.path), other.session, other.name, other.agent, other.pid,
+                         other.since, lives, other.store)
+                )  # fmt: skip
+    return found
+
+
+def _open_in(depot: Depot, place: Place) -> list[Bracket]:
+    return [call for call in depot.catalogue.brackets(place.n) if not call.ended]
+
+
+def _own(place: Place, call: Bracket) -> Open:
+    lives = not is_gone(call.pid, call.born)
+    root = shown(place.path)
+    return Open(root, call.owner, call.name, call.program, call.pid, call.since, lives)
+
+
+def end_all(store: Store) -> Iterator[str]:
+    """End the open calls of a store, and strike what nobody can end from the registry; as told.
+
+    What a call did is kept for its session. A call that is still under way owns nothing more.
+    """
+    if not has_contents(store):
+        return
+    with opened(store) as depot:
+        for place in depot.catalogue.places():
+            calls = _open_in(depot, place)
+            if calls:
+                yield from _ended(depot, place, calls, store)
+        marks = {call.mark for call in depot.catalogue.calls()}
+        yield from _struck(marks, depot.blobs.id)
+
+
+def _ended(depot: Depot, place: Place, calls: list[Bracket], store: Store) -> Iterator[str]:
+    if place.gone or not os.path.isdir(place.path):
+        depot.catalogue.give_up([call.id for call in calls])
+        for call in calls:
+            yield f"forgot {_own(place, call)}; the folder is gone"
+        return
+    try:
+        workspace = depot.workspace(os.fsdecode(place.path), store)
+        try:
+            for call in workspace.end_open(store_name(store), store):
+                yield f"ended {_own(place, call)}"
+        finally:
+            workspace.close()
+    except (BacktrailError, OSError) as error:
+        yield f"cannot end the calls in {shown(place.path)} now: {error}"
+
+
+def _struck(marks: set[str], depot: str) -> Iterator[str]:
+    """Strike what is left of calls: unknown to this store, damaged, or long dead elsewhere."""
+    for root in Machine(state_folder()).all():
+        for path, call in open_calls(root):
+            mark = os.path.basename(path)
+            if mark.endswith(f".{depot}"):
+                is_left = mark not in marks and (call is None or is_gone(call.pid, call.born))
+            elif call is None:
+                is_left = True
+            else:
+                old = call.since < time.time() - _FORGOTTEN
+                is_left = old and is_gone(call.pid, call.born)
+            if is_left:
+                try:
+                    os.unlink(path)
+                except OSError as error:
+                    yield f"cannot remove {path}: {error.strerror}"
+                    continue
+                yield f"removed {path}, which no open call needs"
