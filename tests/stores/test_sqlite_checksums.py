@@ -282,7 +282,7 @@ def test_an_older_store_that_may_only_be_read_is_read() -> None:
         place = Path(name)
         older(place)
         subprocess.run(["chmod", "-R", "a+rX", name], check=True)
-        joined([child(as_nobody(lambda: _look(place)))])
+        assert joined([child(as_nobody(lambda: _look(place)))]) == [0]
         with raw(place) as connection:
             assert connection.execute("PRAGMA user_version").get == 1
 

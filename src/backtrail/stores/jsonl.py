@@ -49,10 +49,18 @@ from . import forking
 from .adopting import Logs
 from .base import Lease, Store, resolved
 from .batches import drafts, is_usual
-from .files import failed, make_directory, mark, refuse_links, refuse_network, sync_directory
+from .files import (
+    NO_ROOM,
+    failed,
+    make_directory,
+    mark,
+    refuse_links,
+    refuse_network,
+    sync_directory,
+)
 from .identity import file_identity, make_identity
 from .jsonl_adopting import adopt_session
-from .jsonl_folder import Marks, make_session
+from .jsonl_folder import Folder, Marks, make_session
 from .jsonl_notes import FileMemory
 from .jsonl_open import OpenFolders
 from .jsonl_pages import pages_backward
@@ -154,6 +162,18 @@ class JSONLStore(Store):
                 raise
             raise self._failed(error, doing) from error
 
+    @contextmanager
+    def _reading(self, session_id: str) -> Iterator[None]:
+        """Around a look at a session's files: `NotFound` if it is deleted meanwhile."""
+        doing = f"read session `{session_id}`"
+        try:
+            with self._failing(doing):
+                yield
+        except StoreFailed as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                self._path(session_id)
+            raise
+
     def _failed(self, error: OSError, doing: str) -> StoreFailed:
         if error.errno == errno.EMFILE:
             # The next try finds some free.
@@ -223,7 +243,7 @@ class JSONLStore(Store):
         if record.key is None:
             return
         for id in self._ids():
-            with suppress(Unsupported):
+            with suppress(Unsupported, FileNotFoundError):
                 if id != record.id and self._record(id).key == record.key:
                     raise AlreadyExists(f"key `{record.key}` belongs to session `{id}`")
 
@@ -264,7 +284,7 @@ class JSONLStore(Store):
         return newest.seq if newest else 0
 
     def info(self, session_id: str) -> SessionInfo:
-        with self._failing(f"read session `{session_id}`"):
+        with self._reading(session_id):
             path = self._path(session_id)
             record = self._record(session_id)
             return folded(record, self._fold(path, record))
@@ -435,7 +455,7 @@ class JSONLStore(Store):
         return self._path(session_id) / MAIN_FILE
 
     def logs(self, session_id: str) -> list[str]:
-        with self._failing(f"read session `{session_id}`"):
+        with self._reading(session_id):
             return log_names(self._path(session_id))
 
     def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
@@ -453,8 +473,7 @@ class JSONLStore(Store):
                 path = Path(entry.path)
                 try:
                     if is_session(path):
-                        with self._open.locked(entry.name) as folder:
-                            problems.extend(folder.verify())
+                        problems.extend(self._verify(entry.name))
                         continue
                     detail = "a folder without a main log: a session that was being made or removed"
                     problems.append(Problem(entry.name, MAIN_LOG, "stray", detail))
@@ -466,6 +485,16 @@ class JSONLStore(Store):
                     detail = str(error)
                     problems.append(Problem(entry.name, MAIN_LOG, "unreadable", detail))
         return problems
+
+    def _verify(self, session_id: str) -> list[Problem]:
+        try:
+            with self._open.locked(session_id) as folder:
+                return list(folder.verify())
+        except OSError as error:
+            # Who cannot write can take no lock: what is not finished may be on its way.
+            if error.errno not in NO_ROOM:
+                raise
+            return list(Folder(self._path(session_id), self._tell).verify(locked=False))
 
     def flush(self) -> None:
         self.check_open()

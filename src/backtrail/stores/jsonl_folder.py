@@ -227,8 +227,8 @@ class Folder:
 
     # --- checking ------------------------------------------------------------------------
 
-    def verify(self) -> Iterator[Problem]:
-        """Every damaged place of the session. Under the lock, so a torn tail is damage."""
+    def verify(self, *, locked: bool = True) -> Iterator[Problem]:
+        """Every damaged place of the session. Under the lock a torn tail is damage too."""
         try:
             _, problem = read_record(self.path)
         except Unsupported as error:
@@ -237,7 +237,7 @@ class Folder:
         if problem:
             yield Problem(self.id, "metadata.json", "damaged record", problem)
         for log in log_names(self.path):
-            yield from verify_log(self.id, log, log_path(self.path, log))
+            yield from verify_log(self.id, log, log_path(self.path, log), locked=locked)
 
 
 def _unlink(log: Path) -> None:

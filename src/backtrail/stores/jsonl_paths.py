@@ -64,10 +64,15 @@ def log_names(folder: Path, prefix: str = "") -> list[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 inner = f"{prefix}{entry.name.removesuffix('%')}/"
-                names.extend(log_names(Path(entry.path), inner))
+                with suppress(FileNotFoundError):
+                    names.extend(log_names(Path(entry.path), inner))
             elif entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                if entry.name != MAIN_FILE and not entry.stat().st_size:
-                    # Made for a first event that was refused.
+                try:
+                    if entry.name != MAIN_FILE and not entry.stat().st_size:
+                        # Made for a first event that was refused.
+                        continue
+                except FileNotFoundError:
+                    # Removed meanwhile.
                     continue
                 name = prefix + entry.name.removesuffix(".jsonl")
                 try:
