@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail import NotFound, Redacting, Session, Store, StoreFailed, open_store
-from backtrail.exchange import claude_code, intake
+from backtrail.exchange import claude_code, claude_code_lines, intake
 from backtrail.exchange.records import Imported
 from backtrail.exchange.transcripts import all_lines, append_entries
 from backtrail.formats.claude_code import slug
@@ -754,3 +754,31 @@ def test_an_import_that_was_cut_short_is_finished(
         assert [(e.id, e.kind, e.data, e.follows) for e in place.read(FIRST, after=1)] == whole
         assert [(e.id, e.data) for e in place.read(FIRST, log="transcript")] == lines
         assert imported(place, path).events == 0
+
+
+@pytest.mark.parametrize("kind", ["attachment", "system", "progress", "user"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one import", "two imports"])
+def test_lines_that_are_their_own_parents_cost_a_look(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, apart: bool
+) -> None:
+    """A line that is its own ancestor ends the way up at once, from wherever it is met."""
+    script = Script()
+    script.user("hello")
+    own = "77777777-0000-4000-8000-000000000001"
+    script.add(kind, own, uuid=own, isMeta=True)
+    script.add(kind, own[:-1] + "2", uuid=own[:-1] + "2", isSidechain=True)
+    looks = 0
+    real = claude_code_lines.cc.parent_of
+
+    def counting(value: Json) -> str | None:
+        nonlocal looks
+        looks += 1
+        return real(value)
+
+    monkeypatch.setattr(claude_code_lines.cc, "parent_of", counting)
+    if apart:
+        imported(store, script.write(tmp_path))
+    script.user("on", parentUuid=own)
+    script.user("and on", parentUuid=own[:-1] + "2")
+    imported(store, script.write(tmp_path))
+    assert looks < 1000
