@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail import NotFound, Redacting, Session, Store, StoreFailed, open_store
-from backtrail.exchange import claude_code, claude_code_lines, intake
+from backtrail.exchange import claude_code, intake
 from backtrail.exchange.records import Imported
 from backtrail.exchange.transcripts import all_lines, append_entries
+from backtrail.formats import claude_code as cc
 from backtrail.formats.claude_code import slug
 
 from .transcripts import SAMPLES, Script, call, encoded
@@ -768,14 +769,14 @@ def test_lines_that_are_their_own_parents_cost_a_look(
     script.add(kind, own, uuid=own, isMeta=True)
     script.add(kind, own[:-1] + "2", uuid=own[:-1] + "2", isSidechain=True)
     looks = 0
-    real = claude_code_lines.cc.parent_of
+    real = cc.parent_of
 
     def counting(value: Json) -> str | None:
         nonlocal looks
         looks += 1
         return real(value)
 
-    monkeypatch.setattr(claude_code_lines.cc, "parent_of", counting)
+    monkeypatch.setattr(cc, "parent_of", counting)
     if apart:
         imported(store, script.write(tmp_path))
     script.user("on", parentUuid=own)
