@@ -38,6 +38,8 @@ class Browsing(Watching):
         before = point_at(self.store, self.id, 0 if a is None else a).tree
         if b is None:
             after: bytes | None = workspace.scan(self._log_name, self.store)
+            for note in workspace.problems:
+                self._complain("restore", note)
         else:
             after = point_at(self.store, self.id, b).tree
         before = before if before is not None else after

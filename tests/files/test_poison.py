@@ -166,3 +166,15 @@ def test_repair_removes_what_killed_processes_left(
     run("doctor", "--repair", store=url)
     assert not old.exists()
     assert mine.read_text() == "a person's\n"
+
+
+def test_status_says_it(
+    half: Path, session: Session, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """So does whoever asks how the folder is."""
+    session.close()
+    monkeypatch.chdir(half)
+    run("status", store=f"sqlite:///{tmp_path}/store.db")
+    captured = capsys.readouterr()
+    assert "doctor --repair" in captured.out + captured.err

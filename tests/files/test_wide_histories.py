@@ -87,7 +87,7 @@ class Play:
         self.mine = closing.enter_context(Session.create(one, "mine", cwd=self.root))
         self.other = closing.enter_context(Session.create(two, "other", cwd=self.root / "pkg"))
         self.points: dict[str, list[Event]] = {"mine": [], "other": []}
-        self.uncaptured: set[bytes] = set()
+        self.uncaptured: dict[str, set[bytes]] = {"mine": set(), "other": set()}
         self.say("mine")
         self.say("other")
 
@@ -97,8 +97,12 @@ class Play:
     def say(self, who: str) -> None:
         event = self.session(who).append({"role": "user", "content": "go on"})
         self.points[who].append(event)
-        if who == "mine":
-            self.uncaptured |= not_captured(look(self.root))
+        self.scanned(who)
+
+    def scanned(self, who: str) -> None:
+        """A session has seen all of its root: what is not captured there is known to it."""
+        root = self.root if who == "mine" else self.root / "pkg"
+        self.uncaptured[who] |= not_captured(look(root))
 
     def take(self, step: Step) -> None:
         before = look(self.root)
@@ -120,8 +124,10 @@ class Play:
                 with self.calling(owner, step, paths):
                     self.edit(owner, step, paths)
                 self.hands.note(owner, before, look(self.root))
-        if step.who in ("shell", "both"):
-            self.uncaptured |= not_captured(look(self.root))
+        for who in {"shell": ["mine"], "both": ["mine", "other"], "other": ["other"]}.get(
+            step.who, []
+        ):
+            self.scanned(who)
 
     def calling(self, owner: str, step: Step, paths: list[str]) -> AbstractContextManager[object]:
         """A call, which declares its paths if it is an edit."""
@@ -172,7 +178,7 @@ class Play:
 
     def check(self, owner: str, step: Step, seen: Seen, now: Seen) -> None:
         """What is not captured is there, and so is what others wrote last."""
-        lost = (self.uncaptured & present(seen)) - present(now)
+        lost = (self.uncaptured[owner] & present(seen)) - present(now)
         assert not lost, f"not captured, and gone: {lost}"
         pipes = [sum(kind == "pipe" for kind, _, _ in x.values()) for x in (seen, now)]
         assert pipes[1] >= pipes[0], "a pipe is gone"

@@ -40,6 +40,7 @@ class _Now:
     since: list[FileDiff] = field(default_factory=list)
     not_captured: list[tuple[str, str, int]] = field(default_factory=list)
     problem: str | None = None
+    left: list[str] = field(default_factory=list)
 
 
 def _run(call: Call) -> None:
@@ -110,6 +111,8 @@ def _look(call: Call, info: SessionInfo) -> _Now:
     turn: dict[str, FileDiff] = {}
     since: list[FileDiff] = []
     missing: list[tuple[str, str, int]] | None = None
+    problem: str | None = None
+    left: list[str] = []
     try:
         by_event = files_by_event(call.store, info.id, first)
         turn = _joined([files for seq, files in by_event.items() if seq in live])
@@ -117,12 +120,12 @@ def _look(call: Call, info: SessionInfo) -> _Now:
             session = call.session(info.id)
             since = session.diff(last_done(call.store, info.id)).files
             missing = session.not_captured()
-        problem = None
+            left = [p.detail for p in session.problems if p.what == "restore"]
     except BacktrailError as error:
         problem = str(error)
     if missing is None:
         missing = logged(call.store, info)
-    return _Now(info, prompt, list(turn.values()), since, missing, problem)
+    return _Now(info, prompt, list(turn.values()), since, missing, problem, left)
 
 
 def _joined(changes: list[list[FileDiff]]) -> dict[str, FileDiff]:
@@ -186,7 +189,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         "last_turn": [file_row(file) for file in now.turn],
         "since": [file_row(file) for file in now.since],
         "not_captured": rows_json(now.not_captured),
-        "problem": now.problem,
+        "problem": now.problem or next(iter(now.left), None),
         "next": [{"command": command, "what": what} for command, what in steps],
     }
 
@@ -208,6 +211,9 @@ def _print(call: Call, now: _Now) -> None:
     if now.problem is not None:
         out.line()
         out.line(f"Files: not compared with the disk: {now.problem}", "yellow")
+    for note in now.left:
+        out.line()
+        out.line(f"Files: {note}", "yellow")
 
 
 def _print_files(call: Call, what: str, files: list[FileDiff]) -> None:
