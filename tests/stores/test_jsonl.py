@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -73,3 +74,17 @@ def test_a_tail_reads_no_more_than_it_needs(
         assert [event.seq for event in store.tail("a", 20)] == list(range(181, 201))
         assert sum(asked) < 3 * FIRST
         assert [event.seq for event in store.tail("a", 150)] == list(range(51, 201))
+
+
+def test_a_record_from_before_there_were_roots(tmp_path: Path) -> None:
+    """Its folder is its root, and stays so until the record says otherwise."""
+    folder = os.path.realpath(tmp_path / "somewhere")
+    with JSONLStore(tmp_path / "store") as store:
+        store.create(SessionInfo(id="old", cwd=folder))
+    path = tmp_path / "store" / "sessions" / "old" / "metadata.json"
+    fields = json.loads(path.read_text())
+    del fields["root"]
+    path.write_text(json.dumps(fields))
+    with JSONLStore(tmp_path / "store") as store:
+        assert store.info("old").root == folder
+        assert [info.id for info in store.sessions(cwd=folder)] == ["old"]
