@@ -28,7 +28,8 @@ def user_folder(kind: Literal["config", "data", "state"]) -> str:
 
 def state_folder() -> str:
     """What this machine knows: `BACKTRAIL_STATE`, else the user's state folder."""
-    return os.environ.get("BACKTRAIL_STATE", "").strip() or user_folder("state")
+    given = os.environ.get("BACKTRAIL_STATE", "").strip()
+    return os.path.abspath(given) if given else user_folder("state")  # noqa: PTH100 - as above
 
 
 def known_folder(kind: Literal["config", "data", "state"]) -> str:

@@ -20,6 +20,7 @@ VERBS = {
     "purge a path": ["purge", "--path", "readme.md", "--yes"],
     "gc": ["gc", "--now"],
     "seal": ["verify", "--seal"],
+    "repair": ["doctor", "--repair"],
     "uninstall": ["hooks", "uninstall", "claude-code", "--yes"],
     "allow": ["config", "allow"],
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError
 from .call import Call
+from .erase import refuse_agents
 from .verbs import Command
 from .wording import ago, plural, short, size
 
@@ -56,6 +57,7 @@ def _repaired(call: Call) -> Iterator[Check]:
     """Repair first, so that the checks tell how it is then."""
     from ..files.repairs import repair
 
+    refuse_agents(call, "doctor --repair")
     for done in repair(call.store):
         yield Check("repaired", "ok", done)
 
