@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .files.looking import Log
     from .files.workspace import Workspace
 
+NOT_CAPTURED = "the call was not captured"
+"""What an event says whose call could not be given a bracket."""
+
 _PASSING = frozenset({"user_message", "turn_end", "session_end"})
 """Kinds of events with which a turn begins or ends."""
 
@@ -78,6 +81,8 @@ class Watching(Conversation, ABC):
         )  # fmt: skip
         self._last: Event | None = None
         self._unstored: set[str] = set()
+        # Why calls of messages have no bracket, by the model's id of the call.
+        self._unopened: dict[str, str] = {}
 
     def after_fork(self) -> None:
         super().after_fork()
@@ -194,7 +199,7 @@ class Watching(Conversation, ABC):
         given = {event.id for event in events if event.id is not None} if asks else set()
         head = self._head_now() if given and self._watched() is not None else 0
         try:
-            if recorder.asked or recorder.owed():
+            if recorder.asked or recorder.owed() or self._unopened:
                 events = [self._answered(event, ended) for event in events]
             if any(event.kind in _PASSING for event in events):
                 events = self._passed(events)
@@ -269,10 +274,23 @@ class Watching(Conversation, ABC):
         ]
 
     def _open_asked(self, events: list[Event]) -> None:
-        """A bracket for each call that messages ask for and do not answer themselves."""
+        """A bracket for each call that messages ask for and do not answer themselves.
+
+        The messages are stored, so nothing is raised here: a caller who repeats one would have
+        it twice. The result says that its call was not captured.
+        """
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
         for call in pending(messages) if self._watched() is not None else ():
-            begun = self._begin_call(Call(call.name, None, call.id), None)
+            self._unopened.pop(call.id, None)
+            try:
+                begun = self._begin_call(Call(call.name, None, call.id), None)
+            except BacktrailError as error:
+                self._complain("not captured", str(error))
+                self._unopened[call.id] = str(error)
+                begun = None
+            if begun is None:
+                why = PARTIAL if self._recorder.folder.baseline else NOT_CAPTURED
+                self._unopened.setdefault(call.id, why)
             with self._recorder.lock:
                 # An id that comes again is another call: some models count anew.
                 self._recorder.drop_asked(call.id)
@@ -296,6 +314,8 @@ class Watching(Conversation, ABC):
                 bracket = recorder.asked.pop(id, None)
             if bracket is not None:
                 ended.append(recorder.end(bracket))
+            elif (why := self._unopened.pop(id, None)) is not None:
+                ended.append(Ended(None, {"files": {"missed": why}}))
         over = [one for one in ended[first:] if one.files]
         recorder.say_missed(ended[first:])
         if not over:
@@ -372,7 +392,7 @@ class Watching(Conversation, ABC):
         if begun is not None:
             ended = recorder.end(begun)
         else:
-            why = PARTIAL if recorder.folder.baseline else "the call was not captured"
+            why = PARTIAL if recorder.folder.baseline else NOT_CAPTURED
             ended = Ended(None, {"files": {"missed": why}} if self._workspace else {})
         details = ended.details
         if call.outside and error is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -138,3 +139,31 @@ def test_what_cannot_be_told_stops_nobody_twice(
         patch.setattr(Workspace, "_attributed", lost)
         session.append(user("next"))
     assert brackets_of(session) == []
+
+
+@pytest.mark.parametrize("on_error", ["raise", "record"])
+def test_a_message_whose_bracket_cannot_be_opened(
+    on_error: Literal["raise", "record"],
+    tmp_path: Path,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is stored, so nothing is raised; the result of its call says that it was not captured."""
+    url = f"sqlite:///{tmp_path}/other.db"
+    with Session.create(url, "s", cwd=project, on_error=on_error) as session:
+        session.append(user("begin"))
+        with monkeypatch.context() as patch:
+            blind(patch)
+            event = session.append(calling("c1"), id="m1")
+        assert session.append(calling("c1"), id="m1").seq == event.seq
+        (project / "new").write_text("x\n")
+        told = session.append(result("c1"))
+        assert "missed" in told.data["files"]
+        assert any(problem.what == "not captured" for problem in session.problems)
+        session.append(user("next"))
+        assert [e.kind for e in session.events()].count("assistant_message") == 1
+        assert [e.kind for e in session.events(kinds=("files_changed",))] == ["files_changed"]
+        with session.tool("bash") as call:
+            (project / "more").write_text("x\n")
+        assert call.event is not None
+        assert "after" in call.event.data["files"]

@@ -113,6 +113,31 @@ Names = Callable[[bytes], bool]
 """Whether a name is in a directory."""
 
 
+MOUNT_POINTS = frozenset({b".agents", b".aws", b".codex", b".git"})
+"""Folders that Codex's sandbox mounts over in a workspace, and makes where there are none."""
+
+
+def is_mount_point(root: int, name: bytes) -> bool:
+    """Whether a folder of the root is there for a sandbox alone: empty, and gone with it.
+
+    A folder of that name with something in it is as any other.
+    """
+    if name not in MOUNT_POINTS:
+        return False
+    try:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, dir_fd=root)
+    except OSError:
+        return False
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
 def opaque_name(name: bytes, beside: Names, inside: Names) -> bytes:
     """Why a directory of this name is not entered; empty if it is."""
     if is_control(name):

@@ -33,6 +33,7 @@ from .ignore import (
     OUR_STORE,
     VERSION_CONTROL,
     OwnPlaces,
+    is_mount_point,
     is_reserved,
     stores_among,
 )
@@ -439,6 +440,10 @@ class Scanner:
         for name in names:
             child = None if is_control(name) else known.directories.get(name)
             reason = known.opaque.get(name, b"")
+            if child is None and not (reason or frame.name) and is_mount_point(frame.fd, name):
+                # What may come into it does not show in the numbers of the root.
+                known.racy = True
+                continue
             if child is None:
                 reason = self._trail.why_not(name, frame.has)
                 if not reason:
