@@ -115,7 +115,7 @@ class JSONLStore(Store):
             if self.scope:
                 refuse_links(self.root / "scopes", self._top)
             refuse_links(self._place)
-            is_new = not os.path.isdir(self.root / "sessions") and not self.scope
+            is_new = not self.scope and not os.path.isdir(self._place)
             make_directory(self._sessions)
             mark(self.root)
             if is_new:
