@@ -16,6 +16,8 @@ from .verbs import Command
 from .wording import ago, brief, plural, short
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..events import Event, Json, SessionInfo
     from ..files.differences import FileDiff
 
@@ -41,6 +43,8 @@ class _Now:
     not_captured: list[tuple[str, str, int]] = field(default_factory=list)
     problem: str | None = None
     left: list[str] = field(default_factory=list)
+    kept: dict[str, list[str] | None] = field(default_factory=dict)
+    """Files of the turn that may not be its own: of which sessions, or None for a person."""
 
 
 def _run(call: Call) -> None:
@@ -101,12 +105,14 @@ def _look(call: Call, info: SessionInfo) -> _Now:
 
     prompt: Event | None = None
     live: set[int] = set()
+    kept: dict[str, list[str] | None] = {}
     for event in call.store.walk(info.id):
         if event.kind == "user_message":
             prompt = event
             break
         if event.kind not in ("files_changed", "rewound", "undone", "redone"):
             live.add(event.seq)
+            kept |= _not_alone(event)
     first = prompt.seq if prompt else 0
     turn: dict[str, FileDiff] = {}
     since: list[FileDiff] = []
@@ -125,7 +131,19 @@ def _look(call: Call, info: SessionInfo) -> _Now:
         problem = str(error)
     if missing is None:
         missing = logged(call.store, info)
-    return _Now(info, prompt, list(turn.values()), since, missing, problem, left)
+    kept = {path: whose for path, whose in kept.items() if path in turn}
+    return _Now(info, prompt, list(turn.values()), since, missing, problem, left, kept)
+
+
+def _not_alone(event: Event) -> dict[str, list[str] | None]:
+    """The paths of an event that others may have changed: which sessions, None for a person."""
+    files = event.data.get("files")
+    if not isinstance(files, dict):
+        return {}
+    found: dict[str, list[str] | None] = dict.fromkeys(files.get("doubtful", ()))
+    for part in files.get("parts", ()):
+        found |= dict.fromkeys(part.get("shared", ()), part.get("sessions", []))
+    return found
 
 
 def _joined(changes: list[list[FileDiff]]) -> dict[str, FileDiff]:
@@ -186,7 +204,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         "prompt": None
         if prompt is None
         else {"seq": prompt.seq, "ts": prompt.ts, "text": text_of(prompt.data.get("message"))},
-        "last_turn": [file_row(file) for file in now.turn],
+        "last_turn": [file_row(file) | _whose(now, file.path) for file in now.turn],
         "since": [file_row(file) for file in now.since],
         "not_captured": rows_json(now.not_captured),
         "problem": now.problem or next(iter(now.left), None),
@@ -205,7 +223,9 @@ def _print(call: Call, now: _Now) -> None:
         said = brief(text_of(now.prompt.data.get("message")), 100)
         out.line()
         out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
-    _print_files(call, "It changed" if now.prompt else "Changed", now.turn)
+    own = [file for file in now.turn if file.path not in now.kept]
+    _print_files(call, "It changed" if now.prompt else "Changed", own)
+    _print_kept(call, now)
     _print_files(call, "Changed since, by others", now.since)
     print_rows(out, now.not_captured, "status")
     if now.problem is not None:
@@ -214,6 +234,41 @@ def _print(call: Call, now: _Now) -> None:
     for note in now.left:
         out.line()
         out.line(f"Files: {note}", "yellow")
+
+
+def _whose(now: _Now, path: str) -> dict[str, Json]:
+    """Who else may have changed a file of the turn, as JSON; nothing where nobody may."""
+    if path not in now.kept:
+        return {}
+    return {"perhaps": "a person" if now.kept[path] is None else now.kept[path]}
+
+
+def _print_kept(call: Call, now: _Now) -> None:
+    """What the turn and somebody else may have changed, by whom else."""
+    groups: dict[tuple[str, ...] | None, list[FileDiff]] = {}
+    for file in now.turn:
+        if file.path in now.kept:
+            sessions = now.kept[file.path]
+            groups.setdefault(None if sessions is None else tuple(sessions), []).append(file)
+    for whose, files in groups.items():
+        if whose is None:
+            what = "Perhaps changed by you, while it asked or after you stopped it:"
+        else:
+            what = f"Changed while {_named(call, whose)} was at work, too; either may have done it:"
+        _print_files(call, what, files)
+
+
+def _named(call: Call, sessions: Collection[str]) -> str:
+    """Other sessions, for people."""
+    found = []
+    for id in sessions:
+        try:
+            said = title(call.store, call.store.info(id))
+        except BacktrailError:
+            # It is of another store, or gone.
+            said = ""
+        found.append(f"{short(id)} ({said})" if said else short(id))
+    return " and ".join(found) or "another session"
 
 
 def _print_files(call: Call, what: str, files: list[FileDiff]) -> None:

@@ -21,12 +21,16 @@ from .trees import Get, diff_trees
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A span of a call: the trees around it, and what in between is not the call's alone."""
+    """A span of a call: the trees around it, and what in between is not the call's alone.
+
+    `sessions` are those of others whose calls may have changed what is `shared`.
+    """
 
     before: bytes
     after: bytes
     foreign: list[bytes] = []
     shared: list[bytes] = []
+    sessions: list[str] = []
 
 
 class Attributed(msgspec.Struct, frozen=True):
@@ -54,6 +58,7 @@ class Attributed(msgspec.Struct, frozen=True):
                 {"before": part.before.hex(), "after": part.after.hex()}
                 | ({"foreign": _names(part.foreign)} if part.foreign else {})
                 | ({"shared": _names(part.shared)} if part.shared else {})
+                | ({"sessions": part.sessions} if part.sessions else {})
                 for part in self.parts
             ]
         if self.uncertain:
@@ -110,6 +115,7 @@ def _part(
     shared: list[bytes] = []
     lost: list[tuple[bytes, bytes]] = []
     moved: set[bytes] = set()
+    sessions: set[str] = set()
     for path, before, after in diff_trees(get, transition.before, transition.after):
         if after is not None and not after.kept:
             moved.add(thing_at(path, after))
@@ -122,12 +128,15 @@ def _part(
             foreign.append(path)
             continue
         own.add(path)
-        if elsewhere or any(other.owner != bracket.owner for other in claims):
+        others = {other.owner for other in claims if other.owner != bracket.owner}
+        if elsewhere or others:
             shared.append(path)
+            sessions |= others | {one.owner.partition("@")[0] for one in met if elsewhere}
         if before is not None and not before.kept and (after is None or after.kept):
             lost.append((path, thing_at(path, before)))
     gone = [path for path, thing in lost if thing not in moved]
-    return Part(transition.before, transition.after, foreign, shared), own, gone
+    part = Part(transition.before, transition.after, foreign, shared, sorted(sessions))
+    return part, own, gone
 
 
 def _claims(
