@@ -10,6 +10,7 @@ from backtrail import NewEvent, Session, SessionInfo, open_store
 from backtrail.cli.prompts import Rows, prompts
 from backtrail.events import Json
 from backtrail.files.baseline import PARTIAL
+from backtrail.files.names import Anywhere
 from backtrail.uncaptured import logged, whole
 
 
@@ -75,3 +76,22 @@ def test_the_picker_marks_a_turn_that_missed_something(
         session.store.append("s", [NewEvent("action", files(**said))])
         (row,) = Rows(session, prompts(session), lambda first, until: [])
         assert ("(1 not captured)" in row) is shown
+
+
+def test_what_a_tool_of_our_own_agent_names_outside_is_said(tmp_path: Path) -> None:
+    """It may be allowed to write there; a program that names such a path is refused."""
+    project, far = tmp_path / "project", tmp_path / "far.txt"
+    project.mkdir()
+    with Session.create(f"sqlite:///{tmp_path}/s.db", "s", cwd=project) as session:
+        session.append({"role": "user", "content": "go"})
+        with session.tool("write", paths=Anywhere([str(far), str(project / "a")])) as call:
+            far.write_text("x")
+            (project / "a").write_text("x")
+        assert call.event is not None
+        said = call.event.data["files"]
+        assert said["outside"] == [str(far.resolve())] and "after" in said
+        done = session.undo()
+        assert [path for path, _, _ in done.not_captured] == [str(far.resolve())]
+        assert not (project / "a").exists() and far.exists()
+        with pytest.raises(ValueError, match="outside"), session.tool("write", paths=[far]):
+            raise AssertionError("not reached")
