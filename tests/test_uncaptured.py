@@ -74,7 +74,7 @@ def test_the_picker_marks_a_turn_that_missed_something(
     with Session.create(f"sqlite:///{tmp_path}/s.db", "s") as session:
         session.append({"role": "user", "content": "go"})
         session.store.append("s", [NewEvent("action", files(**said))])
-        (row,) = Rows(session, prompts(session), lambda first, until: [])
+        (row,) = Rows(session, prompts(session), lambda events: [])
         assert ("(1 not captured)" in row) is shown
 
 

@@ -18,6 +18,7 @@ from .files.differences import Diff, FileDiff, described, paths_of, step_counts
 from .files.effects import Change, Range, Ranges, changes_of
 from .files.names import shown
 from .files.plan import ALREADY, Plan
+from .files.totals import total
 from .files.trees import Difference, Get, diff_trees
 from .history import FINISHES, Operation, digest_of, newest_tree, tree_of
 from .messages import text_of
@@ -222,6 +223,27 @@ def changes_by_turn(
             diff = _diff_of(get, event.seq, files)
             turns[-1].calls.append(CallChanges(event.seq, _author(event), diff.files))
     return [turn for turn in turns if turn.seq or turn.calls]
+
+
+def last_turn(store: Store, session_id: str) -> tuple[Event | None, list[Event]]:
+    """The last message of the user in the history, and what follows it there, in order.
+
+    Where nobody said anything, as when a command was recorded, all of the history does.
+    """
+    found: list[Event] = []
+    for event in store.walk(session_id):
+        if event.kind == "user_message":
+            return event, found[::-1]
+        found.append(event)
+    return None, found[::-1]
+
+
+def changes_in_turn(
+    get: Get, events: Iterable[Event], paths: Collection[bytes] | None = None
+) -> Diff:
+    """What the calls among `events` changed in all, less what others did."""
+    changes = (change for event in events for change in changes_by(event))
+    return total(get, (change for change in changes if not change.goes_back), paths)
 
 
 def events_behind(store: Store, session_id: str, turn: int) -> Iterator[Event]:

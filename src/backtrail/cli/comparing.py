@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Where = Event | int
 
+PARTLY = "only what the calls of the session recorded is known of its files"
 POINT = "the number of an event, an id, a label, or @-1 for your last prompt"
 
 
@@ -32,7 +33,10 @@ def _options(parser: ArgumentParser) -> None:
 def _run(call: Call) -> None:
     session = call.session(call.arguments.session)
     start, end = _span(call, session)
-    found = _compared(call, session, start, end)
+    if call.arguments.a is None:
+        found = _last_turn(call, session)
+    else:
+        found = _compared(call, session, start, end)
     if call.out.as_json:
         row = found.to_dict()
         if call.arguments.stat:
@@ -62,6 +66,24 @@ def _span(call: Call, session: Session) -> tuple[Where, Where | None]:
     return next(said, None) or 0, last_done(call.store, session.id)
 
 
+def _last_turn(call: Call, session: Session) -> Diff:
+    """What the last turn changed; what others did meanwhile is not its own."""
+    from ..filepoints import changes_in_turn, last_turn, point_at
+    from ..files.cleaning import has_contents, opened
+    from ..files.differences import Diff
+    from ..files.names import inside
+
+    if not has_contents(call.store):
+        return Diff()
+    root = os.fsencode(session.info().root or "/")
+    paths = [inside(root, path) for path in call.paths] or None
+    prompt, events = last_turn(call.store, session.id)
+    if point_at(call.store, session.id, prompt or 0).tree is None:
+        call.out.note(PARTLY)
+    with opened(call.store) as depot:
+        return changes_in_turn(depot.blobs.get, events, paths)
+
+
 def _compared(call: Call, session: Session, start: Where, end: Where | None) -> Diff:
     """What differs between two points, or between one and now."""
     from ..filepoints import point_at
@@ -81,7 +103,7 @@ def _compared(call: Call, session: Session, start: Where, end: Where | None) -> 
         after = None if end is None else point_at(call.store, session.id, end).tree
         if before is not None and after is not None:
             return diff(depot.blobs.get, before, after, paths)
-        call.out.note("only what the calls of the session recorded is known of its files")
+        call.out.note(PARTLY)
         last = session.info().head if end is None else _seq(end)
         return _recorded(call, session.id, depot.blobs.get, (_seq(start) or 0, last), paths)
 
@@ -127,8 +149,8 @@ COMMANDS = {
         backtrail diff "before the rewrite" -- src
         backtrail diff 0
         """,
-        about="Without a point: what changed in the last turn. With one: from there to now.\n"
-        "0 is the beginning of the session.",
+        about="Without a point: what the last turn changed, without what others did.\n"
+        "With one: from there to now. 0 is the beginning of the session.",
         rest="PATH",
     )
 }

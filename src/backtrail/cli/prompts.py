@@ -16,10 +16,14 @@ from .wording import ago, brief, plural
 if TYPE_CHECKING:
     from ..events import Event
     from ..filepoints import CallChanges
+    from ..files.differences import FileDiff
     from ..session import Session
 
 Look = Callable[[int, int | None], "list[CallChanges]"]
 """What the calls from one event to another did to the files."""
+
+Total = Callable[["list[Event]"], "list[FileDiff]"]
+"""What the calls among some events did to the files in all."""
 
 BY_OTHERS = frozenset({"others", "rewound", "undone", "redone"})
 """Who changes files but is no call of a turn."""
@@ -56,14 +60,40 @@ def spans(session: Session) -> dict[int, int | None]:
     return dict(zip(firsts, lasts, strict=True))
 
 
+@contextmanager
+def adding_up(session: Session) -> Iterator[Total]:
+    """A way to see what the calls of a turn came to."""
+    from ..filepoints import changes_in_turn
+    from ..files.cleaning import has_contents, opened
+
+    if not has_contents(session.store):
+        yield lambda events: []
+        return
+    with opened(session.store) as depot:
+        yield lambda events: changes_in_turn(depot.blobs.get, events).files
+
+
+def _turns(session: Session) -> dict[int, list[Event]]:
+    """The events of each turn of the history that changed files, by the turn's message."""
+    found: dict[int, list[Event]] = {}
+    events: list[Event] = []
+    for event in session.history():
+        if event.kind == "user_message":
+            events = found[event.seq] = []
+        elif "files" in event.data:
+            events.append(event)
+    return found
+
+
 class Rows(Sequence[str]):
     """Prompts as lines of a list, each made when it is first asked for."""
 
-    def __init__(self, session: Session, found: Sequence[Event], look: Look) -> None:
+    def __init__(self, session: Session, found: Sequence[Event], look: Total) -> None:
         self._session = session
         self._found = found
         self._look = look
         self._ends = spans(session)
+        self._turns = _turns(session)
         self._made: dict[int, str] = {}
         self._whens = [ago(event.ts) for event in found]
         self._broad = max(map(len, self._whens), default=0)
@@ -93,13 +123,12 @@ class Rows(Sequence[str]):
 
     def _changes(self, event: Event) -> str:
         """What a turn did to the files, in a few words."""
-        calls = self._look(event.seq, self._ends[event.seq])
-        files = [file for call in calls for file in call.files]
+        files = self._look(self._turns.get(event.seq, []))
         lost = self._missing(event.seq)
         if not files:
             return lost
         plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
-        count = plural(len({f.path for f in files}), "file")
+        count = plural(len(files), "file")
         return " ".join(filter(None, (count, signed(plus, minus), lost)))
 
     def _missing(self, first: int) -> str:

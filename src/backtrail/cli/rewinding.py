@@ -15,7 +15,7 @@ from .options import session_option, yes_option
 from .picking import choose, pick
 from .places import title
 from .plans import why_unwatched
-from .prompts import Rows, looking, prompts, quoted, spans
+from .prompts import Rows, adding_up, looking, prompts, quoted, spans
 from .verbs import Command, Usage
 from .wording import ago, brief
 
@@ -130,7 +130,7 @@ def picked(call: Call, session: Session) -> Wish | None:
         )
     name = title(session.store, session.info())
     question = f"Go back to before which prompt?  ({name})"
-    with looking(session) as look:
+    with adding_up(session) as look:
         at = pick(question, Rows(session, found, look), in_color=call.out.in_color)
     return None if at is None else Wish(found[at], before=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError
@@ -99,29 +99,22 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 
 
 def _look(call: Call, info: SessionInfo) -> _Now:
-    from ..filepoints import last_tree
+    from ..filepoints import last_tree, last_turn
     from ..uncaptured import logged
-    from .reading import files_by_event, last_done
+    from .reading import last_done
 
-    prompt: Event | None = None
-    live: set[int] = set()
+    prompt, events = last_turn(call.store, info.id)
     kept: dict[str, list[str] | None] = {}
-    for event in call.store.walk(info.id):
-        if event.kind == "user_message":
-            prompt = event
-            break
+    for event in events:
         if event.kind not in ("files_changed", "rewound", "undone", "redone"):
-            live.add(event.seq)
             kept |= _not_alone(event)
-    first = prompt.seq if prompt else 0
-    turn: dict[str, FileDiff] = {}
+    turn: list[FileDiff] = []
     since: list[FileDiff] = []
     missing: list[tuple[str, str, int]] | None = None
     problem: str | None = None
     left: list[str] = []
     try:
-        by_event = files_by_event(call.store, info.id, first)
-        turn = _joined([files for seq, files in by_event.items() if seq in live])
+        turn = _changed(call, events)
         if info.cwd is not None and last_tree(call.store, info.id) is not None:
             session = call.session(info.id)
             since = session.diff(last_done(call.store, info.id)).files
@@ -131,8 +124,9 @@ def _look(call: Call, info: SessionInfo) -> _Now:
         problem = str(error)
     if missing is None:
         missing = logged(call.store, info)
-    kept = {path: whose for path, whose in kept.items() if path in turn}
-    return _Now(info, prompt, list(turn.values()), since, missing, problem, left, kept)
+    changed = {file.path for file in turn}
+    kept = {path: whose for path, whose in kept.items() if path in changed}
+    return _Now(info, prompt, turn, since, missing, problem, left, kept)
 
 
 def _not_alone(event: Event) -> dict[str, list[str] | None]:
@@ -146,26 +140,15 @@ def _not_alone(event: Event) -> dict[str, list[str] | None]:
     return found
 
 
-def _joined(changes: list[list[FileDiff]]) -> dict[str, FileDiff]:
-    """What the calls of a turn changed, each path once, with lines added up.
+def _changed(call: Call, events: list[Event]) -> list[FileDiff]:
+    """What the calls of a turn changed, as far as contents are there."""
+    from ..filepoints import changes_in_turn
+    from ..files.cleaning import has_contents, opened
 
-    A file that came and went is none.
-    """
-    found: dict[str, FileDiff] = {}
-    for file in (file for files in changes for file in files):
-        known = found.get(file.path)
-        if known is not None:
-            if (known.status, file.status) == ("added", "deleted"):
-                del found[file.path]
-                continue
-            file = replace(
-                file,
-                status=known.status if known.status == "added" else file.status,
-                insertions=known.insertions + file.insertions,
-                deletions=known.deletions + file.deletions,
-            )
-        found[file.path] = file
-    return found
+    if not has_contents(call.store) or not any("files" in event.data for event in events):
+        return []
+    with opened(call.store) as depot:
+        return changes_in_turn(depot.blobs.get, events).files
 
 
 def _next(call: Call, now: _Now) -> list[tuple[str, str]]:

@@ -1,0 +1,88 @@
+"""What a turn changed is one number, wherever it is shown: its own lines, before against after."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .acting import Project, empty
+
+LINES = "import a\n1\n2\n3\n4\n5\nend\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project with one file."""
+    made = empty(tmp_path)
+    made.write("f.py", LINES)
+    return made
+
+
+def turn(project: Project, *commands: str, between: str = "") -> None:
+    """A turn whose calls run these commands; `between` is a person's."""
+    with project.session("work") as session, session.turn("do it"):
+        for number, command in enumerate(commands):
+            if number and between:
+                subprocess.run(between, shell=True, check=True, cwd=project.root)
+            with session.tool("bash"):
+                subprocess.run(command, shell=True, check=True, cwd=project.root)
+
+
+def counted(before: str, after: str) -> tuple[int, int]:
+    """Lines added and removed, by the standard library."""
+    lines = list(difflib.ndiff(before.splitlines(), after.splitlines()))
+    return sum(x.startswith("+ ") for x in lines), sum(x.startswith("- ") for x in lines)
+
+
+def shown(project: Project) -> dict[str, tuple[int, int, int]]:
+    """Files and lines of the last turn, as each verb has them."""
+    status = project.run("status", "--json").json["last_turn"]
+    diff = project.run("diff", "--json").json["files"]
+    found = {
+        name: (len(rows), sum(r["insertions"] for r in rows), sum(r["deletions"] for r in rows))
+        for name, rows in (("status", status), ("diff", diff))
+    }
+    with project.terminal("rewind") as terminal:
+        text = terminal.wait_for("do it")
+        terminal.press("q")
+        terminal.end()
+        row = re.search(r"(\d+) files?(?: \+(\d+))?(?: −(\d+))?", text)
+        assert row is not None
+        found["picker"] = (int(row[1]), int(row[2] or 0), int(row[3] or 0))
+    return found
+
+
+def test_calls_that_change_a_line_again_count_once(project: Project) -> None:
+    """The turn against what it found, not the sum of its calls."""
+    turn(project, "sed -i s/^3/three/ f.py", "sed -i s/three/drei/ f.py; echo x > tmp", "rm tmp",
+         "sed -i /end/d f.py")  # fmt: skip
+    plus, minus = counted(LINES, project.files()["f.py"])
+    assert shown(project) == dict.fromkeys(("status", "diff", "picker"), (1, plus, minus))
+
+
+def test_a_person_s_line_is_not_the_turn_s(project: Project) -> None:
+    """Neither one that was written between two calls, nor one around undo and redo."""
+    turn(project, "sed -i s/^1/one/ f.py", "sed -i s/^3/three/ f.py",
+         between="echo '# mine' >> f.py; echo mine > mine.txt")  # fmt: skip
+    wanted = dict.fromkeys(("status", "diff", "picker"), (1, 2, 2))
+    assert shown(project) == wanted
+    assert project.run("undo", "--yes", "--on-conflict", "merge").code == 0
+    project.write("f.py", project.files()["f.py"] + "# more\n")
+    assert project.run("redo", "--yes", "--on-conflict", "merge").code == 0
+    assert shown(project) == wanted
+
+
+def test_the_last_turn_after_an_exact_rewind_was_undone(project: Project) -> None:
+    """What the rewind took and the undo brought back is no turn's."""
+    project.write("theirs.txt", "a person's\n")
+    turn(project, "for n in 1 2 3 4 5; do echo $n > made-$n; done")
+    project.write("later.txt", "a person's\n")
+    wanted = dict.fromkeys(("status", "diff", "picker"), (5, 5, 0))
+    assert shown(project) == wanted
+    assert project.run("rewind", "--last", "--mode", "exact", "--yes").code == 0
+    assert project.run("undo", "--yes").code == 0
+    assert shown(project) == wanted
