@@ -100,7 +100,7 @@ def test_delete_needs_to_be_told_which(worked: Stage) -> None:
 
 def test_a_session_that_is_driven_is_not_deleted(worked: Stage) -> None:
     """Exit code 5 names who holds it."""
-    with worked.session("work") as s, s.turn("Wait.") as _:
+    with worked.session("work", files=False) as s, s.turn("Wait.") as _:
         told = worked.run("delete", "work", "--yes")
         assert told.code == 5
         assert str(os.getpid()) in told.err
@@ -230,7 +230,7 @@ def test_doctor_finds_all_well(worked: Stage) -> None:
     assert {line.split()[0] for line in told.lines} == {"ok"}
     names = {check["name"] for check in worked.run("doctor", "--json").json["checks"]}
     wanted = {"settings", "sqlite", "store", "permissions", "disk", "budget", "journals"}
-    assert wanted | {"folders", "captured", "hooks"} == names
+    assert wanted | {"folders", "captured", "calls", "hooks"} == names
 
 
 def states(stage: Stage, **environment: str) -> dict[str, str]:

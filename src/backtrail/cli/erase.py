@@ -82,8 +82,9 @@ def _ancestors() -> Iterator[int]:
 def _open_calls(call: Call) -> Iterator[tuple[int, int, str]]:
     """The calls open on this machine, and in this store: process, its birth, and name."""
     from ..files.cleaning import has_contents, opened
-    from ..files.machine import Machine, state_folder
+    from ..files.machine import Machine
     from ..files.meetings import open_calls
+    from ..folders import state_folder
 
     for root in Machine(state_folder()).all():
         for _, found in open_calls(root):

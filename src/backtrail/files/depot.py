@@ -15,13 +15,13 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from ..errors import Unsupported
+from ..folders import state_folder
 from ..stores.base import Store
 from ..stores.files import make_directory, mark, refuse_links
 from ..stores.wrapper import unwrapped
 from .blobs import Blobs
 from .catalogue import Catalogue
 from .ignore import OwnPlaces
-from .machine import state_folder
 from .roots import refuse_store
 from .sqlite_blobs import SQLiteBlobs
 from .workspace import Workspace

@@ -19,7 +19,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ..errors import Unsupported
-from ..folders import user_folder
+from ..folders import state_folder
 from ..stores.files import failed, refuse_network
 from ..stores.locks import WAIT, FileLock
 from .names import shown
@@ -33,12 +33,6 @@ _ABOUT = 8192
 _LEAP = 100_000
 _TRIES = 5
 _MAP_LIMIT = 64 << 20
-
-
-def state_folder() -> str:
-    """The folder in which this user's roots are registered."""
-    given = os.environ.get(VARIABLE, "").strip()
-    return os.path.abspath(given) if given else user_folder("state")
 
 
 def key_of(which: Identity, path: bytes) -> str:

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from ..errors import BacktrailError
 from ..events import timestamp
+from ..folders import state_folder
 from ..stores.base import Store
 from .brackets import Bracket, Place, is_gone
 from .cleaning import has_contents, opened, store_name
 from .depot import Depot
-from .machine import Machine, state_folder
+from .machine import Machine
 from .meetings import open_calls
 from .names import shown
 
