@@ -199,7 +199,7 @@ def test_only_the_user_can_read_the_registry(tmp_path: Path, repo: Path, state: 
                 mode = stat.S_IMODE(path.stat().st_mode)
                 assert mode == (0o700 if path.is_dir() else 0o600), path
             assert [path.name for path in state.rglob("calls/*")]
-        assert not list(state.rglob("calls/*"))
+    assert not list(state.rglob("calls/*"))
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 300, b"{}\n" * 50, bytes(range(256))])

@@ -217,7 +217,7 @@ def test_doctor_lists_open_calls_and_ends_them(world: World, tmp_path: Path) -> 
     agent = Agent(world, session="hanging")
     agent.begin()
     agent.prompt("begin")
-    agent.hook("PreToolUse", tool_use_id="t1", **BASH)
+    child = opened(world, agent, "t1")
     (world.project / "f").write_text("x")
     with Session.create(f"sqlite:///{tmp_path}/other.db", "elsewhere", cwd=world.project) as other:
         other.append({"role": "user", "content": "begin"})
@@ -226,12 +226,15 @@ def test_doctor_lists_open_calls_and_ends_them(world: World, tmp_path: Path) -> 
             assert "Bash" in done.stdout and "claude-code" in done.stdout, done.stdout
             assert "mine" in done.stdout and "elsewhere" in done.stdout, done.stdout
             assert "--repair" in done.stdout
-            done = world.run("doctor", "--repair")
-            assert done.returncode == 0, done
-            assert "elsewhere" in world.run("doctor").stdout
-            assert "Bash" not in world.run("doctor").stdout
+        # Inside a call of the agent that runs it, it would be refused.
+        done = world.run("doctor", "--repair")
+        assert done.returncode == 0, done
+        done = world.run("doctor")
+        assert "Bash" not in done.stdout and "no call is open" in done.stdout, done.stdout
     with world.session("claude-code:hanging") as session:
         session.append({"role": "user", "content": "go on"})
         (action,) = session.events(kinds=("action",))
         assert [file.path for file in session.rewind(before=action.seq).files] == ["f"]
     assert not (world.project / "f").exists()
+    child.kill()
+    child.communicate()

@@ -18,13 +18,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..stores import forking
 from .brackets import Met, is_gone
 from .machine import Registered, Root
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MORE = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _LIMIT = 4 << 20
+
+_IDLE = b"-"
+"""What the file of no call begins with."""
 
 UNKNOWN = Met("a call that cannot be read", b"", None)
 """Whom a call met where its file is damaged: it may have done anything."""
@@ -68,7 +72,9 @@ _encode = msgspec.json.encode
 class Meetings:
     """The open calls of a root and of those around it, as one store sees them.
 
-    `depot` names the store's catalogue. Marks of its calls end with that name.
+    `depot` names the store's catalogue. Marks of its calls end with that name. A mark is the
+    name of a file, which a process uses again for its next call: to make one takes longer than
+    all the rest.
     """
 
     def __init__(self, root: Root, depot: str) -> None:
@@ -77,13 +83,21 @@ class Meetings:
         self._folder = _calls_in(root)
         self._related: list[Registered] = []
         self._seen = -1
+        self._files: dict[str, tuple[int, int]] = {}
+        self._idle: list[str] = []
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """Leave the files to the parent."""
+        files, self._files, self._idle = self._files, {}, []
+        for fd, _ in files.values():
+            os.close(fd)
 
     # --- a call of this store ------------------------------------------------------------
 
     def open(self, id: str, call: OpenCall) -> tuple[str, list[Met]]:
         """A call opens: its mark, and whom it meets. Its files are to be scanned after this."""
-        mark = f"{id}.{self._depot}"
-        self._write(mark, _encode(call) + b"\n")
+        mark = self._write(f"{id}.{self._depot}", _encode(call))
         met: list[Met] = []
         for other in self.others(call.owner):
             seen = met_by(other.root, other.call)
@@ -93,21 +107,36 @@ class Meetings:
             self._add(other, call)
         return mark, met
 
-    def _write(self, mark: str, content: bytes) -> None:
-        path, new = f"{self._folder}/{mark}", f"{self._folder}/.{mark}"
+    def _write(self, mark: str, content: bytes) -> str:
+        """Write a call to a file that is idle, or to a new one; its mark."""
+        fd, length = -1, 0
+        if self._idle:
+            idle = self._idle.pop()
+            fd, length = self._files[idle]
+            if os.fstat(fd).st_nlink:
+                mark = idle
+            else:
+                # Somebody cleared the registry.
+                del self._files[idle]
+                os.close(fd)
+                fd, length = -1, 0
+        if fd < 0:
+            fd = self._made(mark)
+        line = content.ljust(length - 1) + b"\n"
+        self._files[mark] = fd, len(line)
+        # In one piece: others may look for it right now.
+        os.pwrite(fd, line, 0)
+        return mark
+
+    def _made(self, mark: str) -> int:
+        path = f"{self._folder}/{mark}"
         try:
-            fd = os.open(new, _NEW, 0o600)
+            return os.open(path, _NEW, 0o600)
         except FileNotFoundError:
             self._root.machine.make(self._root.folder)
             with suppress(FileExistsError):
                 os.mkdir(self._folder, 0o700)
-            fd = os.open(new, _NEW, 0o600)
-        try:
-            os.write(fd, content)
-        finally:
-            os.close(fd)
-        # Whole or not at all: others may look for it right now.
-        os.rename(new, path)
+            return os.open(path, _NEW, 0o600)
 
     def _add(self, other: Other, call: OpenCall) -> None:
         """Tell another call that this one met it."""
@@ -117,7 +146,9 @@ class Meetings:
 
     def met(self, mark: str, owner: str) -> list[Met]:
         """Whom a call met since it opened. Its files were scanned before this."""
-        found = _notes(f"{self._folder}/{mark}") if mark else []
+        file = self._files.get(mark)
+        noted = mark and (file is None or os.fstat(file[0]).st_size > file[1])
+        found = _notes(f"{self._folder}/{mark}") if noted else []
         for other in self.others(owner):
             seen = met_by(other.root, other.call)
             if seen is not None and not is_gone(other.call.pid, other.call.born):
@@ -126,11 +157,29 @@ class Meetings:
 
     def close(self, mark: str) -> None:
         """A call is over, and what it met is taken down elsewhere."""
+        file = self._files.get(mark)
         try:
-            os.unlink(f"{self._folder}/{mark}")
+            if file is None:
+                os.unlink(f"{self._folder}/{mark}")
+                return
+            fd, length = file
+            if os.fstat(fd).st_size > length:
+                os.ftruncate(fd, 0)
+                self._files[mark] = fd, 0
+            else:
+                os.pwrite(fd, _IDLE, 0)
+            if mark not in self._idle:
+                self._idle.append(mark)
         except OSError:
             # It is gone, or its root was registered under another name.
             return
+
+    def shut(self) -> None:
+        """Let go of the files; those of calls that are open stay."""
+        for mark in self._idle:
+            with suppress(OSError):
+                os.unlink(f"{self._folder}/{mark}")
+        self.after_fork()
 
     def restored(self, owner: OpenCall) -> None:
         """A restore changed the `paths` of `owner`: calls under way elsewhere did not."""
@@ -140,6 +189,8 @@ class Meetings:
     def moved(self, root: Root) -> Meetings:
         """The directory is another one now; this store's calls go on there."""
         new = Meetings(root, self._depot)
+        new._files, self._files = self._files, {}
+        new._idle, self._idle = self._idle, []
         for mark in _listed(self._folder):
             if mark.endswith(f".{self._depot}"):
                 root.machine.make(root.folder)

@@ -510,6 +510,7 @@ class Rooted:
             finally:
                 self._registered.release()
         self._registered.close()
+        self.meetings.shut()
 
 
 def _is_moved_fork(store: Store | None, known: Known) -> bool:
