@@ -19,6 +19,7 @@ from backtrail.files.brackets import Bracket, named_in
 from backtrail.files.changes.folder import Host
 from backtrail.files.changes.owed import Ended, Grab
 from backtrail.files.changes.recorder import Recorder
+from backtrail.files.changes.shared import SharedRecorder
 from backtrail.files.workspace import Workspace
 from tests.files.test_calls import changed
 from tests.files.test_underway import brackets_of, resumed
@@ -136,7 +137,7 @@ def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) 
         lambda: str(project), session._last_tree, lambda error: troubles.append(str(error)),
         lambda error: troubles.append(str(error)), lambda what, detail: troubles.append(detail),
     )  # fmt: skip
-    hook = Recorder(session.store, "s", host, shared=True)
+    hook = SharedRecorder(session.store, "s", host)
     hook.look()
     assert hook.owed() == []
     hook.close()

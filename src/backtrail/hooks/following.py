@@ -16,7 +16,7 @@ from ..events import NewEvent, SessionInfo, new_id
 from ..files.baseline import PARTIAL
 from ..files.changes.folder import Host, NotWatched
 from ..files.changes.owed import Ended, Grab
-from ..files.changes.recorder import Recorder
+from ..files.changes.shared import SharedRecorder
 from ..files.changes.sought import Process, Sought
 from ..files.names import declared as below
 from .baseline import awaited, forget_wait, is_there
@@ -125,7 +125,7 @@ class Follower:
         self.cwd = found.cwd or fields.cwd
         self.root = found.root or self.cwd
         host = Host(self._folder, self._last_tree, self._refused, self._missed, self._complain)
-        self.files = Recorder(store, self.id, host, shared=True, first_import=self._is_imported)
+        self.files = SharedRecorder(store, self.id, host, first_import=self._is_imported)
         branch = self.files.folder.branch() if self.is_new else None
         if branch:
             store.update(self.id, metadata={"git_branch": branch})

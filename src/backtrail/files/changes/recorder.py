@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -24,10 +23,9 @@ from ...errors import BacktrailError
 from ...events import Event, Json, NewEvent
 from ...stores.base import Store
 from ..baseline import PARTIAL
-from ..brackets import NOBODY, Bracket, Runner, is_dead, is_told, named_in, own_birth
+from ..brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
 from .folder import FirstImport, Folder, Host
 from .owed import Ended, Grab, Owed, Queue
-from .sought import Process, Running, Sought
 
 if TYPE_CHECKING:
     from ..looking import Log
@@ -37,13 +35,14 @@ if TYPE_CHECKING:
 class Recorder:
     """Watches over a session's directory, and says in events what happened there.
 
-    With `shared`, several processes do so for one session, as hooks do: the calls under way
-    are those in the catalogue, and an event that is owed has its bracket's id, since the store
-    takes an id once. Otherwise the calls under way are those that began here.
+    The calls under way are those that began here.
     """
 
+    shared = False
+    """Whether several processes record one session, as hooks do: see `SharedRecorder`."""
+
     def __init__(
-        self, store: Store, session_id: str, host: Host, *, shared: bool = False,
+        self, store: Store, session_id: str, host: Host, *,
         force: bool = False, background: bool = False,
         progress: Callable[[int], None] | None = None, first_import: FirstImport | None = None,
     ) -> None:  # fmt: skip
@@ -60,7 +59,6 @@ class Recorder:
         self._store = store
         self._id = session_id
         self._host = host
-        self._shared = shared
         self._turn: Bracket | None = None
         self._unseen: set[str] = set()
         self._queue = Queue()
@@ -120,13 +118,10 @@ class Recorder:
         data: dict[str, Json] = {"name": bracket.name, **how, **self._details(bracket, files)}
         data |= {"call": bracket.call} if bracket.call else {}
         data |= {"agent": bracket.agent} if bracket.agent else {}
-        self.owe(NewEvent("action", data, id=bracket.id if self._shared else id), bracket)
+        self.owe(NewEvent("action", data, id=bracket.id if self.shared else id), bracket)
 
     def _owe_others(self, workspace: Workspace, tree: bytes, besides: str = "") -> None:
         """Owe `files_changed` for changes that none of this session's calls made."""
-        if self._shared and any(b.id != besides for b in self._mine(workspace)):
-            # Another process may be about to append what its call did.
-            return
         self.owe_others(tree)
 
     def owe_others(self, tree: bytes) -> None:
@@ -195,7 +190,7 @@ class Recorder:
 
     def _starts(self) -> bool:
         """Whether the session has seen nothing yet: rules are in force from its start on."""
-        return self.tree is None and not self._shared and self._host.known() is None
+        return self.tree is None and not self.shared and self._host.known() is None
 
     def _catch_up(
         self, workspace: Workspace, over: Collection[str] = (), *, before: int | None = None
@@ -236,9 +231,6 @@ class Recorder:
 
     def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
         """The calls under way, by the bracket that each began with."""
-        if self._shared:
-            self.under_way = {b.id: b for b in self._mine(workspace) if not b.ended}
-            return list(self.under_way.items())
         # A fork of the process leaves the calls of its parent alone.
         pid = os.getpid()
         return [(first, bracket) for first, bracket in self.under_way.items() if bracket.pid == pid]
@@ -304,28 +296,6 @@ class Recorder:
         self.tree = bracket.tree
         self.under_way[bracket.id] = bracket
         return bracket
-
-    def find(self, sought: Sought) -> Bracket | None:
-        """The call under way that another process began."""
-        workspace = self.folder.workspace()
-        there = [] if workspace is None else self._mine(workspace)
-        bracket = sought.among(b for b in there if not (b.left or _is_being_told(b)))
-        if bracket is not None:
-            self.under_way[bracket.id] = bracket
-        return bracket
-
-    def ask(self, sought: Sought) -> None:
-        """A person is asked whether a call may run. Until it has a result it owns nothing."""
-        workspace = self.folder.workspace()
-        if workspace is None:
-            return
-        open_now = [b for b in self._mine(workspace) if not (b.ended or b.left)]
-        waiting = [b for b in open_now if not b.question and b.agent == sought.agent]
-        bracket = sought.among(open_now)
-        if bracket is None or bracket.question:
-            bracket = sought.alike(waiting) or bracket or (waiting[-1] if waiting else None)
-        if bracket is not None:
-            workspace.catalogue.ask(workspace.place.n, bracket, time.time())
 
     def end(self, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:
         """A call is over: what its event says, which `recorded` or `unrecorded` follows.
@@ -463,48 +433,6 @@ class Recorder:
 
     # --- calls that nobody ends ----------------------------------------------------------
 
-    def end_agent(self, agent: str | None, running: Running | None = None) -> None:
-        """End what an agent of the session left under way (None: all of them), and owe it.
-
-        A call whose process is `running` on goes on without its agent. One that a person was
-        asked about and that has no result never ran, and owns nothing; unless its agent died,
-        and nobody knows.
-        """
-        workspace = self.folder.workspace()
-        if workspace is None or workspace.is_new():
-            return
-        try:
-            for bracket in self._mine(workspace):
-                if agent not in (None, bracket.agent) or _is_being_told(bracket):
-                    continue
-                process = None
-                if running is not None and not (bracket.ended or bracket.left):
-                    process = running(bracket)
-                if process is not None:
-                    self._give_up(workspace, bracket, process)
-                elif bracket.left and not is_dead(bracket):
-                    continue
-                elif bracket.question and not (bracket.ended or bracket.left or is_dead(bracket)):
-                    workspace.drop(bracket)
-                else:
-                    self._end_left(workspace, bracket)
-        except BacktrailError as error:
-            # The conversation is kept all the same.
-            self._host.missed(error)
-
-    def _give_up(self, workspace: Workspace, bracket: Bracket, process: Process) -> None:
-        """A call goes on without its agent, in a process that is the bracket's from now on."""
-        workspace.scan(self.log, self._store)
-        split = workspace.catalogue.split(
-            workspace.place.n, bracket, over=False, left_to=Runner(process.pid, process.born)
-        )
-        if split is None:
-            return
-        done = workspace.so_far(bracket, self.log, split, process.since)
-        if done is not None:
-            self._owe_call(bracket, {"interrupted": True}, done.to_dict(), bracket.id)
-            self.tree = split.tree
-
     def end_all(self) -> None:
         """Every call is over: the directory is let go of."""
         workspace = self.workspace
@@ -541,7 +469,7 @@ class Recorder:
         self._unseen.discard(bracket.id)
         if files is not None:
             # Two processes may do this at once: the store takes one id only once.
-            over = self._shared and bracket.ended
+            over = self.shared and bracket.ended
             self._owe_call(bracket, {} if over else {"interrupted": True}, files, bracket.id)
             self.tree = bytes.fromhex(files["after"])
 
@@ -564,8 +492,3 @@ class Recorder:
     def close(self) -> None:
         """Save what is known, and let go of the directory."""
         self.folder.close()
-
-
-def _is_being_told(bracket: Bracket) -> bool:
-    """Whether a process is about to append what a call did."""
-    return bracket.ended and not is_dead(bracket)

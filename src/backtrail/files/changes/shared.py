@@ -1,0 +1,104 @@
+"""A session's files as several processes record them, each for a moment: an agent's hooks.
+
+The hook before a call opens a bracket, the hook after it, another process, ends it. So the
+calls under way are those in the catalogue, and an event that is owed has its bracket's id,
+since the store takes an id once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ...errors import BacktrailError
+from ..brackets import Bracket, Runner, is_dead
+from .recorder import Recorder
+from .sought import Process, Running, Sought
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+
+class SharedRecorder(Recorder):
+    """A recorder of a session that other processes record, too."""
+
+    shared = True
+
+    def _owe_others(self, workspace: Workspace, tree: bytes, besides: str = "") -> None:
+        if any(bracket.id != besides for bracket in self._mine(workspace)):
+            # Another process may be about to append what its call did.
+            return
+        super()._owe_others(workspace, tree, besides)
+
+    def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
+        self.under_way = {b.id: b for b in self._mine(workspace) if not b.ended}
+        return list(self.under_way.items())
+
+    def find(self, sought: Sought) -> Bracket | None:
+        """The call under way that another process began."""
+        workspace = self.folder.workspace()
+        there = [] if workspace is None else self._mine(workspace)
+        bracket = sought.among(b for b in there if not (b.left or _is_being_told(b)))
+        if bracket is not None:
+            self.under_way[bracket.id] = bracket
+        return bracket
+
+    def ask(self, sought: Sought) -> None:
+        """A person is asked whether a call may run. Until it has a result it owns nothing."""
+        workspace = self.folder.workspace()
+        if workspace is None:
+            return
+        open_now = [b for b in self._mine(workspace) if not (b.ended or b.left)]
+        waiting = [b for b in open_now if not b.question and b.agent == sought.agent]
+        bracket = sought.among(open_now)
+        if bracket is None or bracket.question:
+            bracket = sought.alike(waiting) or bracket or (waiting[-1] if waiting else None)
+        if bracket is not None:
+            workspace.catalogue.ask(workspace.place.n, bracket, time.time())
+
+    def end_agent(self, agent: str | None, running: Running | None = None) -> None:
+        """End what an agent of the session left under way (None: all of them), and owe it.
+
+        A call whose process is `running` on goes on without its agent. One that a person was
+        asked about and that has no result never ran, and owns nothing; unless its agent died,
+        and nobody knows.
+        """
+        workspace = self.folder.workspace()
+        if workspace is None or workspace.is_new():
+            return
+        try:
+            for bracket in self._mine(workspace):
+                if agent not in (None, bracket.agent) or _is_being_told(bracket):
+                    continue
+                process = None
+                if running is not None and not (bracket.ended or bracket.left):
+                    process = running(bracket)
+                if process is not None:
+                    self._give_up(workspace, bracket, process)
+                elif bracket.left and not is_dead(bracket):
+                    continue
+                elif bracket.question and not (bracket.ended or bracket.left or is_dead(bracket)):
+                    workspace.drop(bracket)
+                else:
+                    self._end_left(workspace, bracket)
+        except BacktrailError as error:
+            # The conversation is kept all the same.
+            self._host.missed(error)
+
+    def _give_up(self, workspace: Workspace, bracket: Bracket, process: Process) -> None:
+        """A call goes on without its agent, in a process that is the bracket's from now on."""
+        workspace.scan(self.log, self._store)
+        split = workspace.catalogue.split(
+            workspace.place.n, bracket, over=False, left_to=Runner(process.pid, process.born)
+        )
+        if split is None:
+            return
+        done = workspace.so_far(bracket, self.log, split, process.since)
+        if done is not None:
+            self._owe_call(bracket, {"interrupted": True}, done.to_dict(), bracket.id)
+            self.tree = split.tree
+
+
+def _is_being_told(bracket: Bracket) -> bool:
+    """Whether a process is about to append what a call did."""
+    return bracket.ended and not is_dead(bracket)
