@@ -8,14 +8,16 @@ it, so that a reader reports that event and goes on with the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
+from operator import gt, lt
 from typing import Any
 from zlib import crc32
 
 import msgspec
 
 from ..errors import Damaged
-from ..events import MAX_SEQ, Event, make_event
+from ..events import MAX_SEQ, Event, LooseEvent, make_event
 
 SEQ_BITS = (1 << 32) - 1
 """The part of a key that is the event's number."""
@@ -36,12 +38,12 @@ def row_sum(key: int, id: str, ts: str, kind: str, follows: int | None, body: by
     `TypeError` if the texts are none.
     """
     place = f"{key}\n\n" if follows is None else f"{key}\n{follows}\n"
-    return crc32(body, crc32("\n".join((id, ts, kind, place)).encode()))
+    return crc32("\n".join((id, ts, kind, place)).encode() + body)
 
 
 def usual_sum(key: int, id: str, ts: str, kind: str, body: bytes) -> int:
     """`row_sum` of an event that follows the one before it."""
-    return crc32(body, crc32(f"{id}\n{ts}\n{kind}\n{key}\n\n".encode()))
+    return crc32(f"{id}\n{ts}\n{kind}\n{key}\n\n".encode() + body)
 
 
 def check_row(row: Any, unsealed: int) -> None:
@@ -84,6 +86,60 @@ def event_of(row: Any, unsealed: int = 0) -> Event:
         return make_event(key & SEQ_BITS, id, ts, kind, decode_body(body), follows)
     except UNDECODABLE as error:
         raise Damaged(f"event {key & SEQ_BITS} (`{id}`) cannot be read: {error}") from error
+
+
+def events_of(
+    rows: Sequence[Any], unsealed: int, damage: Callable[[int, str], None]
+) -> list[Event]:
+    """The events in rows of `COLUMNS`; `damage` is called with the number of each that is lost.
+
+    A row with a right check sum takes no call of ours: `event_of` is for the others.
+    """
+    events: list[Event] = []
+    add, decode, new = events.append, decode_body, LooseEvent
+    for key, id, ts, kind, follows, body, crc in rows:
+        try:
+            # `join` refuses what is no text. One sum over a copy is faster than a sum of two parts.
+            place = f"{key}\n\n" if follows is None else f"{key}\n{follows}\n"
+            if crc32("\n".join((id, ts, kind, place)).encode() + body) == crc and (
+                follows is None or 0 <= follows < key & SEQ_BITS
+            ):
+                # As `make_event` does.
+                event: Any = new()
+                event.seq = key & SEQ_BITS
+                event.id = id
+                event.ts = ts
+                event.kind = kind
+                event.data = decode(body)
+                event.follows = follows
+                event.__class__ = Event
+                add(event)
+                continue
+        except UNDECODABLE:
+            pass
+        try:
+            add(event_of((key, id, ts, kind, follows, body, crc), unsealed))
+        except Damaged as error:
+            damage(key & SEQ_BITS, str(error))
+    return events
+
+
+def are_sealed(rows: Sequence[Any]) -> bool:
+    """Whether `check_row` would find right check sums and numbers in all rows."""
+    if {type(row[3]) for row in rows} != {str}:
+        return False
+    if [row for row in rows if row[4] is not None and not 0 <= row[4] < row[0] & SEQ_BITS]:
+        return False
+    return [row[6] for row in rows] == [
+        crc32(f"{id}\n{ts}\n{kind}\n{key}\n{'' if to is None else to}\n".encode() + body)
+        for key, id, ts, kind, to, body, _ in rows
+    ]
+
+
+def in_order(rows: Sequence[Any], reverse: bool) -> bool:
+    """Whether the keys rise from row to row, or fall with `reverse`: those of a sound tree do."""
+    keys = [row[0] for row in rows]
+    return all(map(gt if reverse else lt, keys, islice(keys, 1, None)))
 
 
 def whole_number(value: object, what: str, most: int = (1 << 62) - 1) -> int:

@@ -6,15 +6,13 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
-from zlib import crc32
+from typing import NamedTuple
 
 import apsw
 
 from ..errors import Damaged, NotFound
-from ..events import MAX_SEQ, Event, make_event, number_in
-from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, decode_body, event_of, whole_number
+from ..events import MAX_SEQ, Event, number_in
+from .sqlite_checks import COLUMNS, SEQ_BITS, event_of, events_of, in_order, whole_number
 from .sqlite_transactions import Execute
 
 
@@ -160,26 +158,13 @@ def last_events(
     None if it takes more than that: where there are not as many that are the log's own, or
     where something is damaged.
     """
-    events: list[Event] = []
-    add = events.append
-    cursor = connection.cursor()
     try:
-        cursor.execute(_LAST, (name, scope, session_id, n))
-        last = 1 << 63
-        for row in cast("Iterator[Any]", cursor):
-            if row[0] >= last:
-                return None
-            key, id, ts, kind, follows, body, crc = row
-            last = key
-            # The usual row, without a call; the gate is for any other.
-            head = "\n".join((id, ts, kind, f"{key}\n\n"))
-            if follows is None and crc32(body, crc32(head.encode())) == crc:
-                add(make_event(key & SEQ_BITS, id, ts, kind, decode_body(body), None))
-            else:
-                add(event_of(row))
-    except (apsw.CorruptError, Damaged, *UNDECODABLE):
+        rows = connection.execute(_LAST, (name, scope, session_id, n)).fetchall()
+    except (apsw.CorruptError, UnicodeDecodeError):
         return None
-    finally:
-        cursor.close()
-    events.reverse()
-    return events if len(events) == n else None
+    rows.reverse()
+    if len(rows) != n or not in_order(rows, reverse=False):
+        return None
+    damaged: list[int] = []
+    events = events_of(rows, 0, lambda seq, why: damaged.append(seq))
+    return None if damaged else events

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, TypeVar, cast
-from zlib import crc32
 
 import apsw
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..events import MAX_SEQ, MESSAGE_KINDS, Event, Json, Problem, make_event
+from ..events import MAX_SEQ, MESSAGE_KINDS, Event, Json, Problem
 from ..messages import Page, Said, said_in
-from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, check_row, decode_body, event_of
+from .sqlite_checks import (
+    COLUMNS,
+    SEQ_BITS,
+    UNDECODABLE,
+    are_sealed,
+    check_row,
+    decode_body,
+    events_of,
+    in_order,
+)
 from .sqlite_connections import Database
 from .sqlite_logs import Log
 
@@ -57,7 +67,7 @@ def read_log(
     """The events of a log, in pages; between them nothing is held. `NotFound` once it is gone."""
     bounds = (after, MAX_SEQ if until is None else until)
     wanted = None if kinds is None else tuple(kinds)
-    pages = _pages(database, log, session_id, damage, _events, bounds, limit, reverse, wanted)
+    pages = _pages(database, log, session_id, damage, events_of, bounds, limit, reverse, wanted)
     return chain.from_iterable(pages)
 
 
@@ -88,7 +98,9 @@ def _pages(
         more = True
         while more and low < high and left > 0:
             part = _Part(log.n, source, low, high, min(rows, left), reverse, kinds)
-            found = decode(part.read(database), unsealed, part.note)
+            read = part.read(database)
+            with not_collecting():
+                found = decode(read, unsealed, part.note)
             if part.gone:
                 raise NotFound(f"session `{session_id}`, or its log, was deleted during the read")
             for seq, why in part.damaged:
@@ -103,34 +115,30 @@ def _pages(
                 low = part.last
 
 
-def _events(rows: list[Any], unsealed: int, damage: Damage) -> list[Event]:
-    events: list[Event] = []
-    add = events.append
-    for row in rows:
-        key, id, ts, kind, follows, body, crc = row
-        try:
-            # The usual row, without a call; `event_of` says what is wrong with any other.
-            head = "\n".join((id, ts, kind, f"{key}\n\n"))
-            if follows is None and crc32(body, crc32(head.encode())) == crc:
-                add(make_event(key & SEQ_BITS, id, ts, kind, decode_body(body), None))
-                continue
-        except UNDECODABLE:
-            pass
-        try:
-            add(event_of(row, unsealed))
-        except Damaged as error:
-            damage(key & SEQ_BITS, str(error))
-    return events
+@contextmanager
+def not_collecting() -> Iterator[None]:
+    """Pause the search for garbage: what is decoded holds no cycles, and there is much of it.
+
+    Where it is paused already, by another thread too, it is left to that one.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _in_columns(newest_first: list[Any], unsealed: int, damage: Damage) -> list[Page]:
-    """Rows as one page, if there is anything in them; what cannot be read is as in `_events`."""
+    """Rows as one page, if there is anything in them; what cannot be read is as in `events_of`."""
     rows = newest_first[::-1]
     if not rows:
         return []
     said: list[Said]
     try:
-        if not _are_sealed(rows):
+        if not are_sealed(rows):
             for row in rows:
                 check_row(row, unsealed)
         said = list(map(_decode_known, [row[5] for row in rows]))
@@ -138,16 +146,6 @@ def _in_columns(newest_first: list[Any], unsealed: int, damage: Damage) -> list[
         rows, said = _one_at_a_time(newest_first, unsealed, damage)
     seqs = [row[0] & SEQ_BITS for row in rows]
     return [Page(seqs, [row[3] for row in rows], [row[4] for row in rows], said)]
-
-
-def _are_sealed(rows: list[Any]) -> bool:
-    """Whether all rows are usual ones with right check sums, as `check_row` would find."""
-    if any(row[4] is not None for row in rows) or {type(row[3]) for row in rows} != {str}:
-        return False
-    return [row[6] for row in rows] == [
-        crc32(body, crc32(f"{id}\n{ts}\n{kind}\n{key}\n\n".encode()))
-        for key, id, ts, kind, _, body, _ in rows
-    ]
 
 
 def _one_at_a_time(
@@ -246,16 +244,7 @@ class _Part:
         try:
             values = (*self._bounds, *(self._kinds or ()), self._reader, self._rows)
             cursor.execute(self._query(), values)
-            low, high = self._bounds
             for row in cast("Iterator[Any]", cursor):
-                # In a damaged tree keys may not be in order. Going on from them would not end.
-                key = row[0]
-                if not low < key <= high:
-                    raise apsw.CorruptError(f"the key {key} is out of order")
-                if self._reverse:
-                    high = key - 1
-                else:
-                    low = key
                 add(row)
                 size += len(row[5])
                 if size > _PAGE_BYTES:
@@ -264,6 +253,12 @@ class _Part:
                     break
         finally:
             cursor.close()
+        # In a damaged tree keys may not be in order. Going on from them would not end.
+        low, high = self._bounds
+        if not in_order(rows, self._reverse) or (
+            rows and not (low < rows[0][0] <= high and low < rows[-1][0] <= high)
+        ):
+            raise apsw.CorruptError(f"the keys of {len(rows)} rows are out of order")
         # Forwards, only an empty page is the end: events may have come while this one was read.
         count = len(rows)
         self.more = self.more or count == self._rows or (count > 0 and not self._reverse)

@@ -7,9 +7,7 @@ write lock is not to be had, the outcome is used and not stored.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
@@ -33,7 +31,7 @@ from .records import folded
 from .sqlite_checks import SEQ_BITS, UNDECODABLE, whole_number
 from .sqlite_connections import Database
 from .sqlite_logs import Log, Span, find_log, head_of, log_at
-from .sqlite_pages import read_log
+from .sqlite_pages import not_collecting, read_log
 from .sqlite_transactions import Execute
 
 # The order of `SessionInfo`, so that a row is its arguments.
@@ -429,18 +427,6 @@ def latest_record(database: Database, scope: str, cwd: str) -> SessionInfo | Non
             return None
 
 
-@contextmanager
-def _not_collecting() -> Iterator[None]:
-    """Pause the search for garbage: records hold no cycles, and thousands may come at once."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def records(
     database: Database,
     where: str,
@@ -457,7 +443,7 @@ def records(
     found: list[SessionInfo] = []
     if limit is not None and limit < 1:
         return found
-    with database.reading() as connection, _not_collecting():
+    with database.reading() as connection, not_collecting():
         cursor = connection.cursor()
         try:
             rows = cast("Iterator[tuple[Any, ...]]", cursor.execute(query, tuple(values)))
