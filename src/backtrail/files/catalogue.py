@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from ..errors import BacktrailError
 from ..events import Json, new_id
+from ..stores.sqlite_checks import decoded, typed
 from ..stores.sqlite_schema import Schema
 from ..telemetry import logger
 from .brackets import Bracket, Met, Opening, Place, Runner, Split, Transition, own_birth
@@ -266,7 +267,10 @@ class Catalogue:
                 " WHERE workspace = ?",
                 (workspace,),
             ).fetchone()
-        return (_place(row[:5]), row[5]) if row else None
+        if row is None:
+            return None
+        typed(row[5:], f"the journal of workspace {workspace}", bytes)
+        return _place(row[:5]), row[5]
 
     def drop_journal(self, workspace: int) -> None:
         """The restore is finished."""
@@ -293,7 +297,9 @@ class Catalogue:
     def set_aside_of(self, workspace: int) -> tuple[str, bytes] | None:
         """Why a restore was set aside, and its journal; None if none was."""
         found = self.journal(-workspace)
-        return _decode_aside(found[1]) if found is not None else None
+        if found is None:
+            return None
+        return decoded(_decode_aside, found[1], f"what was set aside of workspace {workspace}")
 
     def drop_set_aside(self, workspace: int) -> None:
         """The restore that was set aside is finished, or given up."""
@@ -345,6 +351,7 @@ _GIVE_WAY = (
 
 
 def _place(row: Json) -> Place:
+    typed(row, "the record of a workspace", int, int, int, int, bytes)
     path, _, gone = row[4].partition(b"\0")
     return Place(row[0], Identity(*row[1:4]), path, bool(gone))
 

@@ -215,7 +215,7 @@ def _read(data: bytes) -> _Saved | None:
     gc.disable()
     try:
         saved = _decode(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError):
         return None
     finally:
         if enabled:

@@ -14,6 +14,7 @@ import msgspec
 from ..errors import NotFound
 from ..events import Json, NewEvent
 from ..history import KEPT
+from ..stores import sqlite_checks
 from ..stores.base import Store
 from ..stores.opening import open_store
 from ..stores.wrapper import unwrapped
@@ -79,8 +80,8 @@ _decode = msgspec.msgpack.Decoder(Journal).decode
 
 
 def decoded(content: bytes) -> Journal:
-    """The journal that `encoded` gave."""
-    return _decode(content)
+    """The journal that `encoded` gave; `Damaged` if it is none."""
+    return sqlite_checks.decoded(_decode, content, "the journal of a restore")
 
 
 def tell(journal: Journal, after: bytes, store: Store | None) -> bool:

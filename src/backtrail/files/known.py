@@ -9,15 +9,19 @@ again by the next scan that finds them unchanged.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
+from typing import TypeVar
 
 import msgspec
 
+from ..errors import Damaged
 from .ignore import LEFT_OUT_FILE, OUR_NAME, OUR_STORE
 from .trees import NOTHING, Entry, Kind, Made
 
 _MOST = 2**64 - 1
+
+T = TypeVar("T")
 
 Numbers = tuple[int, int, int, int]
 """What changes when a file does: both times, inode, size."""
@@ -62,6 +66,17 @@ _decode_numbers = msgspec.msgpack.Decoder(list[Numbers]).decode
 _decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode
 
 
+class IndexDamaged(Damaged):
+    """The index cannot be what was saved: it has to be made anew."""
+
+
+def _decoded(decode: Callable[[bytes], list[T]], packed: bytes) -> list[T]:
+    try:
+        return decode(packed)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise IndexDamaged(f"the index is damaged: {error}") from error
+
+
 class PackedFiles(msgspec.Struct, array_like=True, gc=False):
     """The files of a directory as they are saved; names are separated by slashes.
 
@@ -84,11 +99,17 @@ class PackedFiles(msgspec.Struct, array_like=True, gc=False):
 
     def unpacked(self) -> dict[bytes, KnownFile]:
         """What was packed."""
-        rows = zip(self.split(), _decode_numbers(self.numbers), self.look(), strict=True)
+        rows = zip(self.split(), self._unpacked_numbers(), self.look(), strict=True)
         return {
             name: KnownFile(fact.kind, fact.mode, size, mtime, ctime, inode, fact.value, fact.racy)
             for name, (ctime, mtime, inode, size), fact in rows
         }
+
+    def _unpacked_numbers(self) -> list[Numbers]:
+        numbers = _decoded(_decode_numbers, self.numbers)
+        if len(numbers) != len(self):
+            raise IndexDamaged("the index tells of other files than it names")
+        return numbers
 
     def __len__(self) -> int:
         return self.names.count(b"/") + 1 if self.names else 0
@@ -99,7 +120,10 @@ class PackedFiles(msgspec.Struct, array_like=True, gc=False):
 
     def look(self) -> Iterable[Fact]:
         """What is known besides numbers, in the order of the names."""
-        return _decode_facts(self.facts)
+        facts = _decoded(_decode_facts, self.facts)
+        if len(facts) != len(self):
+            raise IndexDamaged("the index tells of other files than it names")
+        return facts
 
     def stirred_in(self, fd: int) -> list[bytes]:
         """The names that are not in an open directory as they were.
@@ -111,10 +135,10 @@ class PackedFiles(msgspec.Struct, array_like=True, gc=False):
             now = [_numbers(look(name, dir_fd=fd, follow_symlinks=False)) for name in self.split()]
             if self.steady and _encode(now) == self.numbers:
                 return []
-        except (OSError, OverflowError):
-            # Something is gone, or older than numbers go: whoever looks closer finds out.
+        except (OSError, OverflowError, ValueError):
+            # Something is gone, older than numbers go, or no name: whoever looks closer finds out.
             return list(self.split())
-        rows = zip(self.split(), now, _decode_numbers(self.numbers), self.look(), strict=True)
+        rows = zip(self.split(), now, self._unpacked_numbers(), self.look(), strict=True)
         return [name for name, new, old, fact in rows if fact.racy or new != old]
 
 

@@ -17,7 +17,7 @@ from .blobs import Blobs, CachedBlobs, Reference, gone
 from .capture import Capture
 from .garbage import check_budget, check_floor
 from .index import Index
-from .known import not_captured
+from .known import IndexDamaged, not_captured
 from .names import shown
 from .packing import LITTLE
 from .scan import Limits, Scanner, Stopped
@@ -84,6 +84,9 @@ class Looking:
             except Conflict:
                 # The index is loaded anew, and what the store lost is read again.
                 continue
+            except IndexDamaged:
+                # It can be made anew from the files.
+                self._path.unlink(missing_ok=True)
         return self._capture(root, log, paths, stop, sync, adopt)
 
     def settle(self, paths: Collection[bytes] | None) -> None:

@@ -21,6 +21,7 @@ import apsw
 
 from ..errors import SessionBusy, StoreFailed
 from ..stores import files
+from ..stores.sqlite_checks import typed, whole_number
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_schema import failure
 from ..telemetry import logger
@@ -28,11 +29,11 @@ from .blobs import Blobs, Keep, Reference, Swept, checked, missing
 from .content_tray import ContentTray, Laid
 from .packing import Packed, gathered, is_little, pack_all
 from .sqlite_rows import (
-    EPOCH,
     GET,
     SCHEMA,
     Slice,
     check,
+    epoch_in,
     finish,
     goes_on,
     present,
@@ -66,7 +67,16 @@ class SQLiteBlobs(Blobs):
         self._wrote = self._found = False
         self._laid_before = 0
         self._stood: tuple[int, int | None] | None = None
-        self.id = cast(str, self._one("SELECT id FROM about"))
+        self.id = self._own_id()
+
+    def _own_id(self) -> str:
+        try:
+            row = (self._one("SELECT id FROM about"),)
+            return cast(str, typed(row, f"the name of {self.path}", str)[0])
+        except BaseException:
+            self._tray.close()
+            self._database.close()
+            raise
 
     def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
         with self._database.reading() as connection:
@@ -104,19 +114,21 @@ class SQLiteBlobs(Blobs):
         found: int | None = self._one("SELECT size FROM blobs WHERE digest = ?", (digest,))
         if found is None:
             raise missing(digest)
-        return found
+        return whole_number(found, f"the size of the blob `{digest.hex()}`")
 
     def digests(self) -> Iterator[bytes]:
         self._database.check_open()
         laid = dict.fromkeys(self._tray.contents())
         rows = self._pages("SELECT n, digest FROM blobs")
-        return _all_once((digest for _, digest in rows), laid)
+        named = (typed(row, "the row of a blob", int, bytes) for row in rows)
+        return _all_once((digest for _, digest in named), laid)
 
     def references(self) -> Iterator[Reference]:
         self._database.check_open()
         laid = dict.fromkeys(self._tray.laid().references)
         rows = self._pages('SELECT n, store, log, root FROM "references"')
-        return _all_once((Reference(store, log, root) for _, store, log, root in rows), laid)
+        whole = (typed(row, "a reference", int, str, str, bytes) for row in rows)
+        return _all_once((Reference(store, log, root) for _, store, log, root in whole), laid)
 
     def _pages(self, query: str) -> Iterator[Any]:
         """The rows of a query that begins with `n`; no lock is held between pages."""
@@ -126,7 +138,8 @@ class SQLiteBlobs(Blobs):
             yield from rows
 
     def epoch(self) -> int:
-        return cast(int, self._one(EPOCH))
+        with self._database.reading() as connection:
+            return epoch_in(connection.execute)
 
     def verify(self) -> Iterator[tuple[bytes, str]]:
         with self._database.reading() as connection:
@@ -191,7 +204,7 @@ class SQLiteBlobs(Blobs):
                 writer = database.writer()
                 put(writer, last, time.time())
                 if referring:
-                    now: int = execute(EPOCH).get
+                    now = epoch_in(execute)
                     check(writer, now, epoch, relies)
                     check(writer, now, began if earlier else now, earlier)
                     refer(writer, referring)

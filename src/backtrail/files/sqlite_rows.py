@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from ..errors import Damaged
+from ..stores.sqlite_checks import typed, whole_number
 from ..stores.sqlite_schema import Schema
 from ..stores.sqlite_transactions import Execute
 from .blobs import Reference, checked, damaged, gone, missing
@@ -111,8 +112,12 @@ def check(writer: apsw.Connection, now: int, epoch: int | None, relies: Collecti
 
 def stands(writer: apsw.Connection, epoch: int | None) -> bool:
     """Whether nothing was removed since an epoch."""
-    now: int = writer.execute(EPOCH).get
-    return epoch == now
+    return epoch == epoch_in(writer.execute)
+
+
+def epoch_in(execute: Execute) -> int:
+    """The epoch now."""
+    return whole_number(execute(EPOCH).get, "the epoch of the contents")
 
 
 def refer(writer: apsw.Connection, references: Collection[Reference]) -> None:
@@ -145,6 +150,8 @@ def unpacked(digest: bytes, rows: list[Any]) -> bytes:
     """A content, from its rows."""
     if not rows:
         raise missing(digest)
+    for row in rows:
+        typed(row, f"the row of the blob `{digest.hex()}`", int, int, bytes)
     size, codec, content = rows[0]
     if len(rows) > 1:
         content = b"".join(row[2] for row in rows)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Container
 from typing import Any
 
+from ..stores.sqlite_checks import typed
 from ..stores.sqlite_connections import Database
 from ..stores.sqlite_transactions import Execute
 from .blobs import Keep, Swept
@@ -64,7 +65,7 @@ class Sweep:
         rows = execute(query, (self._asked,)).fetchall()
         if rows:
             self._asked = rows[-1][0]
-        return {root for _, root in rows}
+        return {typed(row, "a reference", int, bytes)[1] for row in rows}
 
     def _page(self, last: int) -> _Dead:
         """Some blobs that are old enough: number, digest, size, bytes in the row."""
@@ -74,6 +75,8 @@ class Sweep:
                 " WHERE n > ? AND stamp < ? ORDER BY n LIMIT 2000",
                 (last, self._before),
             ).fetchall()
+        for row in rows:
+            typed(row, "the row of a blob", int, bytes, int, int)
         return rows
 
     def _remove(self, dead: _Dead) -> list[int]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..stores.sqlite_checks import decoded, typed, whole_number
 from ..stores.sqlite_transactions import Execute
 from .brackets import Bracket, Transition
 from .tray import Tray
@@ -22,6 +23,7 @@ _decode_brackets = msgspec.json.Decoder(list[Bracket]).decode
 # Whoever opens the catalogue reads all of the tray: a hook does so for every call.
 _SIZE = 64 << 10
 _MANY = 16
+_MOST_PROCESSES = 1 << 31
 
 Older = Callable[[int], list[Transition]]
 """What changed after the transition of a number, as far as the database knows."""
@@ -111,11 +113,27 @@ def stored_line(execute: Execute, workspace: int) -> Line:
     """Where a workspace stands in the database."""
     row = execute("SELECT tree, changes FROM workspaces WHERE n = ?", (workspace,)).fetchone()
     # It may have been given up just now.
-    tree, changes = row or (None, 0)
+    what = f"the record of workspace {workspace}"
+    tree, changes = typed(row or (None, 0), what, bytes | None, int)
     calls = execute(
         "SELECT body FROM brackets WHERE workspace = ? ORDER BY id", (workspace,)
     ).fetchall()
-    return Line(workspace, tree, changes, tuple(_decode_bracket(b) for (b,) in calls), changes)
+    found = (
+        decoded(_decode_bracket, body, f"a call of workspace {workspace}") for (body,) in calls
+    )
+    return _checked(Line(workspace, tree, changes, tuple(found), changes))
+
+
+def _checked(line: Line) -> Line:
+    """The line, if its numbers can be those of one; `Damaged` if not."""
+    for number in (line.workspace, line.changes, line.base):
+        whole_number(number, "a number of a workspace")
+    for call in line.calls:
+        whole_number(call.opened, "the beginning of a call")
+        whole_number(call.pid, "the process of a call", _MOST_PROCESSES)
+    for span in line.spans:
+        whole_number(span.n, "the number of a change")
+    return line
 
 
 def stored_spans(execute: Execute, workspace: int, after: int) -> list[Transition]:
@@ -125,7 +143,10 @@ def stored_spans(execute: Execute, workspace: int, after: int) -> list[Transitio
         " ORDER BY n",
         (workspace, after),
     ).fetchall()
-    return [Transition(n, b, a, _decode_brackets(who)) for n, b, a, who in rows]
+    what = f"a change of workspace {workspace}"
+    for row in rows:
+        typed(row, what, int, bytes, bytes, str)
+    return [Transition(n, b, a, decoded(_decode_brackets, who, what)) for n, b, a, who in rows]
 
 
 def store(execute: Execute, line: Line) -> None:
@@ -209,7 +230,7 @@ def _packed(line: Line) -> bytes:
 def _unpacked(body: bytes) -> Line:
     workspace, tree, changes, calls, brackets, base, written = _decode_record(body)
     spans = (Transition(n, b, a, [brackets[i] for i in who]) for n, b, a, who in written)
-    return Line(workspace, tree, changes, tuple(brackets[:calls]), base, tuple(spans))
+    return _checked(Line(workspace, tree, changes, tuple(brackets[:calls]), base, tuple(spans)))
 
 
 class LineTray(Tray):

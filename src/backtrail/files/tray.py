@@ -28,11 +28,10 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
-import msgspec
-
-from ..errors import Closed, Damaged
+from ..errors import Closed
 from ..stores import forking
 from ..stores.files import NO_ROOM, failed, sync_directory
+from ..stores.sqlite_checks import decoded
 from ..stores.syncing import SyncFile
 
 _HEADER = struct.Struct("<8sQI")
@@ -113,10 +112,7 @@ class Tray(ABC):
                 break
         start = self._end
         for end, body in _records(data, generation):
-            try:
-                self._take_in(body)
-            except msgspec.MsgspecError as error:
-                raise Damaged(f"{self._path} holds a record that is none of ours") from error
+            decoded(self._take_in, body, f"a record in {self._path}")
             self._end = start + end
 
     def _read_header(self) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import gt, lt
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -19,13 +20,22 @@ import msgspec
 from ..errors import Damaged
 from ..events import MAX_SEQ, Event, LooseEvent, make_event
 
+_T = TypeVar("_T")
+
 SEQ_BITS = (1 << 32) - 1
 """The part of a key that is the event's number."""
 
 COLUMNS = "key, id, ts, kind, follows, CAST(data AS BLOB), crc"
 """The columns of an event. As bytes the body needs no detour over text, nor be valid."""
 
-UNDECODABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+UNDECODABLE = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+)
 """What decoding a damaged value may raise."""
 
 decode_body: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
@@ -140,6 +150,25 @@ def in_order(rows: Sequence[Any], reverse: bool) -> bool:
     """Whether the keys rise from row to row, or fall with `reverse`: those of a sound tree do."""
     keys = [row[0] for row in rows]
     return all(map(gt if reverse else lt, keys, islice(keys, 1, None)))
+
+
+def typed(row: Any, what: str, *types: type | UnionType) -> Any:
+    """Return `row`, from a strict table, if its columns are of these types; `Damaged` if not.
+
+    SQLite looks at the types as it writes. What a damaged page says is read as it is.
+    """
+    for value, type_ in zip(row, types, strict=True):
+        if not isinstance(value, type_):
+            raise Damaged(f"{what} is damaged: {value!r:.60} stands in one of its columns")
+    return row
+
+
+def decoded(decode: Callable[[Any], _T], value: Any, what: str) -> _T:
+    """What `decode` makes of a stored value; `Damaged` if it can make nothing of it."""
+    try:
+        return decode(value)
+    except UNDECODABLE as error:
+        raise Damaged(f"{what} is damaged, or none of ours: {error}") from error
 
 
 def whole_number(value: object, what: str, most: int = (1 << 62) - 1) -> int:
