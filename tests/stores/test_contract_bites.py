@@ -200,6 +200,51 @@ class AdoptsAPart(MemoryStore):
                 self.append(info.id, [event], log=log)
 
 
+class AdoptsForgedPointers(MemoryStore):
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        plain = {
+            log: [NewEvent(one.kind, one.data, one.id, ts=one.ts) for one in events]
+            for log, events in logs.items()
+        }
+        super().adopt(info, plain)
+
+
+class LosesOneBackwards(MemoryStore):
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        found = super().read(
+            session_id, log=log, after=after, until=until, limit=limit, reverse=reverse, kinds=kinds
+        )
+        return (event for event in found if not (reverse and event.seq == 7))
+
+
+class WrapsNumbers(MemoryStore):
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        after = after & 0xFFFFFFFF
+        return super().read(
+            session_id, log=log, after=after, until=until, limit=limit, reverse=reverse, kinds=kinds
+        )
+
+
 BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     (IgnoresExpected, "append_with_another_expected_head_is_a_conflict", {"expected": 1}),
     (LosesTheSecond, "append_numbers_events_from_one_without_gaps", {}),
@@ -225,6 +270,13 @@ BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     (WritesHalfABatch, "threads_append_batches_as_wholes", {}),
     (AdoptsAPart, "adopt_that_fails_leaves_nothing", {"at": 300}),
     (AdoptsAPart, "adopt_refuses_bad_events", {}),
+    (
+        AdoptsForgedPointers,
+        "adopt_refuses_to_follow_what_is_no_earlier_event",
+        {"follows": 2},
+    ),
+    (LosesOneBackwards, "read_backwards_is_forwards_reversed", {}),
+    (WrapsNumbers, "read_takes_any_bounds", {}),
 ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..errors import AlreadyExists, InvalidData, InvalidId, NotFound
-from ..events import NewEvent, SessionInfo
+from ..events import Json, NewEvent, SessionInfo
 from .contract_base import ContractBase, everything, note, notes, seqs
 
 
@@ -74,6 +74,18 @@ class AdoptingRules(ContractBase):
                 store.adopt(info, {"messages": notes(5)})
         assert [info.id for info in store.sessions()] == ["s"]
         assert store.info("s") == before
+
+    @pytest.mark.parametrize("follows", [2, 3, 1 << 31, 1 << 63, -1, True, "1"])
+    def test_adopt_refuses_to_follow_what_is_no_earlier_event(
+        self, tmp_path: Path, follows: Json
+    ) -> None:
+        """An event from elsewhere follows neither itself nor a later one; nothing is adopted."""
+        store = self.open(tmp_path)
+        for log in ("messages", "side"):
+            with pytest.raises(InvalidData):
+                forged = [note(id="a"), note(id="b", follows=follows), *notes(2)]
+                store.adopt(SessionInfo(id="s"), {log: forged})
+            assert store.sessions() == []
 
     def test_adopt_refuses_bad_events(self, tmp_path: Path) -> None:
         """Ids that come twice, data that is no JSON, names that are none."""

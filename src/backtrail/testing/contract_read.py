@@ -64,6 +64,38 @@ class ReadRules(ContractBase):
         assert seqs(log) == list(range(1, 8))
         check_ranges(store, "s", log, [0, 1, 3, 6, 7, 8, 10**6])
 
+    def test_read_takes_any_bounds(self, tmp_path: Path) -> None:
+        """Numbers that no event can have are bounds like others."""
+        store = self.started(tmp_path, events=3)
+        log = everything(store, "s")
+        for most in (1 << 31, 1 << 32, (1 << 62) + 1):
+            assert list(store.read("s", until=most)) == log
+            assert list(store.read("s", until=most, reverse=True)) == log[::-1]
+            assert list(store.read("s", after=most)) == []
+            assert list(store.read("s", after=most, reverse=True)) == []
+            with pytest.raises(InvalidData):
+                self.put(store, "s", [note(follows=most)])
+        assert everything(store, "s") == log
+
+    def test_read_backwards_is_forwards_reversed(self, tmp_path: Path) -> None:
+        """In a log with rewinds and in its fork, whole and from any bound; `follows` goes back."""
+        store = self.started(tmp_path)
+        for n in range(1, 400, 7):
+            self.put(store, "s", [NewEvent("note", {"n": n, "pad": "x" * (n * 40)})] * 6)
+            self.put(store, "s", [note(follows=n // 2)])
+        store.create(SessionInfo(id="fork"), base=("s", 300))
+        self.put(store, "fork", [note(follows=100), note()])
+        for name in ("s", "fork"):
+            forward = everything(store, name)
+            assert seqs(forward) == list(range(1, len(forward) + 1))
+            assert all(0 <= event.previous < event.seq for event in forward)
+            assert list(store.read(name, reverse=True)) == forward[::-1]
+            for bound in (1, 64, 299, 300, 301):
+                back = list(store.read(name, after=bound, reverse=True))
+                assert back == list(store.read(name, after=bound))[::-1] == forward[bound:][::-1]
+                back = list(store.read(name, until=bound, reverse=True))
+                assert back == list(store.read(name, until=bound))[::-1] == forward[:bound][::-1]
+
     def test_read_pages_over_thousands(self, tmp_path: Path) -> None:
         """Long reads come in pages, and nobody can tell."""
         store = self.started(tmp_path)
