@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import BacktrailError
+from ..errors import BacktrailError, Damaged
 from ..events import Json, new_id
 from ..stores.sqlite_checks import decoded, typed
 from ..stores.sqlite_schema import Schema
@@ -269,8 +269,8 @@ class Catalogue:
             ).fetchone()
         if row is None:
             return None
-        typed(row[5:], f"the journal of workspace {workspace}", bytes)
-        return _place(row[:5]), row[5]
+        # One that is no bytes can be set aside as any other that cannot be read.
+        return _place(row[:5]), row[5] if isinstance(row[5], bytes) else b""
 
     def drop_journal(self, workspace: int) -> None:
         """The restore is finished."""
@@ -299,7 +299,10 @@ class Catalogue:
         found = self.journal(-workspace)
         if found is None:
             return None
-        return decoded(_decode_aside, found[1], f"what was set aside of workspace {workspace}")
+        try:
+            return decoded(_decode_aside, found[1], "the journal that was set aside")
+        except Damaged as error:
+            return str(error), b""
 
     def drop_set_aside(self, workspace: int) -> None:
         """The restore that was set aside is finished, or given up."""

@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from .. import telemetry
-from ..errors import InvalidData, NotFound, SessionBusy
+from ..errors import Damaged, InvalidData, NotFound, SessionBusy
 from ..events import MAIN_LOG, Event, Json, NewEvent, Problem
 from ..stores.base import Store
 from ..stores.memory import MemoryStore
@@ -133,7 +133,7 @@ def _needed(journal: bytes) -> Iterable[bytes]:
     """The contents that a journal needs; none where it cannot be read."""
     try:
         return decoded(journal).plan.needed()
-    except msgspec.MsgspecError:
+    except Damaged:
         return ()
 
 
