@@ -58,12 +58,16 @@ def running_agent(call: Call) -> str | None:
     for mark, name in MARKS.items():
         if os.environ.get(mark):
             return f"{name} ({mark} is set)"
-    from ..files.brackets import is_gone
+    from ..files.opencalls import listed
 
     above = set(_ancestors())
-    for pid, began, name in _open_calls(call):
-        if pid in above and not is_gone(pid, began):
-            return f"the open call `{name}` (of process {pid})"
+    try:
+        for one in listed(call.store):
+            if one.lives and one.pid in above:
+                return f"the open call `{one.name}` (of process {one.pid})"
+    except BacktrailError:
+        # A store that cannot be read knows of no call; the verb itself says what is wrong.
+        return None
     return None
 
 
@@ -77,25 +81,3 @@ def _ancestors() -> Iterator[int]:
             return
         yield at
         at = parent_of(at)
-
-
-def _open_calls(call: Call) -> Iterator[tuple[int, int, str]]:
-    """The calls open on this machine, and in this store: process, its birth, and name."""
-    from ..files.cleaning import has_contents, opened
-    from ..files.machine import Machine
-    from ..files.meetings import open_calls
-    from ..folders import state_folder
-
-    for root in Machine(state_folder()).all():
-        for _, found in open_calls(root):
-            if found is not None:
-                yield found.pid, found.born, found.name
-    try:
-        if has_contents(call.store):
-            with opened(call.store) as depot:
-                for bracket in depot.catalogue.calls():
-                    if not bracket.ended:
-                        yield bracket.pid, bracket.born, bracket.name
-    except BacktrailError:
-        # A store that cannot be read knows of no call; the verb itself says what is wrong.
-        return
