@@ -246,7 +246,9 @@ def operations(events: Iterable[Event]) -> Operations:
             unfinished = False
         if event.kind in ("undone", "redone") and done:
             spans = done[-1].spans
-            done[-1] = done[-1]._replace(spans=(*spans, (event.seq + 1, None)))
+            # What a redo wrote beside a conflict belongs to what it brought back.
+            first = event.seq if event.kind == "redone" else event.seq + 1
+            done[-1] = done[-1]._replace(spans=(*spans, (first, None)))
     rest = undone[-1]._replace(spans=taken[-1].spans) if unfinished else None
     return Operations(done, undone, rest)
 

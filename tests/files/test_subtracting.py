@@ -416,3 +416,18 @@ def test_work_that_goes_on_after_an_undo_is_taken_back_with_the_older_turn(
     session.undo()
     shell(session, "echo 3 > three", project)
     assert actions(session.undo()) == {"one": "delete", "three": "delete"}
+
+
+def test_what_a_redo_wrote_beside_goes_with_an_undo(session: Session, project: Path) -> None:
+    """A redo puts a file beside a conflict: the undo after it leaves what was there before."""
+    (project / "a").write_text("a\n")
+    session.append({"role": "user", "content": "go"})
+    with session.tool("bash"):
+        (project / "a").write_text("agent\n")
+    session.undo()
+    (project / "a").write_text("person\n")
+    before = look(project)
+    session.redo(on_conflict="aside")
+    assert len(look(project)) == len(before) + 1
+    session.undo()
+    assert look(project) == before
