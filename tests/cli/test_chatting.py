@@ -88,6 +88,7 @@ def test_a_chat_in_a_folder_of_a_project_captures_the_project(
 ) -> None:
     """The agent works in the folder; what it does above goes back with the turn."""
     (project.root / ".git").mkdir()
+    (project.root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     sub = project.root / "sub"
     sub.mkdir()
     above = calling(call("1", "bash", command="echo foo = 2 > ../app.py; pwd > here.txt"))

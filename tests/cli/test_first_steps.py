@@ -231,3 +231,15 @@ def test_doctor_tells_of_a_store_that_cannot_be_written(
         monkeypatch.setattr("os.access", lambda path, mode: False)
         (check,) = _writable(store)
     assert (check.state, "cannot be written" in check.detail) == ("bad", True)
+
+
+def test_an_empty_git_folder_does_not_make_a_project(stage: Stage) -> None:
+    """What is done above such a folder, in the repository it lies in, goes back."""
+    subprocess.run(["git", "init", "-q"], cwd=stage.project, check=True)
+    (stage.project / "top.txt").write_bytes(b"t\n")
+    sub = stage.project / "sub"
+    (sub / ".git").mkdir(parents=True)
+    assert stage.run("record", "--", "rm", "../top.txt", cwd=sub).code == 0
+    assert not (stage.project / "top.txt").exists()
+    assert stage.run("undo", "--yes", cwd=sub).code == 0
+    assert (stage.project / "top.txt").read_bytes() == b"t\n"

@@ -90,6 +90,8 @@ def test_what_acts_unasked_takes_no_session_by_chance(
         monkeypatch.chdir(deep)
         assert acting.info().id == "here"
         (deep.parent / ".git").mkdir()
+        assert acting.info().id == "here"
+        (deep.parent / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
         with pytest.raises(NotFound, match=r"only if it is named: here"):
             acting.info()
         # To look is no harm.

@@ -24,20 +24,51 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(folder: Path) -> Path:
-    """A folder that is there, by its one name."""
+    """A folder that is there, by its one name; one called `.git` is a repository's."""
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.name == ".git":
+        (folder / "HEAD").write_text("ref: refs/heads/main\n")
     return folder.resolve()
 
 
-@pytest.mark.parametrize("mark", MARKS)
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_the_nearest_marked_folder_is_the_root(home: Path, mark: str, kind: str) -> None:
+MARKED = [
+    ("mkdir .git; echo 'ref: refs/heads/main' > .git/HEAD"),
+    ("echo 'gitdir: elsewhere' > .git"),
+    ("mkdir elsewhere; echo 'ref: refs/heads/main' > elsewhere/HEAD; ln -s elsewhere .git"),
+    ("mkdir -p .hg/store"),
+    ("mkdir -p .jj/repo"),
+    ("touch .backtrail.toml"),
+]
+
+
+@pytest.mark.parametrize("mark", MARKED)
+def test_the_nearest_marked_folder_is_the_root(home: Path, mark: str) -> None:
     """Whatever marks it, and also where `.git` is a file, as in a linked worktree."""
     cwd = made(home / "repo" / "a" / "b")
-    path = home / "repo" / mark
-    path.mkdir() if kind == "folder" else path.write_text("gitdir: elsewhere\n")
+    subprocess.run(["sh", "-c", mark], cwd=home / "repo", check=True)
     assert project_root(str(cwd)) == Root(str((home / "repo").resolve()))
     assert project_root(str(home / "repo")).path == str((home / "repo").resolve())
+
+
+NO_MARKS = [
+    *(f"mkdir {name}" for name in MARKS),
+    *(f"touch {name}" for name in MARKS if name != ".backtrail.toml"),
+    *(f"ln -s nowhere {name}" for name in MARKS),
+    "mkdir .git; touch .git/config",
+    "mkdir .backtrail.toml; touch .backtrail.toml/x",
+    "mkfifo .git",
+    "mkfifo .backtrail.toml",
+    "mkdir .agents .aws .codex .git",
+]
+
+
+@pytest.mark.parametrize("look", NO_MARKS)
+def test_a_name_alone_marks_nothing(home: Path, look: str) -> None:
+    """Such as the empty `.git` that a sandbox leaves where it ran."""
+    made(home / "repo" / ".git")
+    cwd = made(home / "repo" / "sub")
+    subprocess.run(["sh", "-c", look], cwd=cwd, check=True)
+    assert project_root(str(cwd)) == Root(str((home / "repo").resolve()))
 
 
 def test_a_repository_in_another_is_its_own_root(home: Path) -> None:

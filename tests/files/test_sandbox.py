@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,45 @@ def test_mount_points_of_a_sandbox_are_no_changes(session: Session, project: Pat
     assert all((project / name).is_dir() for name in POINTS)
 
 
+def test_mount_points_where_the_agent_was_started_are_no_changes(
+    session: Session, project: Path
+) -> None:
+    """A sandbox makes them in its own folder, which may be one of the project's."""
+    sub = project / "deep" / "sub"
+    sub.mkdir(parents=True)
+    (sub / "old").write_text("x")
+    session.append(user("begin"))
+    with session.tool("bash"):
+        appear(sub)
+        (sub / "new").write_text("x")
+        time.sleep(0.05)
+    session.append(user("next"))
+    assert changed(session) == ["deep/sub/old", "deep/sub/new"]
+    with session.tool("bash"):
+        (sub / ".codex" / "inside").write_text("x")
+    assert changed(session)[2:] == ["deep/sub/.codex/inside"]
+    done = session.rewind(3)
+    assert done.warnings == []
+    assert sorted(path.name for path in sub.iterdir()) == [".agents", ".aws", ".git", "old"]
+
+
+def test_one_such_folder_alone_is_somebodys_work(session: Session, project: Path) -> None:
+    """Below the root only all of them together are a sandbox's."""
+    (project / "sub").mkdir()
+    (project / "sub" / "old").write_text("x")
+    session.append(user("begin"))
+    with session.tool("bash"):
+        (project / "sub" / ".agents").mkdir()
+    assert changed(session) == ["sub/old", "sub/.agents"]
+
+
 @pytest.mark.parametrize("name", [".agents", ".aws", ".codex"])
 def test_what_is_in_such_a_folder_is_captured(session: Session, project: Path, name: str) -> None:
     """Also if the folder was seen empty before, and its root has not changed since."""
     with session.tool("bash"):
         (project / name).mkdir()
+        # Beyond what the clock may not tell apart.
+        time.sleep(0.05)
         session.checkpoint("empty")
         (project / name / "inside").write_text("x")
     assert changed(session) == [f"{name}/inside"]

@@ -250,5 +250,6 @@ def test_what_was_missed_is_said_everywhere(world: World, agent: Agent) -> None:
 def test_installing_begins_the_import(world: World, large: Path) -> None:
     """In the background, of the whole project, also from a folder of it."""
     (large / ".git").mkdir()
+    (large / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     world.run("hooks", "install", "claude-code", "--yes", cwd=large / "d3")
     assert imported(world)

@@ -187,6 +187,7 @@ def test_a_session_keeps_the_root_it_began_with(world: World, sub: Path) -> None
     agent.begin()
     agent.prompt("go")
     (sub / ".git").mkdir()
+    (sub / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     agent.bash(lambda: (world.project / "top.txt").write_text("changed\n"), "c1")
     agent.stop()
     (info,) = world.sessions()

@@ -78,6 +78,7 @@ def around(store: Store) -> tuple[Path, SessionInfo | None]:
 def is_project_of(folder: Path, below: Path) -> bool:
     """Whether a folder is the project that another one lies in, with none of its own between."""
     from ..errors import Unsafe
+    from ..files.project import is_marked
     from ..files.roots import refuse_broad
 
     try:
@@ -85,7 +86,7 @@ def is_project_of(folder: Path, below: Path) -> bool:
     except Unsafe:
         return False
     between = [below, *below.parents]
-    return not any((one / ".git").exists() for one in between[: between.index(folder)])
+    return not any(is_marked(str(one)) for one in between[: between.index(folder)])
 
 
 def came_from(store: Store, folder: Path) -> Path | None:

@@ -117,8 +117,8 @@ MOUNT_POINTS = frozenset({b".agents", b".aws", b".codex", b".git"})
 """Folders that Codex's sandbox mounts over in a workspace, and makes where there are none."""
 
 
-def is_mount_point(root: int, name: bytes) -> bool:
-    """Whether a folder of the root is there for a sandbox alone: empty, and gone with it.
+def is_mount_point(folder: int, name: bytes) -> bool:
+    """Whether a folder in an open one is there for a sandbox alone: empty, and gone with it.
 
     A folder of that name with something in it is as any other.
     """
@@ -126,7 +126,7 @@ def is_mount_point(root: int, name: bytes) -> bool:
         return False
     try:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(name, flags, dir_fd=root)
+        fd = os.open(name, flags, dir_fd=folder)
     except OSError:
         return False
     try:

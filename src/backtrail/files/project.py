@@ -9,6 +9,7 @@ taken, and the answer says so.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 MARKS = (".git", ".hg", ".jj", ".backtrail.toml")
-"""What the root of a project has in it; `.git` may be a file, as in a linked worktree."""
+"""What the root of a project has in it; `.git` may be a file, as in a linked worktree.
+
+A name alone is none: a sandbox leaves an empty `.git` in the folder it ran in.
+"""
 
 MOST_FILES = 100_000
 """Files above which a project is too large to be captured for an agent in one of its folders."""
@@ -80,7 +84,7 @@ def _marked(here: str) -> str | None:
     owner, device, folder = status.st_uid, status.st_dev, here
     mounts: frozenset[str] | None = None
     while folder != home:
-        if any(os.path.lexists(f"{folder}/{mark}") for mark in MARKS):
+        if is_marked(folder):
             return folder
         above = os.path.dirname(folder)
         mounts = _mounts() if mounts is None else mounts
@@ -94,6 +98,33 @@ def _marked(here: str) -> str | None:
             return None
         folder = above
     return None
+
+
+def is_marked(folder: str) -> bool:
+    """Whether a folder is the root of a project of its own."""
+    return any(_is_mark(f"{folder}/{mark}", mark) for mark in MARKS)
+
+
+def _is_mark(path: str, mark: str) -> bool:
+    """Whether a path is what its name says: a repository, or settings."""
+    try:
+        mode = os.stat(path).st_mode
+        if mark == ".backtrail.toml":
+            return stat.S_ISREG(mode)
+        if stat.S_ISREG(mode) and mark == ".git":
+            with open(path, "rb") as file:
+                return file.read(7) == b"gitdir:"
+        if not stat.S_ISDIR(mode):
+            return False
+        if mark == ".git":
+            return os.path.lexists(f"{path}/HEAD")
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # What cannot be looked into may well be one, and what holds it is not left out.
+        return os.path.isdir(path)
 
 
 def _mounts() -> frozenset[str]:

@@ -28,6 +28,7 @@ from .ignore import (
     IGNORE_FILES,
     LEFT_OUT_FILE,
     MARKER,
+    MOUNT_POINTS,
     MOUNTED,
     OUR_NAME,
     OUR_STORE,
@@ -341,7 +342,7 @@ class Scanner:
         gone = known.files.keys() - files.keys()
         known.files = files
         todo, again = self._changed(frame, [name for name in found if not found[name]])
-        self._choose(frame, [name for name in found if found[name]])
+        again = self._choose(frame, [name for name in found if found[name]]) or again
         mode = stat.S_IMODE(status.st_mode)
         frame.moved = mode != known.mode
         known.mode = mode
@@ -429,20 +430,23 @@ class Scanner:
                 changed.append((name, now))
         return changed, again
 
-    def _choose(self, frame: Frame, names: Collection[bytes]) -> None:
+    def _choose(self, frame: Frame, names: Collection[bytes]) -> bool:
         """Decide which of the directories listed are entered, and which are opaque.
 
-        Captured once, captured always; but version control never is.
+        Captured once, captured always; but version control never is. The answer is whether
+        to list again next time.
         """
-        known = frame.known
+        known, again = frame.known, False
         directories, opaque = {}, dict.fromkeys(frame.ours, OUR_STORE)
         opaque.update(dict.fromkeys(frame.reserved, OUR_NAME))
+        # A sandbox makes them in the folder it runs in, which may be below the root.
+        mounts = not frame.name or MOUNT_POINTS.issubset(names)
         for name in names:
             child = None if is_control(name) else known.directories.get(name)
             reason = known.opaque.get(name, b"")
-            if child is None and not (reason or frame.name) and is_mount_point(frame.fd, name):
-                # What may come into it does not show in the numbers of the root.
-                known.racy = True
+            if child is None and not reason and mounts and is_mount_point(frame.fd, name):
+                # What may come into it does not show in the numbers of this folder.
+                again = True
                 continue
             if child is None:
                 reason = self._trail.why_not(name, frame.has)
@@ -455,6 +459,7 @@ class Scanner:
         frame.changed |= known.directories.keys() ^ directories.keys()
         frame.changed.update(name for name, _ in known.opaque.items() ^ opaque.items())
         known.directories, known.opaque = directories, opaque
+        return again
 
     # --- files ---------------------------------------------------------------------------
 
