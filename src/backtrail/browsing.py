@@ -37,7 +37,7 @@ class Browsing(Watching):
         workspace = self._needed()
         before = point_at(self.store, self.id, 0 if a is None else a).tree
         if b is None:
-            after: bytes | None = workspace.scan(self._log_name, self.store)
+            after: bytes | None = workspace.glance(self._log_name, self.store)
             for note in workspace.problems:
                 self._complain("restore", note)
         else:
@@ -100,7 +100,7 @@ class Browsing(Watching):
 
         workspace = self._needed()
         if at is None:
-            tree: bytes | None = workspace.scan(self._log_name, self.store)
+            tree: bytes | None = workspace.glance(self._log_name, self.store)
         else:
             tree = point_at(self.store, self.id, at).tree
         if tree is None:

@@ -200,7 +200,8 @@ class Rewinding(Browsing):
         watched = self._watched()
         if watched is not None:
             watched.recover(self.store)
-            self._settle(watched, append=not dry_run)
+            if not dry_run:
+                self._settle(watched)
         workspace = self._for_files(wish)
         notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
         if dry_run:
@@ -250,22 +251,25 @@ class Rewinding(Browsing):
                     raise
         raise AssertionError("unreachable")
 
-    def _settle(self, workspace: Workspace, *, append: bool) -> None:
-        """What calls did is in the log, before something builds on it; else it is owed."""
+    def _settle(self, workspace: Workspace) -> None:
+        """What calls did is in the log, before something builds on it."""
         if self._recorder.under_way:
             self._look()
         else:
             with self._recorder.lock:
                 self._recorder.end_orphans(workspace)
-        if append:
-            self._append([])
+        self._append([])
 
     def _preview(
         self, workspace: Workspace | None, way: Way, wish: Wish
     ) -> tuple[Plan | None, Get]:
-        """The plan, and where its contents are: what it would write is not stored."""
+        """The plan, and where its contents are: what it would write is not stored.
+
+        Calls stay as they are: a later operation finds what it would without the preview.
+        """
         if workspace is None:
             return None, _nothing
+        owed = self._recorder.foresee(workspace, force=wish.force)
         laid: dict[bytes, bytes] = {}
 
         def put(content: bytes) -> bytes:
@@ -276,7 +280,7 @@ class Rewinding(Browsing):
             return laid[digest] if digest in laid else workspace.get(digest)
 
         def plan_for(now: bytes) -> Plan:
-            return self._plan_files(workspace, way, wish, now, put)
+            return self._plan_files(workspace, way, wish, now, put, owed)
 
         return workspace.preview(self._log_name, plan_for, self.store), get
 
@@ -324,7 +328,8 @@ class Rewinding(Browsing):
                 recorder.owe_others(now)
             recorder.tree = now
             self._append([])
-            plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put)
+            owed = [one.event for one in recorder.owed()]
+            plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
             strangers.check(self.info(), workspace.path, plan, workspace.get)
             return plan
 
@@ -359,16 +364,19 @@ class Rewinding(Browsing):
 
     # --- planning ------------------------------------------------------------------------
 
-    def _plan_files(self, workspace: Workspace, way: Way, wish: Wish, now: bytes, put: Put) -> Plan:
-        """What happens to each path, and the warnings that belong to it."""
-        head = self._head_now()
-        log = Known(self.store, self.info(), head, self._owed_after(head))
-        return plan_files(log, workspace, way, wish, now, put)
+    def _plan_files(
+        self, workspace: Workspace, way: Way, wish: Wish, now: bytes, put: Put,
+        owed: list[NewEvent],
+    ) -> Plan:  # fmt: skip
+        """What happens to each path, and the warnings that belong to it.
 
-    def _owed_after(self, head: int) -> list[Event]:
-        """The events that the next append takes along, as they would be numbered."""
-        owed = [one.event for one in self._recorder.owed()]
-        return [Event(n, "", "", one.kind, dict(one.data)) for n, one in enumerate(owed, head + 1)]
+        The events that are `owed` count as they would be numbered.
+        """
+        head = self._head_now()
+        next_ones = enumerate(owed, head + 1)
+        events = [Event(n, "", "", one.kind, dict(one.data)) for n, one in next_ones]
+        log = Known(self.store, self.info(), head, events)
+        return plan_files(log, workspace, way, wish, now, put)
 
     def _move(self, way: Way, wish: Wish) -> Move:
         """The conversation's way; a rewind of files alone has none."""

@@ -202,7 +202,7 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
     on_conflict: OnConflict = getattr(call.arguments, "on_conflict", "keep")
     force: bool = getattr(call.arguments, "force", False)
     take = session.undo if verb == "undo" else session.redo
-    plan = take(on_conflict=on_conflict, dry_run=True)
+    plan = take(on_conflict=on_conflict, dry_run=True, force=force)
     what = _described(call, session, verb)
     if getattr(call.arguments, "dry_run", False):
         words = "would take back" if verb == "undo" else "would do again"

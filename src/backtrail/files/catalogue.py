@@ -178,6 +178,11 @@ class Catalogue:
                 now.line = line.changed(ended)
         return spans, line.open_besides(bracket)
 
+    def seen_by(self, workspace: int, bracket: Bracket) -> tuple[list[Transition], set[str]]:
+        """What changed since a call began, and who else is at work, up to the last scan."""
+        line = self._lines.line(workspace)
+        return self._lines.since(line, bracket.opened), line.open_besides(bracket)
+
     def ask(self, workspace: int, bracket: Bracket, at: float) -> None:
         """A person is asked whether an open call may run; the first time counts."""
         with self._lines.moving(workspace) as now:

@@ -115,6 +115,12 @@ class Workspace(Rooted):
         self._end_left(tree, log, store)
         return tree
 
+    def glance(self, log: Log, store: Store | None = None) -> bytes:
+        """The present tree, stored; unlike `scan`, no call ends by it."""
+        self._expect(log, store)
+        with self.locked(store) as root:
+            return self._scan(root, log)
+
     def is_new(self) -> bool:
         """Whether nothing was ever scanned here."""
         return self.catalogue.tree(self.place.n) is None
@@ -334,6 +340,14 @@ class Workspace(Rooted):
                 self.drop(bracket)
         return done
 
+    def foreseen(
+        self, bracket: Bracket, tree: bytes, besides: Collection[str] = ()
+    ) -> Attributed | None:
+        """What a call did if it ended now, and `besides` before it; none of them ends."""
+        spans, open_now = self.catalogue.seen_by(self.place.n, bracket)
+        met = self._met(bracket)
+        return self._attributed(bracket, tree, spans, open_now.difference(besides), met)
+
     def keep(self, bracket: Bracket, files: dict[str, Json], runner: Runner) -> None:
         """What an ended call did is kept for whoever is to tell it."""
         stamped = bracket if bracket.stamp else replaced(bracket, stamp=self.stamp())
@@ -397,13 +411,14 @@ class Workspace(Rooted):
     def preview(
         self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None = None
     ) -> Plan:
-        """The plan for the present state."""
+        """The plan for the present state. No call ends by it, not even one that is over."""
         from dataclasses import replace
 
         self._expect(log, store)
         with self.locked(store) as root:
-            plan = plan_for(self._looked(root, log, store))
-            notes = [f"{call}: refused meanwhile, unless by force" for call in self.under_way(log)]
+            plan = plan_for(self._scan(root, log))
+            busy = self.under_way(log, store)
+            notes = [f"{call}: refused meanwhile, unless by force" for call in busy]
             return replace(plan, warnings=[*plan.warnings, *notes]) if notes else plan
 
     def restore(
@@ -429,7 +444,7 @@ class Workspace(Rooted):
         self._expect(log, store)
         with self.locked(store, make=True, wide=True) as root:
             now = self._looked(root, log, store)
-            if not force and (busy := self.under_way(log)):
+            if not force and (busy := self.under_way(log, store)):
                 raise busy[0].refusal()
             plan = identified(root, plan_for(now))
             if not plan.acts:
@@ -474,7 +489,7 @@ class Workspace(Rooted):
         except OSError as error:
             self._complain(f"a call elsewhere does not know of a restore: {error.strerror}")
 
-    def under_way(self, log: Log) -> list[UnderWay]:
+    def under_way(self, log: Log, store: Store | None = None) -> list[UnderWay]:
         """The calls of others that are open here, above or below. The caller holds the lock.
 
         The session's own calls in this process are not among them: these know.
@@ -482,7 +497,7 @@ class Workspace(Rooted):
         found = []
         for call in self.catalogue.brackets(self.place.n):
             own = call.owner == log[1] and call.pid == os.getpid()
-            if not (own or call.ended or is_dead(call)):
+            if not (own or call.ended or self.is_over(call, store)):
                 found.append(UnderWay(call.owner, call.name, call.program, call.pid, call.since,
                                       self.path))  # fmt: skip
         for _, other, root in self.meetings.others(f"{log[1]}@{log[0]}"):

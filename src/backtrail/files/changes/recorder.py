@@ -115,10 +115,16 @@ class Recorder:
         id: str | None = None,
     ) -> None:  # fmt: skip
         """Owe what a call did that no event of its own says, or not now."""
+        self.owe(self._call_event(bracket, how, files, id), bracket)
+
+    def _call_event(
+        self, bracket: Bracket, how: dict[str, Json], files: dict[str, Json],
+        id: str | None = None,
+    ) -> NewEvent:  # fmt: skip
         data: dict[str, Json] = {"name": bracket.name, **how, **self._details(bracket, files)}
         data |= {"call": bracket.call} if bracket.call else {}
         data |= {"agent": bracket.agent} if bracket.agent else {}
-        self.owe(NewEvent("action", data, id=bracket.id if self.shared else id), bracket)
+        return NewEvent("action", data, id=bracket.id if self.shared else id)
 
     def _owe_others(self, workspace: Workspace, tree: bytes, besides: str = "") -> None:
         """Owe `files_changed` for changes that none of this session's calls made."""
@@ -228,6 +234,34 @@ class Recorder:
                 done = workspace.so_far(bracket, self.log, split) if split else None
                 if done is not None:
                     self._owe_call(bracket, {"so_far": True}, done.to_dict(), bracket.id)
+
+    def foresee(self, workspace: Workspace, *, force: bool) -> list[NewEvent]:
+        """What going back would find owed, by `force` or not; no call ends, splits or goes.
+
+        In the order in which `end_orphans`, `look` and `catch_up_elsewhere` owe it.
+        """
+        with self.lock:
+            tree = workspace.glance(self.log, self._store)
+            over = workspace.orphans(self._id, self._unseen, self._store)
+            on = [bracket for _, bracket in self._going(workspace)]
+            if force:
+                known = {bracket.id for bracket in on}
+                on += [b for b in self._mine(workspace) if b.id not in known and not b.ended]
+            passed = {bracket.id for bracket in over}
+            seen: set[str] = set()
+            found = [one.event for one in self.owed()]
+            for bracket in [*over, *(one for one in on if one.id not in passed)]:
+                if bracket.ended and is_told(bracket, self._store.read(self._id, reverse=True)):
+                    continue
+                files = bracket.files
+                if files is None:
+                    done = workspace.foreseen(bracket, tree, seen)
+                    files = done.to_dict() if done is not None else None
+                seen.add(bracket.id)
+                if files is not None:
+                    how = "interrupted" if bracket.id in passed else "so_far"
+                    found.append(self._call_event(bracket, {how: True}, files))
+            return found
 
     def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
         """The calls under way, by the bracket that each began with."""
