@@ -10,7 +10,7 @@ from unittest.mock import patch
 from tests.faults.raw import main_log, numbers, raw_lines
 
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
-from backtrail.stores import jsonl_folder, jsonl_reading, jsonl_writing
+from backtrail.stores import course, jsonl_folder, jsonl_reading, jsonl_writing
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
 
@@ -48,6 +48,7 @@ def pages_of(first: int, most: int) -> Iterator[None]:
             stack.enter_context(patch.object(module, "FIRST", first))
         for module in (jsonl_reading, jsonl_writing, jsonl_folder):
             stack.enter_context(patch.object(module, "MOST", most))
+        stack.enter_context(patch.object(course, "ANCHOR", first // 2))
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import zlib
@@ -94,9 +95,11 @@ def counted(data: bytes) -> list[RawLine]:
 
     A line counts if it is whole, its number is above all before it and not astray, and its
     batch has a last line. One that skips numbers is astray if the next line has one of those,
-    or if it skips over 10,000, more than the bytes between, and the next does not go on there.
+    or if it skips over 10,000, more than the bytes between, and the next does not go on there,
+    or if the log's longest rising row goes on behind it with one of those it skipped.
     """
     tail = data.rfind(b"\n") + 1
+    row: list[RawLine] | None = None
     good = [line for line in raw_lines(data[:tail]) if line.seq is not None]
     result: list[RawLine] = []
     held: list[RawLine] = []
@@ -114,6 +117,10 @@ def counted(data: bytes) -> list[RawLine]:
                 not near and not (behind and behind[0] - seq <= 10_000)
             ):
                 continue
+            if behind:
+                row = longest_row(good) if row is None else row
+                if any(n.offset > line.offset and high < (n.seq or 0) < seq for n in row):
+                    continue
         if held and held[0].last != line.last:
             held = []
         high, end = seq, line.offset + len(line.text) + 1
@@ -122,6 +129,37 @@ def counted(data: bytes) -> list[RawLine]:
             result.extend(held)
             held = []
     return result
+
+
+def longest_row(good: list[RawLine]) -> list[RawLine]:
+    """The most lines whose numbers rise, as docs/format.md tells which of several."""
+    seqs = [line.seq or 0 for line in good]
+    ends = [line.offset + len(line.text) + 1 for line in good]
+    if all(a < b for a, b in itertools.pairwise(seqs)):
+        return good
+    anchor, begin = -1, 0
+    for at in range(1, len(good)):
+        if seqs[at] != seqs[at - 1] + 1 or good[at].offset != ends[at - 1]:
+            begin = at
+        elif ends[at] - good[begin].offset >= 32 * 1024:
+            anchor = at
+    top = seqs[anchor] if anchor >= 0 else 0
+    may = [
+        seq <= 10_000 + ends[-1] and (seq <= top if at <= anchor else seq > top)
+        for at, seq in enumerate(seqs)
+    ]
+    length, then = [0] * len(good), [-1] * len(good)
+    for at in reversed(range(len(good))):
+        higher = [n for n in range(at + 1, len(good)) if may[n] and seqs[n] > seqs[at]]
+        if may[at]:
+            then[at] = max(higher, key=lambda n: (length[n], seqs[n], n), default=-1)
+            length[at] = 1 + (length[then[at]] if higher else 0)
+    at = max(range(len(good)), key=lambda n: (length[n], seqs[n], n))
+    row = []
+    while at >= 0 and may[at]:
+        row.append(good[at])
+        at = then[at]
+    return row
 
 
 def is_damaged(data: bytes) -> bool:

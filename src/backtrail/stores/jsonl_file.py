@@ -50,5 +50,16 @@ class LogFile:
         self._inode, self._begin = status.st_ino, begin
         return fd, status.st_size
 
+    def again(self) -> int | None:
+        """A descriptor of the file that was opened last; None if it is not there any more."""
+        try:
+            fd = os.open(self._path, _OPEN)
+        except OSError:
+            return None
+        if os.fstat(fd).st_ino == self._inode:
+            return fd
+        os.close(fd)
+        return None
+
     def _gone(self) -> NotFound:
         return NotFound(f"the log {self._path} was deleted during the read")

@@ -6,7 +6,8 @@ between. Numbers rise from line to line, so a place is found by halving.
 
 Which lines count is decided front to back (`lines.Forward`). Where every line bears the number
 behind the one before it, there is nothing to decide, and a read from the end takes them as they
-are. At the first line that does not, it lets `Forward` go through the whole log.
+are. At the first line that does not, it lets `Forward` go through the whole log. All who decide
+ask the same `Course` about lines that skip numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from io import BytesIO
 from pathlib import Path
 
 from ..events import Event
+from .course import Course
 from .jsonl_file import LogFile
 from .lines import (
     Backward,
@@ -62,16 +64,18 @@ class Span:
 def read_forward(path: str | Path, span: Span, damage: OnLineDamage | None) -> Iterator[Event]:
     """Events in order. The file is opened anew for each page, so nothing is held between."""
     left = span.limit
-    sorter = Forward(damage)
     passed = span.after
     everything = span.until is None and span.kinds is None
     file, at = LogFile(path), -1
+    course = Course(lambda: _pages_of(file))
+    sorter = Forward(damage, 0, course.comes_back)
     while left is None or left > 0:
         fd, length = file.open()
         try:
             if file.replaced:
                 at = locate_after(fd, length, passed)
-                sorter = Forward(damage, passed if at else 0)
+                course = Course(lambda: _pages_of(file))
+                sorter = Forward(damage, passed if at else 0, course.comes_back)
             data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
         finally:
             os.close(fd)
@@ -195,7 +199,7 @@ def counted_backward(
 
 def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, int]]:
     """Offset, length and number of each line that counts, front to back."""
-    sorter = Forward(damage)
+    sorter = Forward(damage, 0, course_of(fd).comes_back)
     at = 0
     while data := whole_lines(fd, at, MOST):
         for line in sorter.take(lines_in(data, at, decode_line, damage)):
@@ -203,6 +207,28 @@ def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, in
         at += len(data)
     for line in sorter.finish():
         yield line.offset, line.length, line.seq
+
+
+def course_of(fd: int) -> Course:
+    """The course of an open log."""
+    return Course(lambda: _all_pages(fd))
+
+
+def _pages_of(file: LogFile) -> Iterator[tuple[int, bytes]]:
+    """All pages of the file that is being read; none if another has taken its place."""
+    fd = file.again()
+    if fd is not None:
+        try:
+            yield from _all_pages(fd)
+        finally:
+            os.close(fd)
+
+
+def _all_pages(fd: int) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while data := whole_lines(fd, at, MOST):
+        yield at, data
+        at += len(data)
 
 
 class Back:
@@ -278,8 +304,9 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     """
     start = max(0, end - size)
     data = os.pread(fd, end - start, start)
-    while start and data.count(b"\n") < 3:
-        # Long lines: one in part, one to be looked at, and one to be taken.
+    while start and (data.count(b"\n") < 3 or len(data) - data.find(b"\n") <= FIRST // 2):
+        # Long lines: one in part, one to be looked at, and one to be taken; and enough of them
+        # that no line in front can be believed instead (`course.ANCHOR`).
         start = max(0, end - 4 * (end - start))
         data = os.pread(fd, end - start, start)
     if not data.endswith(b"\n"):
@@ -315,6 +342,8 @@ def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int,
             return 0, data, 0, 0
         # The good lines in front are only looked at; they belong to the page before.
         first, high = data.find(b"\n") + 1, 0
+        if len(data) - first < FIRST // 2:
+            first = 0
         while first:
             second = data.find(b"\n", first) + 1
             if second in (0, len(data)):
@@ -349,7 +378,24 @@ def _is_trusted(fd: int, at: int, number: int, seq: int) -> bool:
     if number not in (0, seq + 1):
         return False
     before = _numbers_before(fd, at)
-    return before == list(range(seq + 1 - len(before), seq + 1))
+    return before == list(range(seq + 1 - len(before), seq + 1)) and _leads_up(fd, at, seq)
+
+
+def _leads_up(fd: int, at: int, seq: int) -> bool:
+    """Whether the lines before an offset bear the numbers up to `seq`, damaged ones included.
+
+    As many are looked at as no line in front of them can be believed instead of.
+    """
+    start = max(0, at - FIRST // 2)
+    texts = BytesIO(os.pread(fd, at - start, start)).readlines()
+    if start:
+        del texts[:1]
+    elif len(texts) != seq:
+        return False
+    for expected, text in enumerate(texts, seq + 1 - len(texts)):
+        if not text.startswith(f'{{"seq":{expected},'.encode()) and likely_seq(text) is not None:
+            return False
+    return True
 
 
 def _numbers_before(fd: int, at: int) -> list[int]:

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..events import Problem
-from .jsonl_reading import MOST, whole_lines
+from .jsonl_reading import MOST, course_of, whole_lines
 from .lines import Damage, Forward, Line, decode_line, lines_in
 
 
 def verify_log(session_id: str, log: str, path: Path, *, locked: bool = True) -> Iterator[Problem]:
     """Every damaged place of a log. Only who holds the lock knows a torn tail for damage."""
     damages: list[Damage] = []
-    sorter = Forward(damages.append)
     ids: set[str] = set()
     last = end = 0
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    sorter = Forward(damages.append, 0, course_of(fd).comes_back)
     try:
         at = 0
         while True:

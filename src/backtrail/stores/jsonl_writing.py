@@ -22,7 +22,15 @@ from ..errors import InvalidData
 from ..events import Event, Json, encode_data, make_event, mint
 from .batches import Draft, settle
 from .files import failed, write_all
-from .jsonl_reading import FIRST, MOST, counted, locate_after, page_before, whole_lines
+from .jsonl_reading import (
+    FIRST,
+    MOST,
+    counted,
+    course_of,
+    locate_after,
+    page_before,
+    whole_lines,
+)
 from .lines import (
     MAX_BATCH,
     PLAUSIBLE,
@@ -34,6 +42,7 @@ from .lines import (
     decode_line,
     encode_batch,
     encode_line,
+    likely_seq,
     lines_in,
 )
 from .locks import FileLock
@@ -79,8 +88,9 @@ class LogWriter:
             if start == 0:
                 break
             cut = data.find(b"\n") + 1
-            # Two events, since one may be a stray copy of an older line.
-            if cut and _has_events(data[cut:], 2):
+            # Two events, since one may be a stray copy of an older line, and enough bytes that
+            # no line in front can be believed instead (`course.ANCHOR`).
+            if cut and len(data) - cut >= FIRST // 2 and _has_events(data[cut:], 2):
                 start, data = start + cut, data[cut:]
                 break
             window *= 4
@@ -96,7 +106,8 @@ class LogWriter:
             size += 1
         self._size = size
         bad: list[Damage] = []
-        sorter = Forward(self._damage, self.head)
+        high = self.head or (_before_plain(data) if offset else 0)
+        sorter = Forward(self._damage, high, course_of(self.fd).comes_back)
         behind = -1
         good = lines_in(data, offset, decode_line, bad.append)
         for line in chain(sorter.take(good), _late(sorter)):
@@ -210,7 +221,7 @@ class LogWriter:
         """The event with this id. The ids are read when first asked for."""
         if self._ids is None:
             ids: dict[str, int] = {}
-            sorter = Forward(None)
+            sorter = Forward(None, 0, course_of(self.fd).comes_back)
             at = 0
             while data := whole_lines(self.fd, at, MOST):
                 for found in sorter.take(lines_in(data, at, decode_header, None)):
@@ -250,6 +261,18 @@ def _usual_line(seq: int, id: str, ts: str, kind: str, body: bytes) -> bytes:
 def _late(sorter: Forward) -> Iterator[Line]:
     """What is left at the end; asked for only then."""
     yield from sorter.finish()
+
+
+def _before_plain(data: bytes) -> int:
+    """The number before the first line, if every line bears the number behind the one before.
+
+    Nothing is skipped then, so that nobody has to look at the rest of the log.
+    """
+    seqs = [likely_seq(text) for text in data.split(b"\n") if text]
+    first = seqs[0] if seqs else None
+    if first is None or len(seqs) < 2 or seqs != list(range(first, first + len(seqs))):
+        return 0
+    return max(0, first - 1)
 
 
 def _has_events(data: bytes, count: int) -> bool:

@@ -265,17 +265,25 @@ def sound_page(data: bytes, start: int) -> list[Spoken] | None:
     return lines if len(lines) == len(sums) and all(map(_is_possible, lines)) else None
 
 
+ComesBack = Callable[[Line, int], bool]
+"""Whether a log has, behind a line, numbers between a lower one and the line's that count."""
+
+
 class Forward:
     """Sorts good lines into events that count, front to back, over any number of pages.
 
     Numbers rise from line to line. A line whose number is not above those before it is a
     duplicate. One that skips numbers waits for the next: if that has one of the numbers
     skipped, the waiting line is astray and does not count. Nor does one that skips more than
-    is `PLAUSIBLE` and is not borne out by the next. A batch is held until its last line is there.
+    is `PLAUSIBLE` and is not borne out by the next, or whose log comes back to the numbers it
+    skipped (`comes_back` is asked that). A batch is held until its last line is there.
     """
 
-    def __init__(self, damage: OnLineDamage | None, high: int = 0) -> None:
+    def __init__(
+        self, damage: OnLineDamage | None, high: int = 0, comes_back: ComesBack | None = None
+    ) -> None:
         self._damage = damage
+        self._comes_back = comes_back
         self.high = high
         self._end: int | None = None
         self._held: list[Line] = []
@@ -310,7 +318,7 @@ class Forward:
                 continue
             self._waiting = None
             borne_out = seq - waiting.seq <= PLAUSIBLE or self._is_plausible(waiting)
-            if seq < waiting.seq or not borne_out:
+            if seq < waiting.seq or not borne_out or self._is_left(waiting):
                 self._tell("astray", [waiting])
             else:
                 yield from self._accept(waiting)
@@ -330,6 +338,10 @@ class Forward:
         before = self._held[-1].last if self._held else self.high
         between = 0 if self._end is None else max(0, line.offset - self._end)
         return line.seq - max(before, self.high) <= PLAUSIBLE + between
+
+    def _is_left(self, line: Line) -> bool:
+        """Whether the log goes on below a line that others bear out."""
+        return self._comes_back is not None and self._comes_back(line, self.high)
 
     def _accept(self, line: Line) -> Iterator[Line]:
         if self._held and self._held[0].last != line.last:
