@@ -66,8 +66,10 @@ def purge(
 
     - A session goes with its logs, and with the contents that nothing else relies on. Its
       events go from its forks too. What it inherited and others still read stays.
-    - A `path`, relative to the workspace or absolute: every content that was captured
-      there, of the session or of all, also where it is stored for another path's sake.
+    - A `path`: every content that was captured there, also where it is stored for another
+      path's sake. A relative one is in the workspace of the session, or in every workspace;
+      an absolute one is one file, in the sessions whose workspace has it. What sessions of
+      other workspaces captured too is kept, and told as a problem.
     - A `text`: every event, record, note and content that holds it, in the session or in all.
 
     A rewind that needs such a content afterwards says that it is gone. What still waits in
@@ -95,6 +97,17 @@ def purge(
         return done
 
 
+def sessions_with(
+    store: Store, path: str | os.PathLike[str], session_id: str | None = None
+) -> list[str]:
+    """The sessions that captured something at a path, as `purge` would find them."""
+    purging = _Purging(store)
+    with purging._contents() as depot:
+        if depot is not None:
+            purging.captured_at(depot, path, session_id)
+    return list(purging.sessions)
+
+
 @dataclass(slots=True)
 class _Purging:
     """One purge. Whoever repeats one that failed in between finishes it."""
@@ -105,6 +118,7 @@ class _Purging:
     blobs: int = 0
     present: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    roots: dict[str, str | None] = field(default_factory=dict)
 
     def _done(self) -> Purged:
         return Purged(
@@ -166,33 +180,72 @@ class _Purging:
     # --- a path --------------------------------------------------------------------------
 
     def path(self, path: str | os.PathLike[str], session_id: str | None) -> Purged:
-        """Every content that was captured at a path."""
-        if session_id is not None:
-            self.store.info(session_id)
+        """Every content that was captured at a path, but what other projects have too."""
         with self._contents() as depot:
             if depot is None:
                 return self._done()
-            found: set[bytes] = set()
-            where: dict[str, bytes | None] = {}
-            for reference in self._references(depot, session_id):
-                log = reference.log
-                if log not in where:
-                    where[log] = self._inside(log, path, strict=session_id is not None)
-                at = where[log]
-                if at is not None:
-                    digests = self._captured(depot.blobs.get, reference.root, at)
-                    if digests:
-                        self.sessions[log] = None
-                    found |= digests
-            self._erase(depot, found)
+            found, roots = self.captured_at(depot, path, session_id)
+            found -= self._shared(depot, found, roots)
+            self._erase(depot, found, roots)
         return self._done()
+
+    def captured_at(
+        self, depot: Depot, path: str | os.PathLike[str], session_id: str | None
+    ) -> tuple[set[bytes], set[str]]:
+        """The contents at a path, and the roots it may be in; `sessions` are those that have it."""
+        if session_id is not None:
+            self.store.info(session_id)
+        where: dict[str, bytes | None] = {}
+        deleted: list[Reference] = []
+        found: set[bytes] = set()
+        roots: set[str] = set()
+        for reference in self._references(depot, session_id):
+            log = reference.log
+            if log not in where:
+                where[log] = self._inside(log, path, strict=session_id is not None)
+                if where[log] is not None:
+                    roots.add(self._root(log) or "")
+            if where[log] is None and self._root(log) is None:
+                deleted.append(reference)
+            elif (at := where[log]) is not None:
+                digests = self._captured(depot.blobs.get, reference.root, at)
+                if digests:
+                    self.sessions[log] = None
+                found |= digests
+        for reference in deleted:
+            # Whose they were is not known any more, and no session would miss them.
+            for at in {at for at in where.values() if at is not None}:
+                found |= self._captured(depot.blobs.get, reference.root, at)
+        return found, roots
+
+    def _root(self, log: str) -> str | None:
+        """The root of a session; None if it has none, or was deleted."""
+        if log not in self.roots:
+            try:
+                self.roots[log] = self.store.info(log).root
+            except NotFound:
+                self.roots[log] = None
+        return self.roots[log]
+
+    def _shared(self, depot: Depot, found: set[bytes], roots: set[str]) -> set[bytes]:
+        """Those of these contents that sessions of other roots captured, too; and tell it."""
+        others: dict[str, list[bytes]] = {}
+        for reference in self._references(depot, None):
+            root = self._root(reference.log)
+            if root is not None and root not in roots:
+                others.setdefault(root, []).append(reference.root)
+        shared: set[bytes] = set()
+        for root, trees in others.items() if found else ():
+            held = found.intersection(reach(depot.blobs.get, trees, self._tell))
+            if held:
+                detail = f"{root} has the same content, so it is kept: purge it there, too"
+                self.problems.append(Problem("", "files", "not erased", detail, count=len(held)))
+            shared |= held
+        return shared
 
     def _inside(self, log: str, path: str | os.PathLike[str], *, strict: bool) -> bytes | None:
         """The path in a session's trees; None where it does not concern the session."""
-        try:
-            cwd = self.store.info(log).root
-        except NotFound:
-            cwd = None
+        cwd = self._root(log)
         absolute = Path(path).is_absolute()
         if absolute and cwd is None:
             return None
@@ -297,20 +350,27 @@ class _Purging:
             if reference.store in names and session_id in (None, reference.log):
                 yield reference
 
-    def _erase(self, depot: Depot, digests: Collection[bytes]) -> None:
-        """Remove contents, whoever relies on them, and leave tombstones."""
+    def _erase(
+        self, depot: Depot, digests: Collection[bytes], roots: set[str] | None = None
+    ) -> None:
+        """Remove contents, whoever relies on them, and leave tombstones.
+
+        Files that still hold them are told of these `roots`, None for all.
+        """
         there = depot.blobs.has(digests)
-        self.present = _on_disk(depot, there)
+        self.present = _on_disk(depot, there, roots)
         tombstones.add(depot.folder, there)
         # Also where there are none: an earlier purge may have left traces.
         depot.blobs.remove(there)
         self.blobs = len(there)
 
 
-def _on_disk(depot: Depot, digests: Collection[bytes]) -> list[str]:
+def _on_disk(depot: Depot, digests: Collection[bytes], roots: set[str] | None) -> list[str]:
     """The files of watched directories that hold these contents, as far as is known."""
     found: list[str] = []
     for place in depot.catalogue.places():
+        if roots is not None and os.fsdecode(place.path) not in roots:
+            continue
         tree = depot.catalogue.tree(place.n)
         todo = [(place.path, tree)] if tree is not None and digests else []
         while todo:

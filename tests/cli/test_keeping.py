@@ -122,11 +122,47 @@ def test_purge_erases_a_text_from_logs_and_contents(worked: Stage) -> None:
         assert not path.is_file() or b"xyzzy" not in path.read_bytes()
 
 
+def contents(stage: Stage) -> bytes:
+    """All bytes of the contents that the store has, as `materialize` writes them."""
+    found = b""
+    with open_store(stage.url) as store, opened(store) as depot:
+        for digest in depot.blobs.digests():
+            found += depot.blobs.get(digest)
+    return found
+
+
+def test_purge_of_a_path_is_of_this_project(stage: Stage) -> None:
+    """Another project may have its only copy; and is never said to have to go."""
+    one, two = stage.project, stage.folder / "two"
+    two.mkdir()
+    for root in (one, two):
+        for name, text in ((".env", f"of {root.name}\n"), ("shared", "SAME\n")):
+            (root / name).write_text(text)
+        assert stage.run("record", "--", "rm", ".env", cwd=root).code == 0
+    assert stage.run("record", "--", "touch", "new", cwd=one).code == 0
+    told = stage.run("purge", "--path", ".env", "--dry-run", "--json")
+    assert len(told.json["sessions"]) == 1, told.err
+    told = stage.run("purge", "--path", ".env", "--yes", cwd=stage.folder)
+    assert (told.code, "--everywhere" in told.err) == (3, True)
+    told = stage.run("purge", "--path", ".env", "--yes")
+    assert (told.code, str(two) in told.out + told.err) == (0, False), told.err
+    assert b"of project\n" not in contents(stage)
+    assert stage.run("undo", "--yes", cwd=two).code == 0
+    assert (two / ".env").read_bytes() == b"of two\n"
+    told = stage.run("purge", "--path", "shared", "--yes")
+    assert f"{two.resolve()} has the same content, so it is kept" in told.err
+    assert f"{two.resolve()}/shared" not in told.out + told.err
+    assert b"SAME" in contents(stage)
+    assert stage.run("purge", "--path", "shared", "--everywhere", "--yes").code == 0
+    assert b"SAME" not in contents(stage)
+    assert stage.run("purge", "--text", "x", "--everywhere", "--yes").code == 2
+
+
 def test_purge_of_a_path_and_of_a_session(worked: Stage) -> None:
     """Each says what it did."""
     told = worked.run("purge", "--path", ".env", "--yes")
     assert told.lines == [
-        "Every content that was captured at .env, in 1 session.",
+        f"Every content that was captured at {worked.project.resolve()}/.env, in 1 session.",
         "purged 0 events of 1 session and 1 content of files",
     ]
     told = worked.run("purge", "work", "--yes")

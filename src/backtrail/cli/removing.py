@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidData
+from ..errors import InvalidData, NotFound
 from .call import Call
 from .erase import refuse_agents
 from .moving import NOT_DONE
@@ -61,7 +61,12 @@ def _preview(call: Call, info: SessionInfo) -> None:
 
 def _purge_options(parser: ArgumentParser) -> None:
     parser.add_argument("session", nargs="?", metavar="SESSION", help=SESSION.split("; ")[0])
-    parser.add_argument("--path", metavar="PATH", help="every content that was captured there")
+    parser.add_argument(
+        "--path", metavar="PATH", help="every content captured there, in this project"
+    )
+    parser.add_argument(
+        "--everywhere", action="store_true", help="that path in every project of the store"
+    )
     parser.add_argument("--text", metavar="TEXT", help="all that holds it; - reads it from stdin")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
     yes_option(parser)
@@ -75,6 +80,8 @@ def _purge(call: Call) -> int:
         raise Usage("a purge is of a --path or of a --text, not of both")
     if wanted.session is None and wanted.path is None and wanted.text is None:
         raise Usage("say what to purge: a SESSION, --path PATH or --text TEXT")
+    if wanted.everywhere and (wanted.path is None or wanted.session is not None):
+        raise Usage("--everywhere is for a --path, and for no single session")
     refuse_agents(call)
     info = call.info(wanted.session) if wanted.session is not None else None
     text = _text(wanted.text)
@@ -118,12 +125,14 @@ def _text(given: str | None) -> str | None:
 def _extent(
     call: Call, info: SessionInfo | None, text: str | None, path: str | None
 ) -> tuple[int, list[str]]:
-    """How many events of which sessions would go; of a path, the sessions that may have it."""
+    """How many events of which sessions would go; of a path, the sessions that have it."""
     import msgspec
 
-    infos = [info] if info is not None else call.store.sessions()
     if path is not None:
-        return 0, [one.id for one in infos if one.cwd is not None]
+        from ..purging import sessions_with
+
+        return 0, sessions_with(call.store, path, info.id if info else None)
+    infos = [info] if info is not None else call.store.sessions()
     needle = None if text is None else msgspec.json.encode(text)[1:-1]
     count = 0
     found: list[str] = []
@@ -139,17 +148,22 @@ def _extent(
 
 
 def _meant(call: Call, info: SessionInfo | None, path: str | None) -> str | None:
-    """The path as the shell means it, where that is in a folder of a session's workspace.
+    """The path as the shell means it: a file of this project.
 
-    Elsewhere it is the same path in every workspace.
+    Of a session in another place, and with `--everywhere`, it is relative to the workspace.
     """
-    if path is None:
-        return None
-    infos = [info] if info is not None else call.store.sessions()
+    if path is None or call.arguments.everywhere:
+        return path
     place = here()
-    roots = {Path(one.root) for one in infos if one.root is not None}
-    within = any(root != place and place.is_relative_to(root) for root in roots)
-    return str(Path(place, path)) if within and place not in roots else path
+    infos = [info] if info is not None else call.store.sessions()
+    if any(one.root is not None and place.is_relative_to(one.root) for one in infos):
+        return str(Path(place, path))
+    if info is None and not Path(path).is_absolute():
+        raise NotFound(
+            f"no session was recorded in {place}, so there is no {path} to purge here: `cd` into "
+            "the project, or say `--everywhere` to mean that path in every project"
+        )
+    return path
 
 
 def _tell_extent(call: Call, info: SessionInfo | None, events: int, sessions: list[str]) -> None:
@@ -183,6 +197,7 @@ COMMANDS = {
         """
         backtrail purge 019a8b2c-1234
         backtrail purge --path .env
+        backtrail purge --path .env --everywhere    in every project of the store
         backtrail purge --text - < secret.txt
         """,
         about="Leaves nothing to be read: not in logs, forks, contents, search index or free "
