@@ -194,6 +194,8 @@ def test_a_moved_folder_is_found_again(worked: Stage) -> None:
         "  M  app.py  +1 −2",
     ]
     assert worked.run("status", cwd=new).lines[0] == "The greeter"
+    told = worked.run("relocate", "-s", "work", cwd=new)
+    assert told.lines == [f"session work is in {new}, as before"]
     assert worked.run("relocate", "nowhere", "-s", "work", cwd=new).code == 3
 
 

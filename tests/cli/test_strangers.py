@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,33 @@ def test_into_a_new_folder(project: Project, tmp_path: Path) -> None:
     told = project.run("import", bundle, "--into", "../other-new")
     assert told.code == 1 and "here already" in told.err
     assert not (tmp_path / "other-new").exists()
+
+
+def test_what_is_not_captured_is_no_difference(tmp_path: Path) -> None:
+    """A bundle has no `.git`, packages or large files: the new folder is the session's own."""
+    other = empty(tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=other.root, check=True)
+    for name in ("node_modules", "lib"):
+        (other.root / name / ".git").mkdir(parents=True)
+        (other.root / name / ".git" / "HEAD").write_text("x")
+    with (other.root / "huge").open("wb") as file:
+        file.truncate(30 << 20)
+    work(other, "theirs")
+    with open_store(other.url) as store:
+        write_bundle(store, "theirs", tmp_path / "b.bundle")
+    told = other.run("import", "../b.bundle", "--as", "again", "--into", "../fresh")
+    assert (told.code, "4 messages" in told.err) == (0, True), told.err
+    fresh = tmp_path / "fresh"
+    assert files_in(fresh) == BROKEN
+    told = other.run("undo", "--yes", "-s", "again", cwd=fresh)
+    assert told.code == 0, told.err
+    assert files_in(fresh) == MADE
+    # What was captured and is another is a difference still.
+    told = other.run("import", "../b.bundle", "--as", "third", "--into", "../third")
+    (tmp_path / "third" / "app.py").write_text("mine\n")
+    told = other.run("undo", "--yes", "-s", "third", cwd=tmp_path / "third")
+    assert (told.code, "1 path differs (app.py)" in told.err) == (4, True), told.err
+    assert (tmp_path / "third" / "app.py").read_text() == "mine\n"
 
 
 def test_a_fork_is_a_strangers_too(project: Project) -> None:

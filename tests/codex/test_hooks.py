@@ -411,7 +411,7 @@ def test_status_tells_whether_codex_will_run_them(tmp_path: Path, model: Model) 
         return found
 
     done = world.run("hooks", "install", "codex", "--yes")
-    assert "press `t`" in done.stderr
+    assert "`Trust all and continue`" in done.stderr
     assert {hook["trustStatus"] for hook in codex.hooks()} == {"untrusted"}
     assert "has not been told to trust" in str(problem())
     model.script("unseen")

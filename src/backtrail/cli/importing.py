@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .call import Call
 from .verbs import Command, Usage
+from .wording import plural
 
 if TYPE_CHECKING:
     from ..events import SessionInfo
@@ -215,7 +216,7 @@ def _from_bundle(call: Call) -> None:
         call.out.data({"store": call.store.url, "dry_run": False, "sessions": [row]})
     else:
         call.out.line(info.id)
-        named, count = info.title or info.id, f"{info.message_count} messages"
+        named, count = info.title or info.id, plural(info.message_count, "message")
         told = f"imported {named}: {count}" if is_new else f"{named} is here already: {count}"
         call.out.note(told)
 
@@ -265,8 +266,8 @@ def _check_bundle(call: Call, path: Path) -> None:
     call.out.line(bundle.info.id)
     what = "is here already, with all of it" if is_there else "would be imported"
     call.out.note(
-        f"{bundle.info.title or bundle.info.id} {what}: {bundle.events} events, "
-        f"{row['blobs']} contents of files"
+        f"{bundle.info.title or bundle.info.id} {what}: {plural(bundle.events, 'event')}, "
+        f"{plural(row['blobs'], 'content')} of files"
     )
 
 

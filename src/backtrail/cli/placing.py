@@ -41,7 +41,10 @@ def _run(call: Call) -> None:
         call.out.data({**moved, "others": [info.id for info in others], **found.to_dict()})
         return
     more = f", with {plural(len(others), 'other session')}" if others else ""
-    call.out.line(f"session {session.id} is in {folder} now{more}; it was in {before}")
+    if before == str(folder):
+        call.out.line(f"session {session.id} is in {folder}, as before")
+    else:
+        call.out.line(f"session {session.id} is in {folder} now{more}; it was in {before}")
     if found:
         call.out.line(f"its files differ from those it knew: {summary(found.files)}")
         print_files(call.out, found.files[:LONGEST_LIST], "  ")

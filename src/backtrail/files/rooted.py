@@ -312,10 +312,10 @@ class Rooted:
             is_another = timestamp(self.place.identity.born / 1e9) > known.at
         if is_another and not rebind and not _is_moved_fork(store, known):
             tree = self._looking.captured(fd, None)
-            if tree != known.tree:
+            if differing := self.differing(known.tree, tree):
                 raise Conflict(
                     f"{self.path} is another directory than the one the session knows, and "
-                    f"{self.differing(known.tree, tree)}: `relocate` takes it as it is"
+                    f"{differing}: `relocate` takes it as it is"
                 )
         self._expected = None
 
@@ -342,23 +342,33 @@ class Rooted:
         if not rebind and known != EMPTY_DIGEST and not calls:
             self._looking.forget()
             tree = self._looking.captured(fd, None)
-            if known is not None and tree != known:
+            if known is not None and (differing := self.differing(known, tree)):
                 raise Conflict(
                     f"{self.path} is another directory than the one watched over, and "
-                    f"{self.differing(known, tree)}: `relocate` takes it as it is"
+                    f"{differing}: `relocate` takes it as it is"
                 )
         if rebind:
             self.catalogue.drop_journal(self.place.n)
         self._rebind(here)
 
     def differing(self, known: bytes, tree: bytes) -> str:
-        """In which paths two states differ, for people."""
+        """In which captured paths two states differ, for people; empty if in none.
+
+        What neither has captured may be anything in both, and is never touched.
+        """
+        if known == tree:
+            return ""
         try:
-            paths = [path for path, _, _ in diff_trees(self.get, known, tree)]
+            paths = [
+                path
+                for path, *states in diff_trees(self.get, known, tree)
+                if any(state is not None and state.kept for state in states)
+            ]
         except (NotFound, Damaged):
             return "its content differs"
         few = ", ".join(shown(path) for path in paths[:3])
-        return f"{len(paths)} paths differ ({few}{', …' if len(paths) > 3 else ''})"
+        count = "1 path differs" if len(paths) == 1 else f"{len(paths)} paths differ"
+        return f"{count} ({few}{', …' if len(paths) > 3 else ''})" if paths else ""
 
     # --- a restore that was cut short ----------------------------------------------------
 

@@ -106,8 +106,8 @@ def own_command(dialect: Dialect) -> str:
     if why is not None:
         raise Unsupported(
             f"{words[0]} is {why} and will not stay, so a hook there would soon be missing: "
-            "install it for good (`uv tool install backtrail`, or `pipx install backtrail`) and "
-            f"run this again from there; or set {ALLOW_TEMPORARY}=1 to try it all the same"
+            "install it for good (`pipx install .` or `uv tool install .` in the clone) and run "
+            f"this again from there; or set {ALLOW_TEMPORARY}=1 to try it all the same"
         )
     return shlex.join([*words, "hook", dialect.agent])
 

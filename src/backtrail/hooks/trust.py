@@ -20,7 +20,7 @@ from ..events import Json
 from .jsonfiles import parsed, read
 from .settings import NAME, Ours
 
-HOW = "start `codex`, which shows new hooks, and press `t` to trust them (later: `/hooks`)"
+HOW = "start `codex` and choose `Review hooks` or `Trust all and continue` (later: `/hooks`)"
 """What a person has to do."""
 
 

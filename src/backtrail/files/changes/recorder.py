@@ -138,7 +138,8 @@ class Recorder:
             return
         if rebound and here is not None:
             differing = here.differing(known, tree)
-            self._host.complain("moved", f"{here.path} is another directory: {differing}")
+            if differing:
+                self._host.complain("moved", f"{here.path} is another directory: {differing}")
         files: dict[str, Json] = {"before": known.hex(), "after": tree.hex()}
         self.owe(NewEvent("files_changed", self._details(None, files)), None)
 
