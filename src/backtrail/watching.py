@@ -490,3 +490,18 @@ def _as_json(value: object) -> Json:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, InvalidData):
         return str(value)
+
+
+def show_life(session: Watching) -> None:
+    """The session's calls in this process are at work: what changed until now is theirs."""
+    session._recorder.beat()
+
+
+def foreseen(session: Watching) -> list[Event]:
+    """What calls did that are over and that nobody ended, as it will be told; none ends by it."""
+    workspace = session._watched()
+    if workspace is None or not workspace.orphans(session.id, (), session.store):
+        return []
+    owed = session._recorder.foresee(workspace, force=False)
+    head = session.info().head
+    return [Event(n, "", "", one.kind, dict(one.data)) for n, one in enumerate(owed, head + 1)]

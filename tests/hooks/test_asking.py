@@ -99,8 +99,8 @@ def taken_back(asking: Asking, **how: Any) -> tuple[list[str], list[str]]:
         return acted, [file.path for file in done.conflicts]
 
 
-def test_a_call_that_was_denied_owns_nothing(asking: Asking) -> None:
-    """What a person saved while the question waited, and afterwards, is theirs."""
+def test_what_changes_with_a_call_that_was_denied_is_kept(asking: Asking) -> None:
+    """Perhaps it was allowed and then stopped: what changed is kept, and named."""
     mine, new = asking.world.project / "mine.txt", asking.world.project / "new.txt"
     asking.begin()
     asking.ask()
@@ -108,13 +108,28 @@ def test_a_call_that_was_denied_owns_nothing(asking: Asking) -> None:
     asking.deny()
     mine.write_text("mine\n")
     asking.prompt("next")
-    assert taken_back(asking) == ([], [])
+    (action,) = asking.world.events(asking.key, "action")
+    # Codex says at once that it was stopped: what comes later is surely not the call's.
+    kept = ["new.txt"] if asking.agent.name == "codex" else ["mine.txt", "new.txt"]
+    assert action.data["files"]["doubtful"] == kept
+    assert taken_back(asking) == ([], kept)
     assert (mine.read_text(), new.read_text()) == ("mine\n", "mine\n")
-    changed = asking.world.events(asking.key, "files_changed")
-    assert len(changed) == 1
-    assert asking.world.events(asking.key, "action") == []
     assert asking.brackets() == []
     assert asking.world.misses() == []
+
+
+def test_a_call_that_was_denied_owns_nothing(asking: Asking) -> None:
+    """Where nothing changed before the next prompt."""
+    asking.begin()
+    asking.ask()
+    asking.deny()
+    asking.prompt("next")
+    (asking.world.project / "mine.txt").write_text("mine\n")
+    asking.prompt("and on")
+    assert taken_back(asking) == ([], [])
+    assert asking.world.events(asking.key, "action") == []
+    assert len(asking.world.events(asking.key, "files_changed")) == 1
+    assert asking.brackets() == []
 
 
 def test_what_was_saved_while_the_question_waited_is_kept(asking: Asking) -> None:

@@ -40,7 +40,10 @@ def killed_at_work(world: World, agent: Agent) -> None:
 def test_a_preview_does_not_change_what_is_done(
     world: World, agent: Agent, looks: list[list[str]]
 ) -> None:
-    """The dead call goes on until something acts: what its command writes meanwhile is its own."""
+    """The dead call goes on until something acts: what its command writes meanwhile is its own.
+
+    Perhaps it is a person's, so late: it goes back if one says so.
+    """
     killed_at_work(world, agent)
     marks, events = open_marks(), len(world.events())
     assert marks
@@ -53,7 +56,7 @@ def test_a_preview_does_not_change_what_is_done(
         assert len(world.events()) == events, look
     (world.project / "loop.txt").write_text("1\n2\n")
     (world.project / "end.txt").write_text("end\n")
-    done = world.run("undo", "--yes")
+    done = world.run("undo", "--yes", "--on-conflict", "overwrite")
     assert done.returncode == 0, done
     assert not (world.project / "loop.txt").exists()
     assert not (world.project / "end.txt").exists()

@@ -101,13 +101,10 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 def _look(call: Call, info: SessionInfo) -> _Now:
     from ..filepoints import last_tree, last_turn
     from ..uncaptured import logged
+    from ..watching import foreseen
     from .reading import last_done
 
     prompt, events = last_turn(call.store, info.id)
-    kept: dict[str, list[str] | None] = {}
-    for event in events:
-        if event.kind not in ("files_changed", "rewound", "undone", "redone"):
-            kept |= _not_alone(event)
     turn: list[FileDiff] = []
     since: list[FileDiff] = []
     missing: list[tuple[str, str, int]] | None = None
@@ -118,12 +115,23 @@ def _look(call: Call, info: SessionInfo) -> _Now:
         if info.cwd is not None and last_tree(call.store, info.id) is not None:
             session = call.session(info.id)
             since = session.diff(last_done(call.store, info.id)).files
+            # What undo would find: a call that nobody ended is no other's work.
+            coming = foreseen(session)
+            if coming:
+                events = [*events, *coming]
+                told = {file.path for file in _changed(call, coming)}
+                since = [file for file in since if file.path not in told]
+                turn = _changed(call, events)
             missing = session.not_captured()
             left = [p.detail for p in session.problems if p.what == "restore"]
     except BacktrailError as error:
         problem = str(error)
     if missing is None:
         missing = logged(call.store, info)
+    kept: dict[str, list[str] | None] = {}
+    for event in events:
+        if event.kind not in ("files_changed", "rewound", "undone", "redone"):
+            kept |= _not_alone(event)
     changed = {file.path for file in turn}
     kept = {path: whose for path, whose in kept.items() if path in changed}
     return _Now(info, prompt, turn, since, missing, problem, left, kept)

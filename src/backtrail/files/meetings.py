@@ -174,6 +174,20 @@ class Meetings:
             # It is gone, or its root was registered under another name.
             return
 
+    def beat(self, mark: str) -> None:
+        """A call is at work: the time of its file says when that was seen last."""
+        file = self._files.get(mark)
+        with suppress(OSError):
+            if mark:
+                os.utime(f"{self._folder}/{mark}" if file is None else file[0])
+
+    def beaten(self, mark: str) -> float:
+        """When a call was last seen at work; 0 where that is not known."""
+        try:
+            return os.stat(f"{self._folder}/{mark}").st_mtime if mark else 0.0
+        except OSError:
+            return 0.0
+
     def shut(self) -> None:
         """Let go of the files; those of calls that are open stay."""
         for mark in self._idle:
@@ -315,7 +329,10 @@ def _append(path: str, met: Met) -> None:
         # It is over just now, after its last look: then this call began after it.
         return
     try:
+        status = os.fstat(fd)
         os.write(fd, b"\n" + _encode(met) + b"\n")
+        # The time is when the call itself was seen.
+        os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
     finally:
         os.close(fd)
 

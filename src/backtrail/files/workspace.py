@@ -40,6 +40,7 @@ from .looking import Log
 from .meetings import OpenCall, distinct
 from .names import shown
 from .rooted import Rooted
+from .signs import GRACE, stopped_at, touched_at
 
 if TYPE_CHECKING:
     from .attribution import Attributed
@@ -72,7 +73,7 @@ class UnderWay(NamedTuple):
         """The error for who wants to go back meanwhile."""
         return SessionBusy(
             f"{self}: what it does could not be told from a way back; nothing was changed. Wait "
-            "for it, or insist with `force=True` (`--force`)",
+            "for it, or insist with `--force` (in Python `force=True`)",
             owner=Owner(self.pid, os.uname().nodename, timestamp(self.since)),
         )
 
@@ -185,6 +186,7 @@ class Workspace(Rooted):
             except BaseException:
                 self.drop(bracket)
                 raise
+            self.meetings.beat(bracket.mark)
             return bracket
 
     def open(self, log: Log, name: str) -> Bracket:
@@ -214,7 +216,7 @@ class Workspace(Rooted):
 
     def end(
         self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True,
-        ran_from: float | None = None,
+        ran_from: float | None = None, late: bool = False,
     ) -> tuple[bytes, Attributed | None]:  # fmt: skip
         """A call is over: the tree now, and what the call did to the files, if anything.
 
@@ -223,12 +225,14 @@ class Workspace(Rooted):
         it can where the files cannot be looked at, and this raises.
 
         What it left lies in its files too, so contents are synced as events are. Where a person
-        was asked before it ran, `ran_from` is since when it did, if that is known.
+        was asked before it ran, `ran_from` is since when it did, if that is known. One that is
+        found over so `late` that others may have been here since has had a last sign of life.
         """
         sync = store is None or store.durability == "synced"
         with self.locked(store) as root:
             tree = self._looking.captured(root, log, bracket.paths, sync=sync)
             met = self._met(bracket)
+            until = self._last_sign(bracket, store) if late else None
             spans, open_now = self.catalogue.end_bracket(
                 self.place.n, bracket, tree, told=told, met=met
             )
@@ -236,7 +240,7 @@ class Workspace(Rooted):
             done = None
             try:
                 self._number(tree)
-                done = self._attributed(bracket, tree, spans, open_now, met, ran_from)
+                done = self._attributed(bracket, tree, spans, open_now, met, ran_from, until)
                 if done is not None:
                     self._rely(log, done)
             finally:
@@ -267,13 +271,13 @@ class Workspace(Rooted):
         """
         for call in self.catalogue.brackets(self.place.n):
             if call.owner != log[1] and not call.ended and self.is_over(call, store):
-                self._end_for(call, tree, log)
+                self._end_for(call, tree, log, store)
 
     def is_over(self, call: Bracket, store: Store | None) -> bool:
         """Whether an open call is over, though nobody ended it.
 
-        Its process is gone; or the agent's session is, or goes on with another prompt, where
-        that is in `store`.
+        Its process is gone; or the agent's session is, or goes on with another prompt, or a
+        person stopped it, where that is in `store`.
         """
         if is_dead(call):
             return True
@@ -287,7 +291,15 @@ class Workspace(Rooted):
             last = next(store.read(call.owner, kinds=kinds, reverse=True, limit=1), None)
         except NotFound:
             return True
-        return last is not None and last.ts > timestamp(call.since)
+        if last is not None and last.ts > timestamp(call.since):
+            return True
+        return stopped_at(call, store) is not None
+
+    def _last_sign(self, call: Bracket, store: Store | None) -> float:
+        """When a call was last known to be at work: see `beat`."""
+        known = store is not None and call.store in ("", store_name(store))
+        stopped = stopped_at(call, store) if known and store is not None else None
+        return max(call.since, self.meetings.beaten(call.mark), stopped or 0.0)
 
     def end_open(self, log: str, store: Store | None) -> list[Bracket]:
         """End every call that is open here, whoever runs it; what it did is kept for its session.
@@ -300,21 +312,18 @@ class Workspace(Rooted):
                 own = calls[0].store or log, calls[0].owner
                 tree = self._scan(root, own)
                 for call in calls:
-                    self._end_for(call, tree, own)
+                    self._end_for(call, tree, own, store)
         return calls
 
-    def _end_for(self, call: Bracket, tree: bytes, log: Log) -> None:
+    def _end_for(self, call: Bracket, tree: bytes, log: Log, store: Store | None) -> None:
         """End a call for its session, late as it may be. The caller holds the lock."""
-        if call.question and not is_dead(call):
-            # It was never allowed to run.
-            self.drop(call)
-            return
         met = self._met(call)
+        until = self._last_sign(call, store)
         spans, open_now = self.catalogue.end_bracket(self.place.n, call, tree, told=False, met=met)
         self._unmark(call)
         done = None
         try:
-            done = self._attributed(call, tree, spans, open_now, met, late=True)
+            done = self._attributed(call, tree, spans, open_now, met, until=until, late=True)
             if done is not None:
                 own = call.store or log[0], call.owner
                 trees = {tree for part in done.parts for tree in (part.before, part.after)}
@@ -341,12 +350,18 @@ class Workspace(Rooted):
         return done
 
     def foreseen(
-        self, bracket: Bracket, tree: bytes, besides: Collection[str] = ()
-    ) -> Attributed | None:
-        """What a call did if it ended now, and `besides` before it; none of them ends."""
+        self, bracket: Bracket, tree: bytes, store: Store, besides: Collection[str] = (), *,
+        late: bool,
+    ) -> Attributed | None:  # fmt: skip
+        """What a call did if it ended now, and `besides` before it; none of them ends.
+
+        It is `late` as in `end`.
+        """
         spans, open_now = self.catalogue.seen_by(self.place.n, bracket)
         met = self._met(bracket)
-        return self._attributed(bracket, tree, spans, open_now.difference(besides), met)
+        until = self._last_sign(bracket, store) if late else None
+        open_now = open_now.difference(besides)
+        return self._attributed(bracket, tree, spans, open_now, met, until=until)
 
     def keep(self, bracket: Bracket, files: dict[str, Json], runner: Runner) -> None:
         """What an ended call did is kept for whoever is to tell it."""
@@ -366,7 +381,8 @@ class Workspace(Rooted):
 
     def _attributed(
         self, bracket: Bracket, tree: bytes, spans: list[Transition], open_now: set[str],
-        met: list[Met], ran_from: float | None = None, *, late: bool = False,
+        met: list[Met], ran_from: float | None = None, until: float | None = None, *,
+        late: bool = False,
     ) -> Attributed | None:  # fmt: skip
         if not spans:
             return None
@@ -375,16 +391,22 @@ class Workspace(Rooted):
 
         long = time.time() - bracket.since > LONG_CALL
         doubt = None
-        if bracket.left or bracket.question:
-            known = None if bracket.left else ran_from
-            doubt = partial(self._is_doubtful, known)
+        if bracket.left or bracket.question or until is not None:
+            since = 0.0 if not bracket.question else ran_from
+            doubt = partial(self._is_doubtful, None if bracket.left else since, until)
         return attribute(
             self.get, bracket, tree, spans, open_now, long=long, met=met, late=late, doubt=doubt
         )
 
-    def _is_doubtful(self, ran_from: float | None, path: bytes) -> bool:
-        """Whether a path may have changed before its call ran; where that is not known, it may."""
-        return ran_from is None or _touched_at(self.root + b"/" + path) < ran_from
+    def _is_doubtful(self, ran_from: float | None, until: float | None, path: bytes) -> bool:
+        """Whether a path may have changed before its call ran, or after its last sign of life.
+
+        Where it is not known since when it ran, it may.
+        """
+        if ran_from is None:
+            return True
+        at = touched_at(self.root + b"/" + path)
+        return at < ran_from or (until is not None and at > until + GRACE)
 
     def _rely(self, log: Log, done: Attributed) -> None:
         """Trees between a call's scans may have been found by other sessions, and go with them."""
@@ -523,18 +545,6 @@ class Workspace(Rooted):
                     "Name the other paths to go back without it (`paths=`, or behind `--`)"
                 )
         return found
-
-
-def _touched_at(path: bytes) -> float:
-    """When a path last changed; of one that is gone, when the nearest folder there did."""
-    while path:
-        try:
-            return os.lstat(path).st_ctime
-        except (FileNotFoundError, NotADirectoryError):
-            path = path.rpartition(b"/")[0]
-        except OSError:
-            break
-    return 0.0
 
 
 def _is_orphan(bracket: Bracket, owner: str) -> bool:

@@ -27,6 +27,9 @@ SYNTHETIC = "<synthetic>"
 _LINKS = ("attachment", "system", "progress")
 _NOTES = ("<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
           "<bash-stdout>", "<bash-stderr>", "<task-notification>", "<system-reminder>")  # fmt: skip
+_STOPPED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
+"""What it writes in a person's place who stops it."""
+
 _TITLES = {"custom-title": 3, "agent-name": 2, "ai-title": 2, "summary": 1}
 _TITLE_FIELDS = {"custom-title": "customTitle", "agent-name": "agentName", "ai-title": "aiTitle"}
 
@@ -49,7 +52,8 @@ def what_is(line: Mapping[str, Json]) -> What:
         return "summary"
     if _has_results(message["content"]):
         return "result"
-    is_note = line.get("isMeta") is True or said(message).lstrip().startswith(_NOTES)
+    words = said(message).strip()
+    is_note = line.get("isMeta") is True or words.startswith(_NOTES) or words in _STOPPED
     return "note" if is_note else "prompt"
 
 

@@ -304,6 +304,7 @@ class Follower:
 
             keep(self.store, self.id, fields.call or f"{fields.tool} {sought.given}", begun)
         self._append([])
+        self.files.beat()
 
     def asked(self) -> None:
         """A person is asked whether a tool may run."""
@@ -407,7 +408,7 @@ class Follower:
         if isinstance(answer, str) and self._is_mirrored and self.fields.transcript is not None:
             self._await(answer, self.fields.transcript)
         self.mirror()
-        self.files.end_agent("", running_in)
+        self.files.end_agent("", running_in, late=False)
         events: list[NewEvent] = []
         if isinstance(answer, str) and answer and not self._is_mirrored:
             message = {"role": "assistant", "content": answer}
@@ -422,7 +423,7 @@ class Follower:
         """A subagent is done."""
         agent = self.fields.agent
         if agent:
-            self.files.end_agent(agent, running_in)
+            self.files.end_agent(agent, running_in, late=False)
             self._append([])
         self.mirror()
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ..errors import NotFound
 from ..files.ignore import MARKER, opaque_name
 from ..stores.files import parts_among
+from ..watching import show_life
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -62,7 +63,7 @@ def record(
             child = subprocess.Popen(command, cwd=cwd, stdout=stdout)
             code = 1
             attach(child)
-            code = _watched(child, look, span.tell)
+            code = _watched(child, look, span)
     except (FileNotFoundError, PermissionError) as error:
         if code is not None:
             raise
@@ -96,6 +97,10 @@ class _Span:
             self._session.checkpoint()
             self.points += 1
 
+    def beat(self) -> None:
+        """The command is at work."""
+        show_life(self._session)
+
     def close(self, result: object) -> None:
         """The command is over."""
         self._call.result = result
@@ -122,20 +127,23 @@ class _Look:
         return False
 
 
-def _watched(child: subprocess.Popen[bytes], look: _Look, tell: Callable[[], None]) -> int:
-    """Wait for a command, and call `tell` when its files have come to rest."""
-    pause = _EVERY
+def _watched(child: subprocess.Popen[bytes], look: _Look, span: _Span) -> int:
+    """Wait for a command, and tell of it when its files have come to rest."""
+    due = time.monotonic() + _EVERY
     while True:
         try:
-            code = child.wait(pause)
+            code = child.wait(_EVERY)
             return code if code >= 0 else 128 - code
         except subprocess.TimeoutExpired:
-            pass
+            span.beat()
         began = time.monotonic()
+        if began < due:
+            continue
         rests = look.is_at_rest()
-        pause = max(_EVERY, _SHARE * (time.monotonic() - began))
+        now = time.monotonic()
+        due = now + max(_EVERY, _SHARE * (now - began))
         if rests:
-            tell()
+            span.tell()
 
 
 @contextmanager

@@ -256,7 +256,8 @@ class Recorder:
                     continue
                 files = bracket.files
                 if files is None:
-                    done = workspace.foreseen(bracket, tree, seen)
+                    late = bracket.id in passed
+                    done = workspace.foreseen(bracket, tree, self._store, seen, late=late)
                     files = done.to_dict() if done is not None else None
                 seen.add(bracket.id)
                 if files is not None:
@@ -355,6 +356,7 @@ class Recorder:
             except BaseException as failure:
                 # The next look ends it.
                 self._unseen.add(now.id)
+                workspace.meetings.beat(now.mark)
                 if not isinstance(failure, BacktrailError):
                     raise
                 return Ended(now, self._details(None, {"missed": str(failure)}), failure)
@@ -382,6 +384,13 @@ class Recorder:
             now = None if isinstance(begun, Grab) else self.under_way.pop(begun.id, None)
             if now is not None and self.workspace is not None:
                 self.workspace.drop(now)
+
+    def beat(self) -> None:
+        """The calls that began here are at work: what changed up to now is theirs, if we die."""
+        with self.lock:
+            if self.workspace is not None:
+                for bracket in self.under_way.values():
+                    self.workspace.meetings.beat(bracket.mark)
 
     # --- calls that messages open --------------------------------------------------------
 
@@ -490,14 +499,14 @@ class Recorder:
             self._end_left(workspace, bracket)
         self._unseen.clear()
 
-    def _end_left(self, workspace: Workspace, bracket: Bracket) -> None:
+    def _end_left(self, workspace: Workspace, bracket: Bracket, *, late: bool = True) -> None:
         """End a call that nobody else does, and owe what it did, unless the log has it."""
         if bracket.ended and is_told(bracket, self._store.read(self._id, reverse=True)):
             workspace.drop(bracket)
             return
         files = bracket.files
         if files is None:
-            _, done = workspace.end(bracket, self.log, self._store, told=False)
+            _, done = workspace.end(bracket, self.log, self._store, told=False, late=late)
             files = done.to_dict() if done is not None else None
         else:
             workspace.keep(bracket, files, Runner(os.getpid(), own_birth(os.getpid())))

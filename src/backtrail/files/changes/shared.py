@@ -44,7 +44,7 @@ class SharedRecorder(Recorder):
         return bracket
 
     def ask(self, sought: Sought) -> None:
-        """A person is asked whether a call may run. Until it has a result it owns nothing."""
+        """A person is asked whether a call may run. Without a result nobody knows that it did."""
         workspace = self.folder.workspace()
         if workspace is None:
             return
@@ -56,12 +56,14 @@ class SharedRecorder(Recorder):
         if bracket is not None:
             workspace.catalogue.ask(workspace.place.n, bracket, time.time())
 
-    def end_agent(self, agent: str | None, running: Running | None = None) -> None:
+    def end_agent(
+        self, agent: str | None, running: Running | None = None, *, late: bool = True
+    ) -> None:
         """End what an agent of the session left under way (None: all of them), and owe it.
 
-        A call whose process is `running` on goes on without its agent. One that a person was
-        asked about and that has no result never ran, and owns nothing; unless its agent died,
-        and nobody knows.
+        A call whose process is `running` on goes on without its agent. Of one that a person was
+        asked about and that has no result nobody knows whether it ran. Unless it is `late`, the
+        agent was at work until now.
         """
         workspace = self.folder.workspace()
         if workspace is None or workspace.is_new():
@@ -77,10 +79,8 @@ class SharedRecorder(Recorder):
                     self._give_up(workspace, bracket, process)
                 elif bracket.left and not is_dead(bracket):
                     continue
-                elif bracket.question and not (bracket.ended or bracket.left or is_dead(bracket)):
-                    workspace.drop(bracket)
                 else:
-                    self._end_left(workspace, bracket)
+                    self._end_left(workspace, bracket, late=late or is_dead(bracket))
         except BacktrailError as error:
             # The conversation is kept all the same.
             self._host.missed(error)
