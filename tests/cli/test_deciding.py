@@ -123,3 +123,99 @@ def test_a_preview_says_what_is_refused(tmp_path: Path) -> None:
     row = project.run("undo", "--dry-run", "--json").json
     assert (row["can_rewind"], ".env" in row["error"]) == (False, True)
     assert project.files() == {"f.py": LINES.replace("import", "IMPORT")}
+
+
+# --- restore without a point -------------------------------------------------------------
+
+
+def test_restore_after_a_rewind_leaves_what_is_taken_back(tmp_path: Path) -> None:
+    """Both turns are taken back: the file holds nothing of the session."""
+    project = empty(tmp_path)
+    project.write("f", "1\n2\n3\n4\n")
+    record(project, "sed -i s/1/one/ f")
+    record(project, "sed -i s/3/three/ f")
+    assert project.run("rewind", "--before", "@-2", "--yes").code == 0
+    assert project.files()["f"] == "1\n2\n3\n4\n"
+    for more in ([], ["--on-conflict", "merge"], ["--dry-run"], ["--json"]):
+        done = project.run("restore", "f", "--yes", *more)
+        assert done.code == 0, done
+        assert "--json" in more or "nothing to do" in done.out
+        assert project.files()["f"] == "1\n2\n3\n4\n"
+    assert project.run("undo", "--yes").code == 0
+    assert project.files()["f"] == "one\n2\nthree\n4\n"
+    assert project.run("restore", "f", "--yes").code == 0
+    assert project.files()["f"] == "one\n2\n3\n4\n"
+    assert project.run("restore", "f", "--yes").code == 0
+    assert project.files()["f"] == "1\n2\n3\n4\n"
+
+
+def test_restore_again_after_a_merge_changes_nothing(project: Project) -> None:
+    """The merge took out what the session wrote."""
+    again = ["restore", "f.py", "--on-conflict", "merge", "--yes"]
+    assert project.run(*again).code == 0
+    assert project.files()["f.py"] == LINES + "# mine\n"
+    done = project.run(*again)
+    assert (done.code, "nothing to do" in done.out) == (0, True)
+    assert project.files()["f.py"] == LINES + "# mine\n"
+
+
+# --- advice that works -------------------------------------------------------------------
+
+
+def test_where_nothing_can_be_merged_the_advice_says_so(tmp_path: Path) -> None:
+    """A file that the session created: the advice is to overwrite, and undo has the rest."""
+    project = empty(tmp_path)
+    record(project, "echo older > older")
+    record(project, "echo agent > new.txt")
+    project.write("new.txt", "agent\nmine\n")
+    done = project.run("undo", "--yes")
+    assert done.code == 4
+    (advice,) = ADVICE.findall(done.err)
+    assert "the session created it" in done.err
+    assert "deletes it" in done.err
+    assert "merge" not in advice
+    merge = advice.replace("overwrite", "merge")
+    tried = follow(project, merge)
+    assert (tried.code, ADVICE.findall(tried.err)) == (4, [advice])
+    assert follow(project, advice).code == 0
+    assert project.files() == {"older": "older\n"}
+    assert project.run("undo", "--yes").code == 0
+    assert project.files() == {"older": "older\n", "new.txt": "agent\nmine\n"}
+
+
+def test_where_changes_overlap_the_advice_writes_what_was(tmp_path: Path) -> None:
+    """One file can be merged, the other cannot: each has a command that works."""
+    project = empty(tmp_path)
+    project.write("f.py", LINES)
+    project.write("g.py", LINES)
+    record(project, "echo older > older")
+    record(project, "sed -i s/import/IMPORT/ f.py g.py")
+    project.write("f.py", project.files()["f.py"] + "# mine\n")
+    project.write("g.py", LINES.replace("import", "my own"))
+    done = project.run("undo", "--yes")
+    found = ADVICE.findall(done.err)
+    assert [("merge" in one, "overwrite" in one) for one in found] == [(True, False), (False, True)]
+    assert "the changes overlap" in done.err
+    assert [follow(project, one).code for one in found] == [0, 0]
+    assert project.files() == {"f.py": LINES + "# mine\n", "g.py": LINES, "older": "older\n"}
+
+
+def test_what_is_only_possible_is_not_said_as_a_fact(tmp_path: Path) -> None:
+    """Two sessions were at work: either may have changed the file."""
+    project = empty(tmp_path)
+    record(project, "echo older > older")
+    with (
+        project.session("work") as one,
+        project.session("other") as two,
+        one.turn("a"),
+        one.tool("bash"),
+        two.turn("b"),
+        two.tool("bash"),
+    ):
+        project.write("both.txt", "x\n")
+    done = project.run("undo", "--yes", "--session", "work")
+    assert done.code == 4
+    assert "because somebody else changed" not in done.err + done.out
+    assert "may have changed" in done.err
+    for advice in ADVICE.findall(done.err):
+        assert follow(project, advice).code == 0

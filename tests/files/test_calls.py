@@ -206,7 +206,7 @@ def test_two_sessions_at_once_share_what_both_may_have_done(
             (project / "both").write_text("?\n")
         plan = other.rewind(before=2, dry_run=True)
         assert [(f.path, f.reason) for f in plan.conflicts] == [
-            ("both", "another session changed it at the same time")
+            ("both", "another session may have changed it at the same time")
         ]
         assert session.rewind(before=2).conflicts != []
         assert (project / "both").read_text() == "?\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError, NotFound, Unsupported
+from .advice import advise, decisions
 from .allow import with_allowance
 from .hints import hint
 from .plans import lines_of, never_touched, show, why_unwatched
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 NOT_DONE = 1
 """The exit code where a person said no."""
-
-_WAYS = 5
 
 NOT_FOUND = 3
 """The exit code where a content is not there any more."""
@@ -111,13 +109,13 @@ def tell(
     """
     more = more or {}
     kept = len(result.conflicts) if result.applied else 0
-    ways = _ways_on(call, session, result) if kept else []
+    ways = decisions(call, session, result) if kept else []
     lost = result.not_captured if result.applied else []
     code = CONFLICT if kept or lost else 0
     code = NOT_FOUND if result.error is not None else code
     if call.out.as_json:
         row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
-        row["decide"] = ways
+        row["decide"] = [way.command for way in ways]
         call.out.data(row)
         return code
     call.out.line(words, "bold")
@@ -126,7 +124,7 @@ def tell(
     if result.error is not None:
         call.out.note(f"backtrail: this would be refused: {result.error}")
     if kept:
-        _advise(call, kept, ways)
+        advise(call, result.conflicts, ways)
     if lost:
         call.out.note(f"not taken back, since it was not captured: {plural(len(lost), 'path')}")
         for one in lost[:SHOWN]:
@@ -139,45 +137,6 @@ def tell(
         if back in more:
             call.out.line(f"take it back with: {more[back]}")
     return code
-
-
-def _advise(call: Call, kept: int, ways: list[str]) -> None:
-    """Say how to decide on what was kept."""
-    it = "it" if kept == 1 else "them"
-    call.out.note(
-        f"{plural(kept, 'file')} kept, because somebody else changed {it}. To take the session's "
-        f"changes out of {it}, leaving what others wrote:"
-    )
-    for way in ways[:_WAYS]:
-        call.out.note(f"  {way}")
-    if len(ways) > _WAYS:
-        call.out.note(f"  … and so on for {len(ways) - _WAYS} more; --json lists all")
-    call.out.note("`aside` or `overwrite` in place of `merge` decide otherwise")
-
-
-def _ways_on(call: Call, session: Session, result: Rewind) -> list[str]:
-    """The command for each file that was kept which takes the session's changes out of it."""
-    from ..files.names import hidden
-
-    earlier = session.store.read(session.id, until=result.cut, reverse=True) if result.cut else ()
-    # A checkpoint may stand for any earlier event.
-    point = next((event.seq for event in earlier if event.kind != "checkpoint"), None)
-    if point is None:
-        return []
-    root, here = os.path.realpath(session.info().root or "."), os.path.realpath(".")
-    found: list[str] = []
-    for file in result.conflicts:
-        path = os.fsdecode(hidden(file.path))
-        if here == root or here.startswith(root.rstrip("/") + "/"):
-            path = os.path.relpath(f"{root}/{path}", here)
-        words = [f"./{path}" if path.startswith("-") else path, "--at", str(point)]
-        words += ["--on-conflict", "merge", *(["--yes"] if _is_sure(call) else [])]
-        found.append(hint(call, "restore", *words, session=session.id))
-    return found
-
-
-def _is_sure(call: Call) -> bool:
-    return bool(getattr(call.arguments, "yes", False))
 
 
 def _said(session: Session) -> list[int]:

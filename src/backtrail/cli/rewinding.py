@@ -262,33 +262,56 @@ def restore(call: Call) -> int:
     may_act(call)
     session = call.session(given.session)
     path = _path(session, given.file)
+    name = one_line(shown(os.fsencode(given.file)))
     if given.at is not None:
         wish = Wish(call.point(session, given.at))
     else:
-        wish = Wish(_last_change(session, path), before=True)
+        change = _last_change(session, path)
+        if change is None:
+            return _nothing_to_restore(call, session, brief(name, 200))
+        wish = Wish(change, before=True)
     wish = replace(wish, scope="files", mode=given.mode, on_conflict=given.on_conflict)
-    name = one_line(shown(os.fsencode(given.file)))
     return go_back(call, session, replace(wish, paths=[path]), brief(name, 200))
 
 
-def _last_change(session: Session, path: str) -> Event:
-    """The last call of the session that changed a path, or something below it."""
+def _nothing_to_restore(call: Call, session: Session, name: str) -> int:
+    """Say that a file holds nothing of the session any more; `--at` names a point all the same."""
+    from ..views import Rewind
+
+    count = messages(session)
+    head = next((event.seq for event in session.events(reverse=True)), 0)
+    words = f"nothing to do: no change of this session to {name} is in effect"
+    return tell(call, session, Rewind(False, head, 0, count), words, "files", count)
+
+
+def _last_change(session: Session, path: str) -> Event | None:
+    """The last change of the session to a path, or below it, that is in effect; None if none is.
+
+    `NotFound` where the session never changed it.
+    """
+    from ..filepoints import changes_by
+    from ..files.cleaning import has_contents, opened
     from ..files.names import inside, shown
+    from ..files.plan import last_in_effect
     from ..points import find_event
 
     root = os.fsencode(os.path.realpath(session.info().root or "."))
-    name = shown(inside(root, path))
+    there = inside(root, path)
+    name = shown(there)
     with looking(session) as look:
-        for first, until in reversed(spans(session).items()):
-            for call in reversed(look(first, until)):
-                names = [n for file in call.files for n in (file.path, file.old_path) if n]
-                if any(not name or n == name or n.startswith(f"{name}/") for n in names):
-                    return find_event(session.store, session.id, call.seq)
-    raise NotFound(
-        f"session `{session.id}` did not change `{name or '.'}`: `backtrail log -- "
-        f"{shlex.quote(name or '.')}` lists which "
-        "one did, to be named with `--session`; or give a point with `--at` and `--mode exact`"
-    )
+        calls = (call for first, until in spans(session).items() for call in look(first, until))
+        names = (n for call in calls for f in call.files for n in (f.path, f.old_path) if n)
+        changed = any(not name or n == name or n.startswith(f"{name}/") for n in names)
+    if not changed or not has_contents(session.store):
+        raise NotFound(
+            f"session `{session.id}` did not change `{name or '.'}`: `backtrail log -- "
+            f"{shlex.quote(name or '.')}` lists which "
+            "one did, to be named with `--session`; or give a point with `--at` and `--mode exact`"
+        )
+    with opened(session.store) as depot:
+        changes = (change for event in session.events() for change in changes_by(event))
+        seq = last_in_effect(depot.blobs.get, changes, [there] if there else None)
+    return find_event(session.store, session.id, seq) if seq else None
 
 
 def _path(session: Session, name: str) -> str:
@@ -354,7 +377,7 @@ def _restore_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="POINT",
-        help="as it was then (default: before this session last changed it)",
+        help="as it was then (default: before the last change of this session that is in effect)",
     )
     _mode(parser)
     _common(parser)

@@ -175,7 +175,7 @@ def conflict_with(there: Entry | None, taken: Sequence[Own], standing: Sequence[
     if any(not alike(a.after, b.before) for a, b in pairwise(taken)):
         return "somebody else changed it in between"
     if any(own.shared for own in taken):
-        return "another session changed it at the same time"
+        return "another session may have changed it at the same time"
     if any(own.doubtful for own in taken):
         return DOUBTFUL
     return ""

@@ -187,19 +187,8 @@ def plan_mine(
     `whole`, all of them are chosen.
     """
     start = min((one.first for one in chosen), default=0)
-    trails: dict[bytes, Trail] = {}
     moves: dict[bytes, set[bytes]] = {}
-    each: list[list[Difference]] = []
-    for change in changes:
-        found = [d for d in diff_trees(get, change.before, change.after)
-                 if d.path not in change.foreign]  # fmt: skip
-        each.append(found)
-        for path, before, after in found:
-            if within(path, paths) or _leads_to(path, paths):
-                trail = trails.get(path)
-                if trail is None:
-                    trail = trails[path] = Trail(start, whole=whole)
-                trail.note(change, path, before, after)
+    trails, each = _trails(get, changes, paths, start, whole=whole)
     taken: dict[bytes, list[Own]] = {}
     steps: list[Step] = []
     present = Present(get, now)
@@ -214,6 +203,46 @@ def plan_mine(
         for one, other in moved(get, found).items():
             moves.setdefault(one, set()).add(other)
     return Subtraction(Plan(now, _with_parents(steps, paths)), taken, moves)
+
+
+def last_in_effect(get: Get, changes: Iterable[Change], paths: Collection[bytes] | None) -> int:
+    """The last of a session's `changes` of some paths that is in effect; 0 if none is.
+
+    `changes` are all of the session's own. One whose trees were given up is left out.
+    """
+    known = (change for change in changes if _is_known(get, change))
+    trails, _ = _trails(get, known, paths, 0, whole=False)
+    inside = (trail for path, trail in trails.items() if within(path, paths))
+    return max((own.seq for trail in inside for own in trail.standing), default=0)
+
+
+def _is_known(get: Get, change: Change) -> bool:
+    try:
+        for _ in diff_trees(get, change.before, change.after):
+            pass
+    except NotFound:
+        return False
+    return True
+
+
+def _trails(
+    get: Get, changes: Iterable[Change], paths: Collection[bytes] | None, start: int,
+    *, whole: bool,
+) -> tuple[dict[bytes, Trail], list[list[Difference]]]:  # fmt: skip
+    """The trail of each path, and what each change differs in."""
+    trails: dict[bytes, Trail] = {}
+    each: list[list[Difference]] = []
+    for change in changes:
+        found = [d for d in diff_trees(get, change.before, change.after)
+                 if d.path not in change.foreign]  # fmt: skip
+        each.append(found)
+        for path, before, after in found:
+            if within(path, paths) or _leads_to(path, paths):
+                trail = trails.get(path)
+                if trail is None:
+                    trail = trails[path] = Trail(start, whole=whole)
+                trail.note(change, path, before, after)
+    return trails, each
 
 
 def _taking_back(path: bytes, there: Entry | None, goes: list[Own], standing: list[Own]) -> Step:
