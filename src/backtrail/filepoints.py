@@ -119,7 +119,7 @@ def point_at(store: Store, session_id: str, target: Target, *, before: bool = Fa
     if event.kind == "checkpoint":
         mark = checkpoint_of(event, session_id)
         if not before:
-            tree = bytes.fromhex(mark.tree) if mark.tree else last_tree(store, session_id, mark.seq)
+            tree = digest_of(mark.tree) or last_tree(store, session_id, mark.seq)
             return Point(mark.seq, tree, event.data.get("git"))
         event = find_event(store, session_id, mark.seq)
     if before:
