@@ -68,7 +68,8 @@ class Change:
 class Own:
     """One change of one path by the session; `taken` are the changes that it took back.
 
-    `is_more` says that it took back earlier ones, too, which nobody looks at here.
+    `is_more` says that it took back earlier ones, too, which nobody looks at here,
+    `goes_back` that it is a rewind, an undo or a redo.
     """
 
     seq: int
@@ -80,6 +81,7 @@ class Own:
     in_effect: bool = True
     taken: list[Own] = field(default_factory=list)
     is_more: bool = False
+    goes_back: bool = False
 
     def turn(self) -> None:
         """Put it in effect or out of it, and what it took back the other way."""
@@ -109,6 +111,7 @@ class Trail:
         shared, uncertain = path in change.shared, path in change.uncertain
         doubtful = path in change.doubtful
         own = Own(change.seq, before, after, shared, uncertain, doubtful)
+        own.goes_back = change.goes_back
         if change.took is not None:
             self._take(own, change.took)
         elif change.goes_back:
@@ -125,9 +128,16 @@ class Trail:
         return [own for own in self._all if own.in_effect and (own.is_more or not own.taken)]
 
     def _take(self, own: Own, ranges: Ranges) -> None:
-        """What the event says that it took back."""
+        """What the event says that it took back.
+
+        Bringing something back over what others wrote since is a change of its own: the way
+        back from it leads to what they wrote.
+        """
         earlier = any(one.first < self._start for one in ranges)
         if earlier and self._whole:
+            return
+        last = next((o for o in reversed(self._all) if o.in_effect and among(o.seq, ranges)), None)
+        if last is not None and last.goes_back and not alike(last.after, own.before):
             return
         own.is_more = earlier
         for one in reversed(self._all):
