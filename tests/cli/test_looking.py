@@ -49,6 +49,22 @@ def test_status_as_data(worked: Stage) -> None:
     assert told["problem"] is None
 
 
+def test_status_has_what_others_did_after_a_checkpoint(worked: Stage) -> None:
+    """The checkpoint says how the files are; whose they are stays so."""
+    (worked.project / "mine.txt").write_text("my own\n")
+    assert worked.run("checkpoint", "now").code == 0
+    told = worked.run("status", "--json").json
+    assert [file["path"] for file in told["since"]] == ["mine.txt"]
+
+
+def test_status_offers_no_prompt_where_none_is_left(worked: Stage) -> None:
+    """Before the first prompt there is nothing to pick."""
+    with worked.session("work") as s:
+        s.rewind(before=next(s.events(kinds=("user_message",))))
+    told = worked.run("status", "--json").json
+    assert not [one for one in told["next"] if "backtrail rewind" in one["command"]]
+
+
 def test_status_leaves_no_trace_in_the_log(worked: Stage) -> None:
     """Looking is not an event."""
     (worked.project / "mine.txt").write_text("my own\n")

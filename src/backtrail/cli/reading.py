@@ -220,10 +220,14 @@ def noted(event: Event) -> str:
     return text_of(data)
 
 
-def last_done(store: Store, session_id: str) -> int:
-    """The last event that is no checkpoint: a checkpoint may stand for any earlier point."""
+def last_done(store: Store, session_id: str, *, others: bool = True) -> int:
+    """The last event that is no checkpoint: a checkpoint may stand for any earlier point.
+
+    Without `others`, one that tells what others did to the files is none, either.
+    """
+    passed = ("checkpoint",) if others else ("checkpoint", "files_changed")
     events = store.read(session_id, reverse=True)
-    return next((event.seq for event in events if event.kind != "checkpoint"), 0)
+    return next((event.seq for event in events if event.kind not in passed), 0)
 
 
 def files_by_event(store: Store, session_id: str, first: int = 0) -> Files:

@@ -114,7 +114,7 @@ def _look(call: Call, info: SessionInfo) -> _Now:
         turn = _changed(call, events)
         if info.cwd is not None and last_tree(call.store, info.id) is not None:
             session = call.session(info.id)
-            since = session.diff(last_done(call.store, info.id)).files
+            since = session.diff(last_done(call.store, info.id, others=False)).files
             # What undo would find: a call that nobody ended is no other's work.
             coming = foreseen(session)
             if coming:
@@ -174,7 +174,7 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
         steps.append(("undo", "take the last turn back"))
     elif found.done:
         steps.append(("undo", "take the last turn back"))
-    if found.done:
+    if found.done and now.prompt is not None:
         steps.append(("rewind", "go back to an earlier prompt"))
     steps.append(("resume", "go on with the session"))
     steps.append(("show", "read the session"))
