@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable
@@ -238,3 +240,32 @@ def test_doctor_lists_open_calls_and_ends_them(world: World, tmp_path: Path) -> 
     assert not (world.project / "f").exists()
     child.kill()
     child.communicate()
+
+
+_KILLED = """
+import os, signal, sys
+from backtrail import Session
+with Session.create(sys.argv[1], "elsewhere", cwd=sys.argv[2]) as session:
+    session.append({"role": "user", "content": "begin"})
+    with session.tool("mine"):
+        open(sys.argv[2] + "/made", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("place", ["other folder/o.db", "memory:"])
+def test_the_advice_about_a_call_of_another_store_ends_it(
+    world: World, tmp_path: Path, place: str
+) -> None:
+    """Taken as it is printed, and from another folder."""
+    Agent(world, session="here").begin()
+    url = place if place == "memory:" else f"sqlite:///{tmp_path}/{place}"
+    child = python(_KILLED, url, str(world.project), env=world.env)
+    assert child.wait() != 0
+    child.communicate()
+    told = world.run("doctor").stdout
+    assert "which is gone" in told and "no call is open" not in told
+    (advice,) = re.findall(r"`backtrail (doctor --repair[^`]*)` ends it", told)
+    assert world.run(*shlex.split(advice), cwd=tmp_path).returncode == 0
+    assert "no call is open" in world.run("doctor").stdout
+    assert (world.project / "made").exists()

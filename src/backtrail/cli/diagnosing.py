@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 from argparse import ArgumentParser
@@ -220,11 +221,17 @@ def _open_calls(store: Store) -> Iterator[Check]:
     if not found:
         yield Check("calls", "ok", "no call is open")
     for call in found:
-        advice = "if it is not under way: `backtrail doctor --repair` ends it"
-        if call.store:
-            advice = f"if it is not under way: `backtrail doctor --repair --store {call.store}`"
-        if not call.lives:
-            advice = "the next look at that folder ends it, or `backtrail doctor --repair`"
+        command = "backtrail doctor --repair"
+        if call.store and call.url != "memory:":
+            # Only its own store knows what it did, and ends it.
+            command += f" --store {shlex.quote(call.url) if call.url else 'URL'}"
+        advice = f"`{command}` ends it"
+        if call.store and not call.url:
+            advice += f", with the URL of the store whose id is {call.store}"
+        if call.lives:
+            advice = f"if it is not under way: {advice}"
+        elif not call.store:
+            advice = f"the next look at that folder ends it, or `{command}`"
         yield Check("calls", "ok" if call.lives else "warning", str(call), advice)
 
 

@@ -66,7 +66,10 @@ class Depot:
         refuse_store(root)
         places = [str(self.folder), state_folder(), *map(str, store.places)]
         own = OwnPlaces(places)
-        return Workspace(root, self.blobs, self.catalogue, self.folder, own=own, progress=progress)
+        return Workspace(
+            root, self.blobs, self.catalogue, self.folder, own=own, progress=progress,
+            url=store.url,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let go of it; the last to do so closes the files."""

@@ -38,7 +38,7 @@ class OpenCall(msgspec.Struct, frozen=True):
     """A call under way as other stores see it: whose it is, and which process ends it.
 
     `store` and `session` are its log, `agent` the program it belongs to, if that is not
-    ours; `paths` are relative to its root, None for anything.
+    ours; `paths` are relative to its root, None for anything. `url` opens the store, if known.
     """
 
     store: str
@@ -49,6 +49,7 @@ class OpenCall(msgspec.Struct, frozen=True):
     paths: list[bytes] | None
     since: float
     agent: str = ""
+    url: str = ""
 
     @property
     def owner(self) -> str:

@@ -22,8 +22,15 @@ _FORGOTTEN = 30 * 86400.0
 """Seconds after which a call is struck whose process is gone, and whose store is elsewhere."""
 
 
+_IN_MEMORY = "memory:"
+"""The URL of a store that goes with its process."""
+
+
 class Open(NamedTuple):
-    """A call that is open: whose, where, which process runs it, and since when."""
+    """A call that is open: whose, where, which process runs it, and since when.
+
+    `store` is another store's URL, or its id where no URL is known; `url` only a URL.
+    """
 
     root: str
     session: str
@@ -33,6 +40,7 @@ class Open(NamedTuple):
     since: float
     lives: bool
     store: str = ""
+    url: str = ""
 
     def __str__(self) -> str:
         program = f" of {self.program}" if self.program else ""
@@ -59,7 +67,7 @@ def listed(store: Store) -> list[Open]:
                 lives = not is_gone(other.pid, other.born)
                 found.append(
                     Open(shown(root.path), other.session, other.name, other.agent, other.pid,
-                         other.since, lives, other.store)
+                         other.since, lives, other.url or other.store, other.url)
                 )  # fmt: skip
     return found
 
@@ -117,7 +125,8 @@ def _struck(marks: set[str], depot: str) -> Iterator[str]:
             elif call is None:
                 is_left = True
             else:
-                old = call.since < time.time() - _FORGOTTEN
+                # Its own store tells whom it met, so that has time; one in memory is gone.
+                old = call.since < time.time() - _FORGOTTEN or call.url == _IN_MEMORY
                 is_left = old and is_gone(call.pid, call.born)
             if is_left:
                 try:

@@ -59,7 +59,9 @@ class Rooted:
         *,
         own: OwnPlaces | None = None,
         progress: Callable[[int], None] | None = None,
+        url: str = "",
     ) -> None:
+        self.url = url
         self.root = os.fsencode(os.path.realpath(root))
         self.blobs = blobs
         self.catalogue = catalogue

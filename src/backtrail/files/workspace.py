@@ -207,7 +207,7 @@ class Workspace(Rooted):
         pid = os.getpid()
         pid, born, _, program, *_ = runner or Runner(pid, own_birth(pid))
         id, since = new_id(), time.time()
-        call = OpenCall(*log, name, pid, born, paths, since, program)
+        call = OpenCall(*log, name, pid, born, paths, since, program, self.url)
         try:
             mark, met = self.meetings.open(id, call)
         except OSError as error:
