@@ -11,18 +11,20 @@ import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from backtrail import BacktrailError, Session, Unsafe
 from backtrail.events import Json, NewEvent, SessionInfo
+from backtrail.exchange import bundle_checking
 from backtrail.exchange.bundle import check_bundle, read_bundle
 from backtrail.files.blobs import Reference
 from backtrail.files.cleaning import opened, store_name
 from backtrail.files.materializing import materialize
 from backtrail.stores import Store, open_store
 
-from .forging import State, forged, packed, tree_of
+from .forging import State, forged, manifest_of, packed, resealed, tree_of
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -285,3 +287,36 @@ def test_a_bare_repository_of_ones_own_is_captured(
             (victim / "fixture.git" / "HEAD").unlink()
         assert s.undo().files_changed == ["fixture.git/HEAD"]
     assert snapshot(victim) == before
+
+
+def test_a_state_of_countless_paths_is_refused(tmp_path: Path) -> None:
+    """A few trees that name each other often would keep every verb busy for ever."""
+    inner: State = {"x": b"x", "y": b"y"}
+    state: State = {"one": inner, "two": inner}
+    path = tmp_path / "b"
+    path.write_bytes(packed(forged([state, {}], tmp_path)))
+    check_bundle(path)
+    with mock.patch.object(bundle_checking, "MOST_PATHS", 5), pytest.raises(Unsafe, match="paths"):
+        check_bundle(path)
+
+
+def test_bits_that_raise_rights_are_refused(tmp_path: Path) -> None:
+    """A stranger's file would run with the rights of whoever restored it."""
+    files = forged([{"tool": b"#!/bin/sh\n"}, {}], tmp_path)
+    blobs = {name: content for name, content in files if name.startswith("blobs/")}
+    for name, content in blobs.items():
+        if b"tool" in content:
+            raised = content.replace(b"\x01\x01\xed", b"\x01\x09\xed")
+            assert raised != content
+            digest = hashlib.sha256(raised).hexdigest()
+            old = name.removeprefix("blobs/")
+            break
+    made = [(n.replace(old, digest), c.replace(old.encode(), digest.encode())) for n, c in files]
+    made = [(n, raised if n == f"blobs/{digest}" else c) for n, c in made]
+    manifest = manifest_of(made)
+    log = dict(made)["logs/0.jsonl"]
+    manifest["logs"][0]["sha256"] = hashlib.sha256(log).hexdigest()
+    path = tmp_path / "b"
+    path.write_bytes(packed(resealed(made, manifest)))
+    with pytest.raises(Unsafe, match="rights"):
+        check_bundle(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -179,6 +179,11 @@ def _noted(events: Iterator[NewEvent], named: set[str]) -> Iterator[NewEvent]:
 
 # --- trees -------------------------------------------------------------------------------
 
+MOST_PATHS = 5_000_000
+"""Paths that a state of files in a bundle may have."""
+
+_RAISED = 0o6000
+
 Held = list[tuple[bytes, str, bytes]]
 """What a tree holds that must be there: names, kinds and digests."""
 
@@ -202,9 +207,33 @@ def _refused(tree: Tree) -> Unsafe | None:
     for name in kept:
         if is_control(name):
             return Unsafe(f"{shown(name)} is version control's, and may run commands")
+        if tree[name].kind == "file" and tree[name].mode & _RAISED:
+            return Unsafe(f"{shown(name)} would run with the rights of its owner or group")
     if is_bare(kept):
         return Unsafe("it is shaped like a bare repository, whose settings git obeys")
     return None
+
+
+def _check_size(roots: Iterable[bytes], trees: Mapping[bytes, Held | Damaged | Unsafe]) -> None:
+    """Refuse a state that has more paths than any project.
+
+    A few trees that name each other twice are more paths than anybody could ever list.
+    """
+    sizes: dict[bytes, int] = {}
+    todo = list(roots)
+    while todo:
+        digest = todo[-1]
+        held = trees.get(digest)
+        entries = held if isinstance(held, list) else []
+        inner = [value for _, kind, value in entries if kind == "directory"]
+        waiting = [one for one in inner if one not in sizes]
+        if waiting:
+            todo += waiting
+            continue
+        todo.pop()
+        sizes[digest] = len(entries) + sum(sizes[one] for one in inner)
+        if sizes[digest] > MOST_PATHS:
+            raise Unsafe(f"a state of files in the bundle has over {MOST_PATHS:,} paths")
 
 
 def _check_trees(manifest: Manifest, trees: dict[bytes, Held | Damaged | Unsafe]) -> None:
@@ -234,6 +263,7 @@ def _check_trees(manifest: Manifest, trees: dict[bytes, Held | Damaged | Unsafe]
                 todo.append((value, path + b"/" + name if path else name))
             else:
                 reached.add(value)
+    _check_size((bytes.fromhex(tree) for tree in manifest.trees), trees)
     if lacking := reached - there - missing:
         raise Damaged(f"the bundle lacks {len(lacking)} contents (`{min(lacking).hex()}`)")
     if extra := (there | missing) - reached:

@@ -67,6 +67,7 @@ def log_at(execute: Execute, n: int, base: int, unsealed: int) -> Log:
     """The log with this number and its spans; `Damaged` if they cannot be those of a log."""
     spans: list[Span] = []
     low = 0
+    whole_number(n, "the number of a log", MAX_SEQ)
     if whole_number(base, f"what log {n} shares", MAX_SEQ):
         for source, until, open_until in execute(_SHARES, (n,)).fetchall():
             whole_number(source, f"a log that log {n} shares", MAX_SEQ)
