@@ -79,7 +79,8 @@ class Forger:
                 held.append(value.hex())
             if self.seldom(60):
                 value = value[:-1]
-            mode = self.random.choice([0o644, 0o755, 0, 0o7777, 0o777 + (self.seldom() << 15)])
+            mode = self.random.choice([0o644, 0o755, 0, 0o1777, 0o777 + (self.seldom() << 15)])
+            mode |= 0o6000 if self.seldom(60) else 0
             head = struct.pack(">BHQH", kind, mode, self.random.choice([0, 4, 2**63]), len(name))
             entries.append((name, head + name + struct.pack(">H", len(value)) + value))
         if not self.seldom(60):
@@ -266,7 +267,7 @@ def fuzz(seeds: range) -> dict[str, int]:
 
 def test_bundles_at_random() -> None:
     """A sample."""
-    counts = fuzz(range(40))
+    counts = fuzz(range(100, 150))
     assert min(counts.values()) > 3, counts
 
 
