@@ -459,6 +459,7 @@ class Rooted:
             except (OSError, Conflict, SessionBusy):
                 raise
             except Exception:
+                # Whatever a damaged journal raises: the person asked to be rid of it.
                 finished = False
                 self._give_up(root, found[1])
             self.catalogue.drop_set_aside(self.place.n)
