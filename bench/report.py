@@ -95,7 +95,9 @@ def summary(judged: Sequence[Verdict]) -> str:
 _UNITS = (
     {"p50": "µs", "ms": "ms", "mb": "MB", "rate": "/s", "growth": ""}
     | dict.fromkeys(("first", "again", "changed", "back", "before", "after", "over"), "ms")
-    | {"stored": "MB", "memory": "MB", "per_mb": "ms/MB"}
+    | {"stored": "MB", "memory": "MB", "per_mb": "ms/MB", "each": "", "ratio": ""}
+    | {"times": "", "share": "", "late": "ms", "late_locked": "ms"}
+    | dict.fromkeys(("at_3", "copy", "few", "many"), "ms")
 )
 
 

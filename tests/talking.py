@@ -37,8 +37,7 @@ def talk(session: Session, *turns: str) -> list[Event]:
     """Turns of a question and an answer each; returns the events of the messages."""
     events = []
     for text in turns:
-        with session.turn(text) as turn:
-            events += [turn.event, turn.append(assistant(f"re: {text}"))]
+        events += [session.append(user(text)), session.append(assistant(f"re: {text}"))]
     return events
 
 

@@ -57,16 +57,33 @@ class Terminal:
         """Press a key, such as `Enter` or `Escape`."""
         self._tmux("send-keys", "-t", "m", key)
 
+    def type(self, text: str) -> None:
+        """Type a text at once, as one who pastes it."""
+        self._tmux("send-keys", "-t", "m", "-l", text)
+
+    def spell(self, text: str) -> None:
+        """Type letter by letter, as a person does."""
+        for letter in text:
+            # A bare semicolon would end the command of `tmux`.
+            self._tmux("send-keys", "-t", "m", "-l", letter.replace(";", "\\;"))
+            time.sleep(0.03)
+
     def say(self, text: str, is_heard: Callable[[], bool]) -> None:
         """Type a prompt, and press Enter until it is heard: a program that starts loses keys."""
-        for letter in text:
-            self._tmux("send-keys", "-t", "m", "-l", letter)
-            time.sleep(0.05)
-        for _ in range(30):
-            time.sleep(1)
-            if is_heard():
-                return
+        for tries in range(4):
+            self.spell(text)
+            # What comes too fast is taken for pasted, and an Enter in it for a new line.
+            time.sleep(0.4)
+            if tries == 3 or len(text) > 100 or text in self.screen():
+                break
+            self.press("C-u")
+        for _ in range(20):
             self.press("Enter")
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                if is_heard():
+                    return
+                time.sleep(0.1)
         raise AssertionError(f"{text!r} was not heard:\n{self.screen()}")
 
     def wait(self, text: str, seconds: float = 60) -> None:

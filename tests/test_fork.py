@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import AlreadyExists, NotFound, Session, Unsupported
+from backtrail import AlreadyExists, NewEvent, NotFound, Session, SessionInfo, Unsupported
 from backtrail.stores import open_store
 
 from .talking import assistant, kinds, talk, texts
@@ -29,10 +29,14 @@ def test_a_fork_has_the_history_and_goes_its_own_way(url: str, tmp_path: Path) -
 
 
 def test_a_fork_says_so_in_its_title(url: str) -> None:
-    """The source's title, or its id, unless the caller gives another."""
+    """The source's title and that it is a fork, once, unless the caller gives another.
+
+    One of a session without a title has none: what was said first tells which it is.
+    """
     with Session.create(url, "s", title="Plan") as s, Session.create(s.store, "bare") as bare:
         assert s.fork().info().title == "Plan (fork)"
-        assert bare.fork().info().title == "bare (fork)"
+        assert s.fork().fork().info().title == "Plan (fork 2)"
+        assert bare.fork().info().title is None
         assert s.fork(title="Plan B").info().title == "Plan B"
 
 
@@ -172,6 +176,38 @@ def test_a_fork_can_take_the_checkpoints_along(url: str) -> None:
         assert "copy_checkpoints" not in fork.fork().info().metadata
         fork.rewind(later)
         assert texts(fork) == ["one"]
+
+
+def test_a_fork_leaves_the_metadata_to_its_user(url: str) -> None:
+    """What it lists is not noted there; a key of that name is the user's, like any other."""
+    with open_store(url) as store:
+        s = Session.create(store, "s", metadata={"mine": 1})
+        talk(s, "one")
+        s.checkpoint("first")
+        fork = s.fork(copy_checkpoints=True)
+        assert fork.info().metadata == {"mine": 1}
+        assert [point.label for point in fork.checkpoints()] == ["first"]
+        fork.update(metadata={"copy_checkpoints": "of mine"})
+        plain = fork.fork()
+        assert plain.info().metadata == {"mine": 1, "copy_checkpoints": "of mine"}
+        assert plain.checkpoints() == []
+
+
+def test_a_fork_of_an_earlier_version_lists_what_it_did(url: str) -> None:
+    """Then the note was in the metadata, and the fork's first event had none."""
+    with open_store(url) as store:
+        s = Session.create(store, "s")
+        talk(s, "one")
+        s.checkpoint("first")
+        for name, noted in (("old", {"copy_checkpoints": True}), ("plain", {})):
+            info = SessionInfo(
+                id=name, parent_id="s", relation="fork", fork_seq=s.info().head, metadata=noted
+            )
+            store.create(info, base=("s", s.info().head))
+            store.append(name, [NewEvent("session_start", {"info": info.to_dict()})])
+        with Session.resume(store, "old") as old, Session.resume(store, "plain") as plain:
+            assert [point.label for point in old.checkpoints()] == ["first"]
+            assert plain.checkpoints() == []
 
 
 def test_a_parent_of_another_kind_is_no_parent(url: str) -> None:

@@ -148,6 +148,46 @@ def test_a_subclass_may_have_more() -> None:
     assert More("a", extra=2) == More("a", None, [], 2)
 
 
+def test_a_class_may_look_at_what_it_was_given() -> None:
+    """`__post_init__` is called, as the standard one calls it."""
+
+    @frozen.dataclass(frozen=True, slots=True)
+    class Checked:
+        number: int
+        seen: list[int] = frozen.field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.seen.append(self.number)
+
+    one, other = Checked(1), Checked(number=2)
+    assert (one.seen, other.seen) == ([1], [2])
+    assert dataclasses.replace(one, number=3, seen=[]).seen == [3]
+
+
+@pytest.mark.parametrize(
+    ("args", "more"),
+    [((), {}), ((1, [], 3), {}), ((1,), {"number": 2}), ((), {"seen": [], "other": 1})],
+)
+def test_a_wrong_call_is_refused_as_the_standard_one_refuses_it(
+    args: tuple[Any, ...], more: dict[str, Any]
+) -> None:
+    """In the same words, and the next call that is right makes an object."""
+    errors = []
+    for module in (frozen, dataclasses):
+
+        @module.dataclass(frozen=True, slots=True)
+        class Checked:
+            number: int
+            seen: list[int] = module.field(default_factory=list)
+
+        with pytest.raises(TypeError) as caught:
+            Checked(*args, **more)
+        errors.append(str(caught.value))
+        again: Any = Checked
+        assert again(1, seen=[2]).seen == [2]
+    assert errors[0] == errors[1]
+
+
 def test_what_can_be_known_is_the_same() -> None:
     """Signature, annotations, fields, parameters and names."""
     ours, theirs = thing(frozen, "Thing"), thing(dataclasses, "Thing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +25,11 @@ from backtrail.history import (
 TS = "2030-01-01T00:00:00.000Z"
 
 
-def event(seq: int, kind: str = "note", follows: int | None = None) -> Event:
+def event(
+    seq: int, kind: str = "note", follows: int | None = None, data: dict[str, Json] | None = None
+) -> Event:
     """An event whose id is its number."""
-    return Event(seq, f"e{seq}", TS, kind, {"cost_usd": seq}, follows)
+    return Event(seq, f"e{seq}", TS, kind, data or {"cost_usd": seq}, follows)
 
 
 @st.composite
@@ -281,3 +284,56 @@ def test_a_checkpoint_of_an_earlier_point_is_not_the_newest_state() -> None:
     assert newest({"at": 2, "tree": new}, {"at": 1, "tree": old}) == new
     assert newest({"at": 1, "tree": new}) == old
     assert newest({"at": 2}) == old
+
+
+# --- agents that go back by themselves ---------------------------------------------------
+
+
+def test_what_was_done_stays_where_words_are_left() -> None:
+    """A late answer leaves words behind, and a rewind all; what was done to files stays."""
+    log = [
+        event(1, "user_message"), event(2, "assistant_message"), event(3, "user_message"),
+        event(4, "action"), event(5, "files_changed"),
+        event(6, "assistant_message", follows=2), event(7, "action"),
+        event(8, "rewound", follows=6), event(9, "action"),
+        event(10, "assistant_message", follows=6),
+    ]  # fmt: skip
+    assert [e.seq for e in path(log)] == [1, 2, 4, 5, 6, 9, 10]
+
+
+def test_a_prompt_that_is_said_again_is_one() -> None:
+    """What a hook noted in another place is no branch, and no turn to undo."""
+    log = [
+        event(1, "user_message"), event(2, "assistant_message"), event(3, "user_message"),
+        event(4, "assistant_message", follows=2), event(5, "user_message", data={"noted": 3}),
+    ]  # fmt: skip
+    assert branches(log) == []
+    assert [(o.seq, o.before, o.spans) for o in operations(log).done] == [
+        (1, 0, ((1, 2),)), (5, 4, ((3, None),)),
+    ]  # fmt: skip
+
+
+def test_a_rewind_of_the_agents_own_is_one_operation() -> None:
+    """The files it put back and the prompt that a hook noted stand before the rewind."""
+    log = [
+        event(1, "user_message"), event(2, "assistant_message"),
+        event(3, "files_changed", data={"back": 1}), event(4, "user_message"),
+        event(5, "rewound", follows=0, data={"begins": 3}),
+        event(6, "user_message", data={"noted": 4}),
+    ]  # fmt: skip
+    assert [(b.head, b.message_count) for b in branches(log)] == [(2, 2)]
+    assert [(o.kind, o.before, o.spans) for o in operations(log).done] == [
+        ("user_message", 0, ((1, 2),)), ("rewound", 2, ((3, 5),)),
+        ("user_message", 5, ((6, None),)),
+    ]  # fmt: skip
+    assert path(log)[-1].seq == 6
+
+
+@pytest.mark.parametrize("forged", [[1], {}, "3", True, -1, 99, 6, None])
+def test_forged_notes_count_for_nothing(forged: Json) -> None:
+    """Anybody may record events."""
+    data = {"noted": forged, "begins": forged}
+    log = [event(1, "user_message"), event(2, "rewound", follows=0, data=data),
+           event(3, "user_message", data=data)]  # fmt: skip
+    assert len(operations(log).done) == 3
+    assert len(branches(log)) == 1

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import AsyncSession, Conflict, InvalidData, NewEvent, Session, SessionInfo, arun, run
+from backtrail import (
+    AsyncSession,
+    Conflict,
+    InvalidData,
+    NewEvent,
+    Session,
+    SessionInfo,
+    Unsupported,
+    arun,
+    run,
+)
 from backtrail.events import Json
 from backtrail.stores import open_store
 
@@ -97,6 +107,59 @@ def test_a_fork_is_kept_where_its_session_is(url: str) -> None:
     """It cannot leave nothing behind, and does not pretend to."""
     with Session.create(url, "s") as s, pytest.raises(InvalidData, match="persist"):
         s.fork(persist=False)
+
+
+WRONG: list[tuple[dict[str, Json], str]] = [
+    ({"agent": "no agent at all"}, "no agent at all"),
+    ({"agent": "nowhere:model"}, "nowhere"),
+    ({"provider": "nowhere"}, "nowhere"),
+    ({"agent": "scripted:", "phase": "acept_edits"}, "acept_edits"),
+    ({"phase": "acept_edits"}, "acept_edits"),
+    ({"agent": "scripted:", "tools": ["reed"]}, "reed"),
+    ({"tools": ["reed"]}, "reed"),
+    ({"agent": "scripted:", "hooks": {"on_tooth": print}}, "on_tooth"),
+    ({"agent": "scripted:", "agent_options": {"windw": 1}}, "windw"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), WRONG, ids=[str(o) for o, _ in WRONG])
+def test_an_agent_that_cannot_be_is_told_at_once(
+    options: dict[str, Json], word: str, tmp_path: Path
+) -> None:
+    """By every verb, before anything is made, and not by the first `send`."""
+    new = tmp_path / "new.db"
+    for call in (Session.create, Session.open):
+        with pytest.raises((InvalidData, Unsupported), match=word):
+            call(f"sqlite:///{new}", **options)
+    assert not new.exists()
+    place = f"sqlite:///{tmp_path}/there.db"
+    for name, verb in verbs(place).items():
+        with pytest.raises((InvalidData, Unsupported), match=word):
+            verb(**options)
+        with open_store(place) as store:
+            assert [info.id for info in store.sessions()] == ["there"], name
+
+
+def test_what_may_come_later_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that the environment lacks is asked for by the first `send`, not for reading."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with Session.open("memory:", agent="openai:gpt-5", phase="plan") as s:
+        assert s.messages() == []
+        with pytest.raises(Unsupported, match="OPENAI_API_KEY"):
+            s.send("hi")
+
+
+def test_a_fork_has_the_agent_with_what_it_is_made_of() -> None:
+    """Whether or not its parent has sent anything yet; another provider is another agent."""
+    given: Json = {"replies": [{"role": "assistant", "content": "hello"}]}
+    with (
+        Session.create("memory:", agent="scripted:", agent_options=given) as s,
+        s.fork() as fork,
+        s.fork(provider="scripted") as other,
+    ):
+        assert fork.send("hi").text == "hello"
+        with pytest.raises(Conflict, match="there are 0"):
+            other.send("hi")
 
 
 # --- refused means that nothing was made --------------------------------------------------

@@ -184,6 +184,7 @@ def test_latest_says_where_it_found_nothing(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the directory, the current one by default."""
+    open_store(url).close()
     with pytest.raises(NotFound) as caught:
         Session.latest(url, cwd="/nowhere")
     assert str(caught.value) == "no previous session found in /nowhere"
@@ -398,3 +399,24 @@ def _held(folder: Path) -> list[str]:
     found = (os.readlink(name) for name in names if os.path.lexists(name))
     mine = (name.removeprefix(str(folder)) for name in found if name.startswith(str(folder)))
     return sorted(name for name in mine if "/lock-" in name or "lease" in name)
+
+
+# --- what is not there --------------------------------------------------------------------
+
+
+def test_going_on_makes_no_store(disk_url: str, tmp_path: Path) -> None:
+    """A place spelt wrong is told by its name, and nothing is made there."""
+    place = disk_url.rpartition("/")[2]
+    with pytest.raises(NotFound, match=place):
+        Session.resume(disk_url, "s")
+    with pytest.raises(NotFound, match=place):
+        Session.latest(disk_url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_that_is_not_there_is_told_with_the_store(url: str) -> None:
+    """Who looks into the wrong one of several stores reads which that was."""
+    with open_store(url) as store:
+        with pytest.raises(NotFound, match="`absent`") as failed:
+            Session.resume(store, "absent")
+        assert store.url in str(failed.value)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import assert_type, get_args, get_type_hints
 
 import pytest
 
 import backtrail
+from backtrail.agents import Around
 from backtrail.loading import loader
 
 ROOT = Path(__file__).parents[1]
@@ -87,6 +91,46 @@ def test_what_the_pages_import_is_there() -> None:
     assert ("backtrail", "Session") in pages
     for path, name in pages:
         assert getattr(importlib.import_module(path), name) is not None
+
+
+def mentioned(annotation: object) -> set[type]:
+    """The classes of ours in an annotation."""
+    found: set[type] = set()
+    if isinstance(annotation, type) and annotation.__module__.startswith("backtrail"):
+        found.add(annotation)
+    for part in get_args(annotation):
+        for one in part if isinstance(part, list) else [part]:
+            found |= mentioned(one)
+    return found
+
+
+@pytest.mark.parametrize("name", ["Session", "AsyncSession", "LiveTurn", "Turn", "AsyncTurn"])
+def test_what_a_method_takes_and_returns_can_be_imported(name: str) -> None:
+    """Who writes a function around a session can annotate it, from `backtrail` alone."""
+    for method, function in inspect.getmembers(getattr(backtrail, name), callable):
+        if method.startswith("_"):
+            continue
+        plain = inspect.unwrap(getattr(function, "__func__", function))
+        module = importlib.import_module(plain.__module__)
+        names = {**vars(importlib.import_module("backtrail.watching")), **vars(module)}
+        for annotation in get_type_hints(plain, names).values():
+            for found in mentioned(annotation) - {Around}:
+                assert getattr(backtrail, found.__name__, None) is found, (method, found)
+                assert found.__name__ in backtrail.__all__, (method, found)
+
+
+def test_a_bracket_of_a_turn_gives_a_call() -> None:
+    """A type checker knows what `with turn.tool(…) as call` binds."""
+
+    def agent(turn: backtrail.LiveTurn) -> Iterator[dict[str, str]]:
+        with turn.tool("look", {"at": 1}) as call:
+            assert_type(call, backtrail.Call)
+            call.result = "seen"
+        yield {"role": "assistant", "content": "done"}
+
+    with backtrail.Session.create("memory:", agent=agent) as s:
+        s.send("go")
+        assert next(s.events(kinds=("action",))).data["result"] == "seen"
 
 
 def test_modules_may_live_elsewhere() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from backtrail import Event, Session
-from backtrail.history import BOOKKEEPING
+from backtrail.history import BOOKKEEPING, operations
 from backtrail.points import read_operations
 from backtrail.stores import open_store
 
@@ -65,6 +65,7 @@ class Undoing(RuleBasedStateMachine):
         self.operate([*self.now, text])
         with self.session.turn(text):
             self.note()
+        self.note()
 
     @rule()
     def answer(self) -> None:
@@ -147,8 +148,11 @@ class Undoing(RuleBasedStateMachine):
     def limits(self) -> None:
         """What can be undone and redone is what the list says."""
         known = read_operations(self.store, "s")
-        assert len(known.done) == self.cursor
+        assert bool(known.done) == bool(self.cursor)
         assert len(known.undone) == len(self.states) - self.cursor - 1
+        every = operations(self.store.read("s"))
+        assert len(every.done) == self.cursor
+        assert every.done[-1:] == known.done[-1:]
 
 
 TestUndoing = Undoing.TestCase

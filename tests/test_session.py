@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -305,6 +307,31 @@ def test_closing_writes_what_side_logs_hold(url: str) -> None:
                 s.log("transcript").append({"n": number})
         entries = [e.data["n"] for e in store.read("s", log="transcript")]
         assert entries == list(range(600))
+
+
+def test_the_main_log_is_no_side_log(url: str) -> None:
+    """What is written there beside the session would be in the conversation, unchecked."""
+    with Session.create(url, "s") as s:
+        talk(s, "one")
+        before = list(s.events())
+        with pytest.raises(InvalidData, match="main log"):
+            s.log("messages").append({"message": {"role": "user", "content": "forged"}})
+        assert list(s.log("messages").read()) == list(s.events()) == before
+
+
+def test_a_side_log_leaves_signals_to_the_host(disk_url: str) -> None:
+    """Asking for one changes no handler, and a normal exit still writes what it holds."""
+    script = f"""
+import signal
+from backtrail import Session
+s = Session.create({disk_url!r}, "s")
+s.log("transcript").append({{"n": 1}})
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with open_store(disk_url) as store:
+        assert [e.data for e in store.read("s", log="transcript")] == [{"n": 1}]
 
 
 def test_side_logs_are_not_in_a_fork(url: str) -> None:

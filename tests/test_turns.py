@@ -11,7 +11,7 @@ import pytest
 from backtrail import Session, SessionBusy
 from backtrail.stores import open_store
 
-from .talking import Child, assistant, outcome, talk, texts, user
+from .talking import Child, assistant, outcome, texts, user
 
 HOLD = """
 import sys
@@ -200,3 +200,9 @@ def test_appends_in_threads_are_all_there(url: str) -> None:
         for number in range(4):
             mine = [text for text in said if text.startswith(f"{number}.")]
             assert mine == [f"{number}.{step}" for step in range(20)]
+
+
+def talk(session: Session, text: str) -> None:
+    """One turn, with the lease: a question and an answer."""
+    with session.turn(text) as turn:
+        turn.append(assistant(f"re: {text}"))

@@ -10,7 +10,8 @@ from protocol import Job, Numbers, clock, percentile
 TICK = 0.001
 
 
-async def _ticks(stop: asyncio.Event) -> list[float]:
+async def ticks(stop: asyncio.Event) -> list[float]:
+    """How many milliseconds each tick is late by, until it is stopped."""
     late: list[float] = []
     while not stop.is_set():
         start = clock()
@@ -22,13 +23,13 @@ async def _ticks(stop: asyncio.Event) -> list[float]:
 async def busy_loop(work: Callable[[int], Awaitable[object]], job: Job) -> Numbers:
     """Lateness in ms of an idle loop, then of one where all sessions append at once."""
     stop = asyncio.Event()
-    ticker = asyncio.create_task(_ticks(stop))
+    ticker = asyncio.create_task(ticks(stop))
     await asyncio.sleep(job["idle"])
     stop.set()
     idle = await ticker
 
     stop = asyncio.Event()
-    ticker = asyncio.create_task(_ticks(stop))
+    ticker = asyncio.create_task(ticks(stop))
     await asyncio.sleep(0)
     begin = clock()
     await asyncio.gather(*(work(number) for number in range(job["sessions"])))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import threading
 from typing import Any
 
 from loop import busy_loop
@@ -100,14 +102,25 @@ def append_session(job: Job) -> Numbers:
 
 
 def append_threads(job: Job) -> Numbers:
-    """All threads write to one session, as the tools of one agent do."""
+    """All threads write to one session, as the tools of one agent do, or each to its own."""
     store = opened(job)
-    store.create(SessionInfo(SESSION))
-    numbers = timed_threads(
-        lambda message: store.append(SESSION, [new(message)]), messages(job), job["threads"]
-    )
+    sessions = [f"{SESSION}-{number}" for number in range(job.get("sessions", 1))]
+    for session in sessions:
+        store.create(SessionInfo(session))
+    number = itertools.count()
+    mine = threading.local()
+
+    def append(message: dict[str, Any]) -> None:
+        try:
+            session = mine.session
+        except AttributeError:
+            session = mine.session = sessions[next(number) % len(sessions)]
+        store.append(session, [new(message)])
+
+    numbers = timed_threads(append, messages(job), job["threads"])
     store.close()
-    counted(job)
+    with opened(job) as again:
+        check(sum(1 for session in sessions for _ in again.read(session)), job["n"])
     return numbers
 
 
@@ -198,6 +211,17 @@ def latest(job: Job) -> Numbers:
     return repeated(newest, job["times"])
 
 
+def stats(job: Job) -> Numbers:
+    """The least that tells whether any session changed."""
+    place = os.path.join(job["folder"], "store", "sessions")
+
+    def look() -> None:
+        for name in os.listdir(place):
+            os.stat(f"{place}/{name}/messages.jsonl")
+
+    return repeated(look, job["times"])
+
+
 def fork(job: Job) -> Numbers:
     made = 0
     with opened(job) as store:
@@ -261,6 +285,7 @@ if __name__ == "__main__":
         prepare_sessions,
         list_sessions,
         latest,
+        stats,
         fork,
         event_loop,
     )

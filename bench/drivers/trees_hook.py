@@ -93,12 +93,39 @@ def hooks(job: Job) -> Numbers:
     changed = [agent.call(paths) for _ in range(ROUNDS)]
     if not agent_recorded(agent, ROUNDS):
         raise ValueError("not every call was recorded")
+    bare = [sys.executable, "-c", "pass"]
+    pairs = [(agent.call([])[0], milliseconds(lambda: _run(bare, b"", agent.env))) for _ in still]
     return {
+        "ratio": statistics.median(hook for hook, _ in pairs)
+        / statistics.median(python for _, python in pairs),
         "before": statistics.median(before for before, _ in still),
         "after": statistics.median(after for _, after in still),
         "changed": statistics.median(after for _, after in changed),
         "prompt": statistics.median(agent.prompt() for _ in range(ROUNDS)),
     }
+
+
+def status(job: Job) -> Numbers:
+    """`backtrail status` beside `git status`, in turn, in a project that both know."""
+    build(job)
+    agent = Agent(job)
+    agent.hook("SessionStart", source="startup")
+    agent.prompt()
+    agent.call([])
+    git = ["git", f"--git-dir={job['folder']}/shadow", f"--work-tree={agent.root}"]
+    for words in (["init", "-q"], ["add", "-A"]):
+        _run([*git, *words], b"", dict(os.environ))
+    tool = [str(Path(sys.executable).parent / "backtrail"), "status"]
+    ours, others = [], []
+    for _ in range(ROUNDS + 1):
+        ours.append(milliseconds(lambda: _shown(tool, agent)))
+        others.append(milliseconds(lambda: _shown([*git, "status"], agent)))
+    mine, theirs = statistics.median(ours[1:]), statistics.median(others[1:])
+    return {"before": mine, "bare": theirs, "ratio": mine / theirs}
+
+
+def _shown(command: list[str], agent: Agent) -> None:
+    subprocess.run(command, env=agent.env, cwd=agent.root, check=True, capture_output=True)
 
 
 def agent_recorded(agent: Agent, calls: int) -> bool:
@@ -158,4 +185,4 @@ def _run(command: list[str], given: bytes, env: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(hooks, idle, git)
+    serve(hooks, idle, git, status)

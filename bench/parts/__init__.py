@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from .agents import turn_part
 from .base import Part, Sizes
-from .files import file_part, trees_part
+from .files import file_part, many_part, trees_part
+from .growth import growth_part, stores_part
 from .hooks import hook_part
 from .reading import fork_part, list_part, load_part, tail_part
 from .starting import start_part
-from .writing import append_part, loop_part, threads_part
+from .writing import append_part, async_part, loop_part, threads_part
 
 PARTS = (
-    *("append", "threads", "load", "tail", "list", "fork", "start", "loop", "trees", "file"),
-    *("turn", "hook"),
+    *("append", "threads", "load", "tail", "list", "fork", "start", "loop", "async"),
+    *("trees", "file", "turn", "hook", "many", "growth", "stores"),
 )
 
 
@@ -27,10 +28,14 @@ def make(name: str, sizes: Sizes) -> Part:
         fork_part,
         start_part,
         loop_part,
+        async_part,
         trees_part,
         file_part,
         turn_part,
         hook_part,
+        many_part,
+        growth_part,
+        stores_part,
     )
     return dict(zip(PARTS, makers, strict=True))[name](sizes)
 

@@ -86,3 +86,32 @@ def file_part(sizes: Sizes) -> Part:
             "before each, as nobody edits in a tight loop."
         ),
     )
+
+
+def many_part(sizes: Sizes) -> Part:
+    job = {"task": "many", "n": sizes.copied, "rewound": sizes.rewound}
+    ours, git, copy = "Session, many files", "git reset --hard", "cp -a"
+    return Part(
+        name="many",
+        title=f"{sizes.copied:,} files to a new directory; {sizes.rewound:,} and 10 files back",
+        contenders=(
+            Contender(ours, "ours", "trees_many", {**job, "who": "ours"}),
+            Contender(git, "peer", "trees_many", {**job, "who": "git"}),
+            Contender(copy, "limit", "trees_many", {**job, "who": "cp"}),
+        ),
+        columns=(
+            Column("copy", "new directory ms", 0),
+            Column("many", f"{sizes.rewound:,} files back ms", 0),
+            Column("few", "10 files back ms", 1),
+        ),
+        goals=(
+            Goal(f"fork into a directory, {sizes.copied:,} files", ours, "copy", (copy,),
+                 at_most=2.5),
+            Goal(f"rewind of {sizes.rewound:,} files", ours, "many", (git,), at_most=2.5),
+            Goal("rewind of 10 files of these", ours, "few", (git,), at_most=1.2),
+        ),
+        note=(
+            "No tree is removed between rounds: after that, new files are slow for a while. Ours "
+            "is on the disk when the call returns, what git and `cp` wrote is not."
+        ),
+    )  # fmt: skip

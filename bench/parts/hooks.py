@@ -7,6 +7,7 @@ from ..running import Contender, Kind
 from .base import Column, Part, Sizes
 
 GIT = "git add -A && git write-tree"
+STATUS = "backtrail status"
 
 
 def hook_part(sizes: Sizes) -> Part:
@@ -27,6 +28,7 @@ def hook_part(sizes: Sizes) -> Part:
             run("backtrail hook", "ours", "hooks", large),
             idle(read, off=False),
             idle(off, off=True),
+            run(STATUS, "ours", "status", sizes.copied),
             run(GIT, "peer", "git", small),
             run(GIT, "peer", "git", large),
         ),
@@ -35,10 +37,18 @@ def hook_part(sizes: Sizes) -> Part:
             Column("after", "after it ms", 1),
             Column("changed", "after it, 10 changed ms", 1),
             Column("prompt", "at a prompt ms", 1),
-            Column("bare", "bare Python ms", 1),
+            Column("bare", "bare Python, or `git status`, ms", 1),
+            Column("ratio", "against it", 2),
             Column("over", "over bare Python ms", 1),
         ),
         goals=(
+            Goal("before a call, against bare Python", ours, "ratio", at_most=6.5),
+            Goal(
+                "status, against `git status`",
+                f"{STATUS}, {sizes.copied:,} files",
+                "ratio",
+                at_most=4,
+            ),
             Goal("before a call, in ms", ours, "before", at_most=150),
             Goal("after a call, nothing changed, in ms", ours, "after", at_most=150),
             Goal("after a call, 10 files changed, in ms", ours, "changed", at_most=200),

@@ -141,11 +141,15 @@ def tail_part(sizes: Sizes) -> Part:
 # --- list --------------------------------------------------------------------------------
 
 
+_STATS = "one stat a session, as many as JSONL"
+
+
 def list_part(sizes: Sizes) -> Part:
     def one(
-        name: str, kind: Kind, driver: str, task: str, times: int, store: str | None = None
-    ) -> Contender:
-        shared: Job = {"n": sizes.folders if store == "file" else sizes.sessions}
+        name: str, kind: Kind, driver: str, task: str, times: int, store: str | None = None,
+        n: int | None = None,
+    ) -> Contender:  # fmt: skip
+        shared: Job = {"n": n or (sizes.folders if store == "file" else sizes.sessions)}
         if store is not None:
             shared["store"] = store
         dataset = {"task": "prepare_sessions", **shared}
@@ -162,16 +166,22 @@ def list_part(sizes: Sizes) -> Part:
         one(f"list {ADK}", "peer", "peer_adk", "list_sessions", sizes.few),
         one(f"list {CLAUDE}", "peer", "peer_claude", "list_all", 1),
         one(f"latest {CLAUDE}", "peer", "peer_claude", "latest", sizes.many),
+        one(f"list {CLAUDE}, as many as JSONL", "peer", "peer_claude", "list_all", 1,
+            n=sizes.folders),
+        one(_STATS, "limit", "ours", "stats", sizes.many, "file"),
         one("list indexed query", "limit", "limits", "list_sessions", sizes.few),
         one("latest indexed query", "limit", "limits", "latest", sizes.many),
-    ]
+    ]  # fmt: skip
     ours, last = f"list {SQLITE}", f"latest {SQLITE}"
     goals = (
         Goal("list sessions", ours, "ms", (f"list {ADK}",), at_most=0.2),
         Goal("list sessions", ours, "ms", ("list indexed query",), at_most=2),
         Goal("latest of a directory", last, "ms", (f"latest {CLAUDE}",), at_most=1 / 30),
         Goal("latest of a directory", last, "ms", ("latest indexed query",), at_most=4),
-    )
+        Goal("list sessions", f"list {JSONL}", "ms", (f"list {CLAUDE}, as many as JSONL",),
+             at_most=1),
+        Goal("latest of a directory", f"latest {JSONL}", "ms", (_STATS,), at_most=3),
+    )  # fmt: skip
     return Part(
         name="list",
         title=f"List {sizes.sessions:,} sessions of 50 directories, and the latest of one",
@@ -181,7 +191,7 @@ def list_part(sizes: Sizes) -> Part:
         note=(
             "Each session has ten messages, those of google-adk and of the queries none. "
             "Opening counts in every call. claude-agent-sdk is not asked about git worktrees. "
-            f"JSONL, a folder a session, has {sizes.folders:,} sessions and no goal."
+            f"JSONL, a folder a session, has {sizes.folders:,} sessions."
         ),
     )
 

@@ -33,8 +33,16 @@ if TYPE_CHECKING:
     from . import stores as stores
     from . import telemetry as telemetry
     from . import testing as testing
+    from .agents import End as End
+    from .agents import Limits as Limits
+    from .agents import LiveTurn as LiveTurn
     from .aio import AsyncSession as AsyncSession
+    from .aio import AsyncTurn as AsyncTurn
+    from .aio_sending import AsyncStream as AsyncStream
+    from .aio_subscribing import AsyncSubscription as AsyncSubscription
+    from .aio_threads import AsyncSideLog as AsyncSideLog
     from .calls import ToolCall as ToolCall
+    from .conversation import Turn as Turn
     from .copying import copy_sessions as copy_sessions
     from .errors import AlreadyExists as AlreadyExists
     from .errors import BacktrailError as BacktrailError
@@ -55,35 +63,56 @@ if TYPE_CHECKING:
     from .events import NewEvent as NewEvent
     from .events import Problem as Problem
     from .events import SessionInfo as SessionInfo
+    from .filepoints import CallChanges as CallChanges
+    from .filepoints import TurnChanges as TurnChanges
+    from .files.differences import Diff as Diff
+    from .files.differences import FileDiff as FileDiff
     from .history import Branch as Branch
     from .oneshot import Answer as Answer
     from .oneshot import aquery as aquery
     from .oneshot import arun as arun
     from .oneshot import query as query
     from .oneshot import run as run
+    from .options import SessionOptions as SessionOptions
     from .purging import Purged as Purged
     from .purging import purge as purge
     from .session import Session as Session
+    from .sidelog import SideLog as SideLog
     from .stores.base import Lease as Lease
     from .stores.base import Store as Store
     from .stores.buffered import Buffered as Buffered
+    from .stores.notes import Memory as Memory
     from .stores.opening import open_store as open_store
     from .stores.redacting import Redacting as Redacting
     from .subscribing import Delta as Delta
+    from .subscribing import Subscription as Subscription
     from .turns import Result as Result
+    from .views import FileChange as FileChange
     from .views import Rewind as Rewind
     from .views import State as State
+    from .watching import Call as Call
 
 _HOME = {
-    "AsyncSession": "aio",
+    **dict.fromkeys(("AsyncSession", "AsyncTurn"), "aio"),
+    "AsyncSideLog": "aio_threads",
+    "AsyncStream": "aio_sending",
+    "AsyncSubscription": "aio_subscribing",
+    **dict.fromkeys(("End", "Limits", "LiveTurn"), "agents"),
     "Session": "session",
+    "SessionOptions": "options",
+    "SideLog": "sidelog",
     "Branch": "history",
+    "Call": "watching",
     "ToolCall": "calls",
-    **dict.fromkeys(("Rewind", "State"), "views"),
+    "Turn": "conversation",
+    **dict.fromkeys(("CallChanges", "TurnChanges"), "filepoints"),
+    **dict.fromkeys(("Diff", "FileDiff"), "files.differences"),
+    **dict.fromkeys(("FileChange", "Rewind", "State"), "views"),
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
+    "Memory": "stores.notes",
     "Buffered": "stores.buffered",
     "Redacting": "stores.redacting",
-    "Delta": "subscribing",
+    **dict.fromkeys(("Delta", "Subscription"), "subscribing"),
     **dict.fromkeys(("Purged", "purge"), "purging"),
     **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "oneshot"),
     "Result": "turns",
@@ -113,19 +142,32 @@ __all__ = [
     "AlreadyExists",
     "Answer",
     "AsyncSession",
+    "AsyncSideLog",
+    "AsyncStream",
+    "AsyncSubscription",
+    "AsyncTurn",
     "BacktrailError",
     "Branch",
     "Buffered",
+    "Call",
+    "CallChanges",
     "Checkpoint",
     "Closed",
     "Conflict",
     "Damaged",
     "Delta",
+    "Diff",
+    "End",
     "Event",
+    "FileChange",
+    "FileDiff",
     "Hit",
     "InvalidData",
     "InvalidId",
     "Lease",
+    "Limits",
+    "LiveTurn",
+    "Memory",
     "Message",
     "NewEvent",
     "NotFound",
@@ -137,10 +179,15 @@ __all__ = [
     "Session",
     "SessionBusy",
     "SessionInfo",
+    "SessionOptions",
+    "SideLog",
     "State",
     "Store",
     "StoreFailed",
+    "Subscription",
     "ToolCall",
+    "Turn",
+    "TurnChanges",
     "Unsafe",
     "Unsupported",
     "aquery",

@@ -8,24 +8,28 @@ session, and returns a callable that answers a turn.
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
-from dataclasses import dataclass, fields
+from functools import cached_property
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from .errors import Unsupported
 from .events import MAIN_LOG, Event, Format, Json, NewEvent
-from .messages import text_of
+from .frozen import dataclass
+from .messages import speech_of
 from .recalling import Recall
 from .subscribing import Delta
 
 if TYPE_CHECKING:
-    from .watching import Watching
+    from importlib.metadata import EntryPoint
+
+    from .watching import Call, Watching
 
 ExitReason = Literal[
     "end_turn", "max_turns", "max_tokens", "max_budget", "interrupted", "error", "stop_sequence"
@@ -65,7 +69,7 @@ class Limits:
 
     def over(self, others: Limits) -> Limits:
         """These, and where they say nothing, the others."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        own = {name: getattr(self, name) for name in self.__slots__}
         return Limits(**{n: getattr(others, n) if v is None else v for n, v in own.items()})
 
 
@@ -75,11 +79,14 @@ class Driver(Protocol):
     def emit_delta(self, delta: Delta) -> None:
         """Hand a delta to whoever listens, from any thread."""
 
-    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Json:
+    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
         """A bracket around a tool call, for `with` and for `async with`."""
 
     def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
         """The result of something to be awaited, from a thread without a loop."""
+
+    def later(self, read: Callable[[], Json]) -> Awaitable[Json]:
+        """What a call gives that reads the store, without holding the loop."""
 
 
 class LiveTurn:
@@ -99,41 +106,53 @@ class LiveTurn:
         self.cost_usd: float | None = None
         self.end = End("end_turn")
         self.finished = False
+        self.is_async = False
         self.is_compacted: bool | None = None
         self.recall = recall
         self.extra_usage: dict[str, int] = {}
         self.extra_cost: float | None = None
         self._began = time.monotonic()
-        self._workspace: str | None = None
 
     @property
     def prompt(self) -> str:
         """What the user said, as text."""
-        return text_of(self.event.data.get("message"))
+        return speech_of(self.event.data.get("message"))
 
-    @property
+    @cached_property
     def workspace(self) -> str | None:
         """The directory that is worked in."""
-        if self._workspace is None:
-            self._workspace = self.session._directory()
-        return self._workspace
+        return self.session._directory()
 
-    def messages(self, format: Format | None = None) -> list[dict[str, Json]]:
-        """The whole conversation, this turn included."""
-        return self.session.messages(format)
+    def messages(self, format: Format | None = None) -> Json:
+        """The whole conversation, this turn included: a list, which an async agent awaits."""
+        return self._read(lambda: self.session.messages(format))
 
     def recalled(self, format: Format) -> list[dict[str, Json]]:
         """The same, for who changes nothing in it: only what is new is read."""
         return self.recall.messages(format)
 
-    def said(self) -> list[dict[str, Json]]:
-        """The messages of this turn so far, without the user's."""
+    def said(self) -> Json:
+        """The messages of this turn so far, without the user's; an async agent awaits them."""
+        return self._read(self._said)
+
+    def _said(self) -> list[dict[str, Json]]:
         found = (event.data.get("message") for event in since(self.session, self.event))
         return [message for message in found if isinstance(message, dict)]
 
-    def tool(self, name: str, input: Json = None, **options: Json) -> Json:
+    def _read(self, read: Callable[[], Json]) -> Json:
+        """What `read` gives; to an asynchronous agent as something to be awaited."""
+        return self.driver.later(read) if self.is_async else read()
+
+    def tool(
+        self,
+        name: str,
+        input: Json = None,
+        *,
+        id: str | None = None,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Around:
         """A bracket around a tool call, for `with` or `async with`; see `Session.tool`."""
-        return self.driver.bracket(name, input, options)
+        return self.driver.bracket(name, input, {"id": id, "paths": paths})
 
     def emit(self, delta: Delta) -> None:
         """Hand a delta to whoever listens; it is not stored."""
@@ -204,13 +223,13 @@ class Around:
 
     def __init__(
         self,
-        plain: AbstractContextManager[Json],
-        later: AbstractAsyncContextManager[Json] | None = None,
+        plain: AbstractContextManager[Call],
+        later: AbstractAsyncContextManager[Call] | None = None,
     ) -> None:
         self._plain = plain
         self._later = later
 
-    def __enter__(self) -> Json:
+    def __enter__(self) -> Call:
         return self._plain.__enter__()
 
     def __exit__(
@@ -221,7 +240,7 @@ class Around:
     ) -> bool | None:
         return self._plain.__exit__(kind, error, trace)
 
-    async def __aenter__(self) -> Json:
+    async def __aenter__(self) -> Call:
         return self.__enter__() if self._later is None else await self._later.__aenter__()
 
     async def __aexit__(
@@ -385,17 +404,40 @@ _OWN = ("openai", "anthropic", "ollama", "vllm", "lmstudio", "openrouter", "scri
 
 def resolve_agent(name: object, options: Mapping[str, Json]) -> Callable[..., Json]:
     """The agent that `"provider:model"` names."""
-    if not isinstance(name, str) or ":" not in name:
-        raise Unsupported(f"{name!r} is no agent: give a callable, or 'provider:model'")
-    provider, _, model = name.partition(":")
+    provider, model = _named(name)
     if provider in _OWN:
         opening = importlib.import_module("backtrail.agent.opening")
         agent: Callable[..., Json] = opening.open_agent(provider, model, options)
         return agent
+    factory: Factory = _installed(provider).load()
+    return factory(provider, model, options)
+
+
+def check_agent(name: object, options: Mapping[str, Json]) -> None:
+    """Raise what `resolve_agent` would for a name or for options that can never be right.
+
+    A key that the environment lacks, or a client that is not installed, may come later.
+    """
+    provider = _named(name)[0] if name is not None else None
+    if provider is not None and provider not in _OWN:
+        _installed(provider)
+    elif options or provider is not None:
+        importlib.import_module("backtrail.agent.opening").check_options(options)
+
+
+def _named(name: object) -> tuple[str, str]:
+    """The provider and the model in `"provider:model"`."""
+    if not isinstance(name, str) or ":" not in name:
+        raise Unsupported(f"{name!r} is no agent: give a callable, or 'provider:model'")
+    provider, _, model = name.partition(":")
+    return provider, model
+
+
+def _installed(provider: str) -> EntryPoint:
+    """The entry point of a provider that is not our own."""
     from importlib.metadata import entry_points
 
     for point in entry_points(group="backtrail.agents", name=provider):
-        factory: Factory = point.load()
-        return factory(provider, model, options)
+        return point
     known = ", ".join(_OWN)
     raise Unsupported(f"no agent for `{provider}` is installed; this version knows {known}")

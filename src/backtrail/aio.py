@@ -18,12 +18,24 @@ import anyio
 from .aio_files import AsyncFiles
 from .aio_sending import AsyncSending
 from .aio_subscribing import AsyncSubscription
-from .aio_threads import AsyncSideLog, Follow, Pages, finish, patient, run
+from .aio_threads import (
+    AsyncSideLog,
+    Follow,
+    Loop,
+    Pages,
+    append,
+    finish,
+    patient,
+    run,
+    this_loop,
+)
 from .calls import ToolCall
-from .events import Checkpoint, Event, Format, Json, Problem, SessionInfo
+from .conversation import Turn, end_event, own_event
+from .events import Checkpoint, Event, Format, Json, NewEvent, Problem, SessionInfo
 from .filepoints import Mode, Scope
 from .files.conflicts import OnConflict
 from .history import Branch
+from .messages import message_event
 from .options import SessionOptions, checked, folder
 from .points import Target
 from .session import Session
@@ -47,7 +59,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
         # Not a lock: a stream that is dropped may be closed by another task.
         self._turns = anyio.Semaphore(1)
         self._driver: int | None = None
-        self._news = anyio.Event()
+        self._loop: Loop | None = None
+        self._news: anyio.Event | None = None
 
     # --- beginning -----------------------------------------------------------------------
 
@@ -166,8 +179,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
         ts: str | None = None,
     ) -> Event:
         """Append one message; see `Session.append`."""
-        append = partial(self._session.append, message, id=id, kind=kind, format=format)
-        return await self._write(append, usage=usage, cost_usd=cost_usd, ts=ts)
+        event = message_event(message, id, kind, format, usage, cost_usd, ts)
+        return (await self._append([event]))[0]
 
     async def extend(self, messages: Sequence[object]) -> list[Event]:
         """Append several messages as one batch, or what is new in a whole conversation."""
@@ -177,7 +190,15 @@ class AsyncSession(AsyncFiles, AsyncSending):
         self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
     ) -> Event:
         """Append an event of your own kind."""
-        return await self._write(self._session.record, kind, data, id=id)
+        return (await self._append([own_event(kind, data, id)]))[0]
+
+    async def answer(self, call_id: str, result: object) -> Event:
+        """Settle a call that has no result with what came of it; see `Session.answer`."""
+        return await self._write(self._session.answer, call_id, result)
+
+    async def give_up(self, call_id: str) -> Event:
+        """Settle a call that has no result as interrupted."""
+        return await self._write(self._session.give_up, call_id)
 
     async def update(self, **changes: Json) -> SessionInfo:
         """Change title, key, model, agent_name, cwd, tags or metadata."""
@@ -185,7 +206,15 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
     async def end(self, reason: str = "end_turn") -> Event:
         """Note that the session is over, and why. It can be resumed all the same."""
-        return await self._write(self._session.end, reason)
+        return (await self._append([end_event(reason)]))[0]
+
+    async def _append(self, events: list[NewEvent], *, spans: bool = True) -> list[Event]:
+        if self._loop is None:
+            self._loop = this_loop()
+        try:
+            return await append(self._loop, self._session, events, spans=spans)
+        finally:
+            self._tell()
 
     async def _write(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn` in a worker thread, and wake those who listen to this session."""
@@ -195,21 +224,32 @@ class AsyncSession(AsyncFiles, AsyncSending):
             self._tell()
 
     def _tell(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
+
+    def _next_news(self) -> anyio.Event:
+        """What is set when there is something new; made only where somebody listens."""
+        if self._news is None:
+            self._news = anyio.Event()
+        return self._news
 
     @asynccontextmanager
     async def turn(
         self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
     ) -> AsyncIterator[AsyncTurn]:
-        """One turn around any code: appends the user's message, holds the lease."""
+        """One turn around any code, also one that was begun before; see `Session.turn`."""
+        session = self._session
         async with self._driving():
-            turn = AsyncTurn(self, await self.append(user_message(content), id=id))
-            await run(self._session._begin_turn)
+            turn = await self._write(session._begin_turn, user_message(content), id)
             try:
-                yield turn
+                yield AsyncTurn(self, turn)
+            except BaseException as error:
+                await finish(partial(session._end_turn, turn, error))
+                raise
+            else:
+                await finish(partial(session._end_turn, turn, None))
             finally:
-                await finish(self._session._end_turn)
                 self._tell()
 
     @asynccontextmanager
@@ -251,6 +291,10 @@ class AsyncSession(AsyncFiles, AsyncSending):
     ) -> Checkpoint:
         """Mark a point to go back to: now, or the event `at`."""
         return await self._write(self._session.checkpoint, label, at=at, metadata=metadata)
+
+    async def delete_checkpoint(self, target: Target) -> Checkpoint:
+        """Delete a checkpoint; see `Session.delete_checkpoint`."""
+        return await self._write(self._session.delete_checkpoint, target)
 
     async def rewind(
         self,
@@ -386,9 +430,24 @@ class AsyncSession(AsyncFiles, AsyncSending):
 class AsyncTurn:
     """A turn under way: what was said, and what is appended to it."""
 
-    def __init__(self, session: AsyncSession, event: Event) -> None:
+    def __init__(self, session: AsyncSession, turn: Turn) -> None:
         self.session = session
-        self.event = event
+        self._turn = turn
+
+    @property
+    def event(self) -> Event:
+        """What the user said."""
+        return self._turn.event
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was said just now."""
+        return self._turn.is_new
+
+    @property
+    def ended(self) -> bool:
+        """Whether it needs no work any more."""
+        return self._turn.ended
 
     async def append(self, message: object, **details: Json) -> Event:
         """Append one message of the turn; see `Session.append`."""

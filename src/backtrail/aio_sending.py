@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal, Self
 import anyio
 
 from .aio_turning import Turning
-from .events import Event, Json
+from .events import Event, Json, NewEvent
 from .session import Session
 from .subscribing import Delta
 from .turns import (
     Content,
     Limits,
     Result,
+    Retry,
     limits_of,
     said_by_user,
 )
@@ -40,6 +41,10 @@ class AsyncSending(ABC):
         """Wake those who listen to the session."""
 
     @abstractmethod
+    async def _append(self, events: list[NewEvent], *, spans: bool = True) -> list[Event]:
+        """Append to the main log, and wake those who listen."""
+
+    @abstractmethod
     def _driving(self) -> AbstractAsyncContextManager[None]:
         """Turns and rewinds: one task at a time."""
 
@@ -60,12 +65,13 @@ class AsyncSending(ABC):
         content: Content,
         *,
         id: str | None = None,
+        retry: Retry = "errors",
         model: str | None = None,
         max_turns: int | None = None,
         budget: float | Limits | None = None,
     ) -> Result:
         """Say something and run the turn to its end; see `Session.send`."""
-        begin = partial(self._session._open_send, said_by_user(content), id)
+        begin = partial(self._session._open_send, said_by_user(content), id, retry)
         return await Turning(self, begin, model, limits_of(max_turns, budget)).finished()
 
     def stream(
@@ -73,6 +79,7 @@ class AsyncSending(ABC):
         content: Content,
         *,
         id: str | None = None,
+        retry: Retry = "errors",
         model: str | None = None,
         max_turns: int | None = None,
         budget: float | Limits | None = None,
@@ -82,7 +89,7 @@ class AsyncSending(ABC):
         Who leaves it early closes it (`async with`, or `contextlib.aclosing`), which ends
         the turn. One that is only forgotten is ended by the next turn, or with the session.
         """
-        begin = partial(self._session._open_send, said_by_user(content), id)
+        begin = partial(self._session._open_send, said_by_user(content), id, retry)
         return AsyncStream(Turning(self, begin, model, limits_of(max_turns, budget)))
 
     async def proceed(

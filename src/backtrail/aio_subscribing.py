@@ -37,7 +37,7 @@ class AsyncSubscription:
         inner = await self._begun()
         with anyio.move_on_after(timeout):
             while True:
-                news = self._session._news
+                news = self._session._next_news()
                 item = inner.take()
                 if item is None and inner.behind:
                     await run(inner.fill)

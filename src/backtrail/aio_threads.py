@@ -6,21 +6,28 @@ goes on. Waiting happens on the loop, holds no thread, and can be cancelled at a
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
+from .awaiting import is_within_trio
 from .errors import Closed, SessionBusy
-from .events import Event, Json
+from .events import Event, Json, NewEvent
 from .session import Session
 from .sidelog import SideLog
+from .stores.batches import Call
+from .stores.queue import Job, Postponed
+
+Queued = Job[Call, list[Event]]
+"""An append that the store's queue has, and an event for the task that waits for it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,16 +88,34 @@ class _Call(Generic[T]):
 
 async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call `fn` in a worker thread; once begun it finishes, then a cancellation goes on."""
-    return await _through(_Call(partial(fn, *args, **kwargs)), always=False)
+    call = _Call(partial(fn, *args, **kwargs))
+    return await _over(call, await _through(call, _threads()))
 
 
 async def finish(fn: Callable[[], None]) -> None:
     """Call `fn` in a worker thread even if the task is cancelled before or meanwhile."""
     with anyio.CancelScope(shield=True):
-        await _through(_Call(fn), always=True)
+        call = _Call(fn)
+        await _over(call, await _through(call, _threads(), always=True))
 
 
-async def _through(call: _Call[T], always: bool) -> T:
+async def apart(fn: Callable[[], T]) -> T:
+    """Call `fn` in a thread of its own, however long it takes; it is always waited for.
+
+    Not in one of the threads for store calls: tools would keep those from all others.
+    """
+    call = _Call(fn)
+    with anyio.CancelScope(shield=True):
+        stop = await _through(call, anyio.CapacityLimiter(1))
+    if stop is not None:
+        raise stop
+    return call.result()
+
+
+async def _through(
+    call: _Call[T], limiter: anyio.CapacityLimiter, *, always: bool = False
+) -> BaseException | None:
+    """Have a call made; a cancellation that came meanwhile is returned."""
     stop: BaseException | None = None
     while not call.done:
         try:
@@ -98,17 +123,101 @@ async def _through(call: _Call[T], always: bool) -> T:
                 with anyio.CancelScope(shield=True):
                     await anyio.sleep(0.001)
             else:
-                await to_thread.run_sync(call, limiter=_threads())
+                await to_thread.run_sync(call, limiter=limiter)
         except anyio.get_cancelled_exc_class() as error:
             if not always and call.give_up():
                 raise
             # `asyncio.Task.cancel` breaks through a shield, while the thread works on.
             stop = error
+    return stop
+
+
+async def _over(call: _Call[T], stop: BaseException | None) -> T:
     result = call.result()
     if stop is not None:
         raise stop
     await checkpoint_if_cancelled()
     return result
+
+
+# --- appends: no thread, but a place in the queue of the store ------------------------------
+
+
+class Loop:
+    """The loop of some sessions, as the writer of a store knows it."""
+
+    def __init__(self) -> None:
+        self._soon: Callable[..., object]
+        # Those of anyio take longer to make than an append.
+        self.event: Callable[[], asyncio.Event | Any]
+        if is_within_trio():
+            import trio
+
+            self._soon = trio.lowlevel.current_trio_token().run_sync_soon
+            self.event = trio.Event
+        else:
+            self._soon = asyncio.get_running_loop().call_soon_threadsafe
+            self.event = asyncio.Event
+
+    def told(self, jobs: list[Queued]) -> None:
+        """Wake the tasks whose appends are done."""
+        try:
+            self._soon(_arrive, jobs)
+        except RuntimeError:
+            # The loop has ended, and all who waited with it.
+            return
+
+
+def _arrive(jobs: list[Queued]) -> None:
+    for job in jobs:
+        job.waiter.set()
+
+
+_loop: RunVar[Loop] = RunVar("backtrail.aio.loop")
+
+
+def this_loop() -> Loop:
+    """The loop that runs: all its sessions have the same, so that one call wakes all tasks."""
+    try:
+        return _loop.get()
+    except LookupError:
+        loop = Loop()
+        _loop.set(loop)
+        return loop
+
+
+async def append(
+    loop: Loop, session: Session, events: list[NewEvent], *, spans: bool = True
+) -> list[Event]:
+    """`Session._append`: by the queue of the store where it can, else in a worker thread."""
+    job: Queued = Job(None, loop.told, loop.event())
+    if not session._enqueue(events, job, spans=spans):
+        return await run(session._append, events, spans=spans)
+    try:
+        await job.waiter.wait()
+    except BaseException as stop:
+        await _brought_down(job, stop)
+        session._land()
+        if not isinstance(job.outcome, Postponed):
+            job.result()
+        raise
+    session._land()
+    if isinstance(job.outcome, Postponed):
+        return await run(session._append, events, spans=spans)
+    return job.result() or []
+
+
+async def _brought_down(job: Queued, stop: BaseException) -> None:
+    """Take an append back whose task is cancelled, or wait for it if it has begun."""
+    if job.begin():
+        job.outcome = stop
+    while job.outcome is None:
+        try:
+            with anyio.CancelScope(shield=True):
+                await job.waiter.wait()
+        except anyio.get_cancelled_exc_class():
+            # `asyncio.Task.cancel` breaks through a shield, while the writer works on.
+            continue
 
 
 async def patient(attempt: Callable[[], Awaitable[object]], wait: float) -> None:
@@ -211,27 +320,3 @@ class AsyncSideLog:
     async def flush(self) -> None:
         """Return when everything appended is on the disk."""
         await run(self._log.flush)
-
-
-async def apart(fn: Callable[[], T]) -> T:
-    """Call `fn` in a thread of its own, however long it takes; it is always waited for.
-
-    Not in one of the threads for store calls: tools would keep those from all others.
-    """
-    call = _Call(fn)
-    stop: BaseException | None = None
-    while not call.done:
-        try:
-            with anyio.CancelScope(shield=True):
-                if call.begun:
-                    await anyio.sleep(0.002)
-                else:
-                    await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
-        except anyio.get_cancelled_exc_class() as error:
-            if call.give_up():
-                raise
-            # `asyncio.Task.cancel` breaks through a shield, while the thread works on.
-            stop = error
-    if stop is not None:
-        raise stop
-    return call.result()

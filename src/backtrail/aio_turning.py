@@ -244,7 +244,7 @@ class Turning(AsyncIterator[Delta | Event]):
                 return await _part(request.parts)
             raise _ended(turn)
         if isinstance(request, Append):
-            return (await run(session._append, [request.event], spans=request.spans))[0]
+            return (await self._owner._append([request.event], spans=request.spans))[0]
         if isinstance(request, Open):
             return request.ask.model.astream(request.ask.request)
         if isinstance(request, Run):
@@ -252,8 +252,9 @@ class Turning(AsyncIterator[Delta | Event]):
         if isinstance(request, Finish):
             return await run(session._finish, turn, request.end)
         if isinstance(request, Start):
-            flow = checked_flow(await apart(partial(request.agent, turn)))
-            return flow if hasattr(flow, "__anext__") else SyncFlow(flow)
+            flow = checked_flow(await apart(partial(_started, request.agent, turn)))
+            turn.is_async = hasattr(flow, "__anext__")
+            return flow if turn.is_async else SyncFlow(flow)
         if isinstance(request, Shut):
             return await _shut(request.what)
         if isinstance(request, Do):
@@ -390,6 +391,15 @@ class _Driver:
             return await make()
 
         return from_thread.run(wait)
+
+    def later(self, read: Callable[[], Json]) -> Awaitable[Json]:
+        return run(read)
+
+
+def _started(agent: Callable[[LiveTurn], Json], turn: LiveTurn) -> Json:
+    # Read here and kept: an agent asks for it on the loop.
+    _ = turn.workspace
+    return agent(turn)
 
 
 def _ended(turn: LiveTurn) -> Cancelled:

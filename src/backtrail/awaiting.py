@@ -45,7 +45,7 @@ def stepper(step: Callable[[Json], Awaitable[Json]]) -> Callable[[Json], Json]:
 
 
 def _refuse_within_a_loop() -> None:
-    if _is_within_asyncio() or _is_within_trio():
+    if _is_within_asyncio() or is_within_trio():
         raise Unsupported(
             "this agent or tool is asynchronous, and a loop is running: use AsyncSession"
         )
@@ -59,7 +59,8 @@ def _is_within_asyncio() -> bool:
     return True
 
 
-def _is_within_trio() -> bool:
+def is_within_trio() -> bool:
+    """Whether the caller runs under trio."""
     # Whoever runs trio has imported it.
     trio = sys.modules.get("trio")
     if trio is None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import Conflict, NotFound
-from .events import Json, NewEvent, SessionInfo
-from .filepoints import TurnChanges, changes_by_turn, point_at
+from .events import Event, Json, NewEvent, SessionInfo
+from .filepoints import TurnChanges, changes_by_turn, others_since, point_at
 from .files.blobs import Reference
-from .files.differences import Diff, diff
+from .files.differences import Diff, FileDiff, diff
 from .files.names import several
 from .history import newest_look, root_of, tree_of
 from .options import folder
 from .points import Target
-from .stores.wrapper import store_names, unwrapped
+from .stores.wrapper import store_names
 from .uncaptured import KINDS, account
 from .watching import Watching
+
+if TYPE_CHECKING:
+    from .files.workspace import UnderWay
 
 
 class Browsing(Watching):
@@ -131,10 +135,11 @@ class Browsing(Watching):
 
     def _share_contents(self, session_id: str) -> None:
         """A fork relies on every content that this session relies on."""
-        contents = unwrapped(self.store).contents
+        from .files.depot import Depot, known_folder
+
+        contents = known_folder(self.store)
         if self._recorder.folder.depot is None and (contents is None or not contents.exists()):
             return
-        from .files.depot import Depot
 
         depot = Depot.of(self.store)
         try:
@@ -142,6 +147,21 @@ class Browsing(Watching):
                 depot.blobs.copy_references(name, self.id, session_id)
         finally:
             depot.close()
+
+
+def by_others(session: Browsing, prompt: Event | None) -> list[FileDiff]:
+    """What others changed since the session's last call, or since its last prompt."""
+    workspace = session._needed()
+    now = workspace.glance(session._log_name, session.store)
+    for note in workspace.problems:
+        session._complain("restore", note)
+    return others_since(session.store, session.id, workspace.get, prompt, now).files
+
+
+def under_way(session: Browsing) -> list[UnderWay]:
+    """The calls that are open in the session's folder, above or below it, whoever runs them."""
+    workspace = session._watched()
+    return [] if workspace is None else workspace.under_way(session._log_name, session.store)
 
 
 def moved_along(info: SessionInfo, root: str) -> str:

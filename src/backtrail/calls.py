@@ -7,10 +7,10 @@ one: `pending` finds it, `repair` answers it in the view, the log stays as it is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from .errors import BacktrailError
 from .events import Json
+from .frozen import dataclass
 
 INTERRUPTED = "interrupted: the process ended before this tool call returned a result"
 """What a repaired view says in place of a result that never came."""

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -24,15 +23,18 @@ from .events import (
     SessionInfo,
     new_id,
 )
+from .frozen import replace
 from .messages import as_message, message_event
-from .options import OnError, SessionOptions
+from .options import OnError, SessionOptions, agent_named, options_of_agent
 from .reading import Reading
 from .sidelog import SideLog
 from .stores import forking, live
 from .stores.base import Store
+from .stores.batches import Call, drafts
 from .stores.buffered import Buffered
+from .stores.queue import Job
 from .subscribing import Delta, Subscription
-from .views import beyond
+from .views import beyond, may_begin
 
 
 class Conversation(Reading):
@@ -42,13 +44,8 @@ class Conversation(Reading):
         self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
     ) -> None:
         super().__init__(store, session_id, at)
-        provider = options.get("provider")
-        named = f"{provider}:{options.get('model') or ''}" if provider else None
-        self.agent: Callable[..., Json] | str | None = options.get("agent") or named
-        self._agent_options: dict[str, Json] = {
-            **(options.get("agent_options") or {}),
-            **{n: options[n] for n in ("tools", "can_use_tool", "phase", "hooks") if n in options},
-        }
+        self.agent: Callable[..., Json] | str | None = agent_named(options)
+        self._agent_options = options_of_agent(options)
         self.problems: list[Problem] = []
         self._owns = owns
         self._resumed = False
@@ -61,12 +58,15 @@ class Conversation(Reading):
         self._recent: deque[Event] = deque(maxlen=16)
         self._subscriptions: list[Subscription] = []
         self._unbegun: list[Subscription] = []
+        # Appends that the store's queue has, in order: published once they are stored.
+        self._queued: deque[Job[Call, list[Event]]] = deque()
         self._side: Store | None = None
         live.begin(self)
         forking.register(self)
 
     def _new_locks(self) -> None:
         self._mutex = threading.RLock()
+        self._landing = threading.Lock()
         self._listeners = threading.Lock()
         self._side_mutex = threading.Lock()
 
@@ -76,6 +76,7 @@ class Conversation(Reading):
         Blocks that the forking thread is in keep the locks they took.
         """
         self._new_locks()
+        self._queued = deque()
         self._depth = 0
         self._unsaved = []
         self._copied = None
@@ -111,22 +112,23 @@ class Conversation(Reading):
         given = [as_message(message) for message in messages]
         if not given:
             return []
-        new = beyond(self.messages(repair=False), given)
-        return self._append([message_event(message) for message in new])
+        if may_begin(given, self._pages()):
+            given = beyond(self.messages(repair=False), given)
+        return self._append([message_event(message) for message in given])
 
     def record(
         self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
     ) -> Event:
         """Append an event of your own kind."""
-        if kind in KINDS:
-            raise InvalidData(f"`{kind}` is a kind the library writes: choose another name")
-        return self._append([NewEvent(kind, data or {}, id=id)])[0]
+        return self._append([own_event(kind, data, id)])[0]
 
     def _append(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
         """Append to the main log, with what a resumed session owes before its first event."""
         if not events:
             return []
         with self._mutex:
+            if self._queued:
+                self._await_queued()
             self._check_open()
             owed = [] if self._all_known(events) else self._owed()
             batch = [*owed, *self._unsaved, *events]
@@ -144,6 +146,49 @@ class Conversation(Reading):
                 self._resumed, self._at, self._prompt = False, None, None
             self._publish(stored)
             return stored[len(batch) - len(events) :]
+
+    def _enqueue(
+        self, events: list[NewEvent], job: Job[Call, list[Event]], *, spans: bool = True
+    ) -> bool:
+        """Have the store's queue append these; False if there is more to do, which may wait.
+
+        Waits for nothing. `_land` publishes what was stored; until it did so for this job,
+        whatever else appends to the session waits.
+        """
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            if not self._is_simple(events, spans):
+                return False
+            job.item = Call(self.id, drafts(events))
+            self.store.queue.put(job)
+            self._queued.append(job)
+            return True
+        finally:
+            self._mutex.release()
+
+    def _is_simple(self, events: list[NewEvent], spans: bool) -> bool:
+        """Whether to append these is to hand them to the store, and no more."""
+        owes = self._resumed or self._prompt or self._unsaved or self._unbegun
+        return self.store.groups and self._on_error == "raise" and not (owes or self._closed)
+
+    def _land(self) -> None:
+        """Publish what the store's queue has stored by now, in order."""
+        with self._landing:
+            while self._queued and self._queued[0].outcome is not None:
+                self._landed(self._queued.popleft())
+
+    def _await_queued(self) -> None:
+        """Return when the store's queue has nothing more of this session."""
+        self.store.queue.do(None)
+        with self._landing:
+            while self._queued:
+                # One without an outcome was taken back.
+                self._landed(self._queued.popleft())
+
+    def _landed(self, job: Job[Call, list[Event]]) -> None:
+        if isinstance(job.outcome, list):
+            self._publish(job.outcome)
 
     def _save(self) -> None:
         """Store what a failing store did not take, before something that builds on it."""
@@ -207,13 +252,17 @@ class Conversation(Reading):
                 self._depth = max(0, self._depth - 1)
 
     def log(self, name: str) -> SideLog:
-        """A side log, such as "transcript"; its appends are buffered."""
+        """A side log, such as "transcript"; its appends are buffered.
+
+        A process that a signal ends loses what it appended in the last quarter of a second;
+        `close`, `flush` and a normal exit write it.
+        """
         # Not the mutex of appends: asking for a log never waits for the store.
         with self._side_mutex:
             self._check_open()
             if self._side is None:
                 own = isinstance(self.store, Buffered)
-                self._side = self.store if own else Buffered(self.store, owns=False)
+                self._side = self.store if own else Buffered(self.store, owns=False, sigterm=False)
             return SideLog(self._side, self.id, name)
 
     def subagent(self, id: str) -> SideLog:
@@ -227,7 +276,7 @@ class Conversation(Reading):
 
     def end(self, reason: str = "end_turn") -> Event:
         """Note that the session is over, and why. It can be resumed all the same."""
-        return self._append([NewEvent("session_end", {"reason": reason})])[0]
+        return self._append([end_event(reason)])[0]
 
     # --- listening -----------------------------------------------------------------------
 
@@ -285,6 +334,8 @@ class Conversation(Reading):
         with self._mutex:
             if self._closed:
                 return
+            if self._queued:
+                self._await_queued()
             try:
                 self._save()
             except BacktrailError as error:
@@ -319,12 +370,32 @@ class Conversation(Reading):
         return f"<Session {self.id} on {self.store.url or type(self.store).__name__}>"
 
 
-class Turn:
-    """A turn under way: what was said, and what is appended to it."""
+def own_event(kind: str, data: Mapping[str, Json] | None, id: str | None) -> NewEvent:
+    """An event of a caller's own kind."""
+    if kind in KINDS:
+        raise InvalidData(f"`{kind}` is a kind the library writes: choose another name")
+    return NewEvent(kind, data or {}, id=id)
 
-    def __init__(self, session: Conversation, event: Event) -> None:
+
+def end_event(reason: str) -> NewEvent:
+    """What notes that a session is over."""
+    return NewEvent("session_end", {"reason": reason})
+
+
+class Turn:
+    """A turn under way: what was said, and what is appended to it.
+
+    `is_new` says whether it was said just now; else another process, or this one, began with
+    it. One that has `ended` needs no work any more.
+    """
+
+    def __init__(
+        self, session: Conversation, event: Event, *, is_new: bool = True, ended: bool = False
+    ) -> None:
         self.session = session
         self.event = event
+        self.is_new = is_new
+        self.ended = ended
 
     def append(self, message: object, **details: Json) -> Event:
         """Append one message of the turn; see `Session.append`."""

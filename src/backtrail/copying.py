@@ -21,6 +21,7 @@ from .files.garbage import check_floor, reach
 from .files.trees import EMPTY, EMPTY_DIGEST
 from .stores.base import Store
 from .stores.copying import copy_logs
+from .stores.memory import MemoryStore
 from .stores.opening import store_at
 from .stores.wrapper import unwrapped
 
@@ -117,7 +118,8 @@ class _Contents:
             self._from = self._stack.enter_context(opened(self._src))
             self._purged = tombstones.read(self._from.folder)
         # A store in memory keeps contents only as long as somebody works there.
-        if unwrapped(self._dst).contents is not None:
+        there = unwrapped(self._dst)
+        if there.contents is not None or not isinstance(there, MemoryStore):
             self._to = self._stack.enter_context(opened(self._dst))
             self._purged_there = tombstones.read(self._to.folder)
 

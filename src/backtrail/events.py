@@ -47,10 +47,12 @@ KINDS = (
     "action",
     "files_changed",
     "checkpoint",
+    "checkpoint_deleted",
     "rewound",
     "undone",
     "redone",
     "compaction",
+    "subagent_usage",
     "lost",
 )
 """Kinds the library writes. Any other kind is the caller's and passes through unchanged."""

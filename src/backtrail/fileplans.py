@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,14 @@ from .events import Event, SessionInfo
 from .filepoints import Way, Wish, changes_by, own_changes
 from .files.conflicts import Put, resolve
 from .files.effects import among, closed
+from .files.moves import cannot_go
 from .files.names import several
 from .files.outcome import settled
 from .files.plan import Plan, Subtraction, plan_exact, plan_mine
 from .files.trees import Get
+from .frozen import dataclass, field, replace
 from .stores.base import Store
-from .uncaptured import missing_in
+from .uncaptured import KINDS, missing_in
 
 if TYPE_CHECKING:
     from .files.workspace import Workspace
@@ -37,9 +38,10 @@ class Known:
         """The last event, stored or owed."""
         return self.owed[-1].seq if self.owed else self.stored
 
-    def events(self, first: int) -> Iterator[Event]:
-        """All events from one on."""
-        return chain(self.store.read(self.info.id, after=first - 1), self.owed)
+    def events(self, first: int, kinds: Collection[str]) -> Iterator[Event]:
+        """The events of some kinds from one on."""
+        owed = (event for event in self.owed if event.kind in kinds)
+        return chain(self.store.read(self.info.id, after=first - 1, kinds=kinds), owed)
 
 
 def plan_files(
@@ -54,12 +56,13 @@ def plan_files(
     if wish.mode == "exact":
         if way.point.tree is None:
             raise NotFound(f"the files at event {way.anchor} were not captured")
-        plan = settled(get, plan_exact(get, now, way.point.tree, paths))
+        plan = plan_exact(get, now, way.point.tree, paths)
+        plan = settled(get, plan, local=workspace.local())
     else:
         found = _subtraction(log, workspace, way, now, paths)
         suffix = f"rewind-{way.anchor}"
         plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
-        plan = settled(get, plan, found.moves)
+        plan = settled(get, plan, found.moves, workspace.local())
     took = closed(way.chosen, log.head)
     return replace(plan, took=took, warnings=_warnings(log, workspace, way, plan))
 
@@ -72,7 +75,8 @@ def possible(
     if plan is None or not lacking:
         return plan, None
     steps = [
-        replace(step, action="conflict", reason="its content is not in the store any more")
+        replace(step, action="conflict", reason="its content is not in the store any more",
+                code="lost")
         if step.acts and step.path in lacking else step
         for step in plan.steps
     ]  # fmt: skip
@@ -103,7 +107,9 @@ def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[st
     head = workspace.head()
     if way.point.head and head and head != way.point.head and plan.acts:
         found.append(f"git had {way.point.head} checked out then, and has {head} now")
-    for event in log.events(way.chosen[0].first):
+    for event in log.events(way.chosen[0].first, KINDS):
         if among(event.seq, way.chosen):
             found += [one.warning for one in missing_in(event)]
+    for path, reason, _ in cannot_go(plan):
+        found.append(f"cannot be undone: {path} stays ({reason})")
     return [*found, *workspace.problems]

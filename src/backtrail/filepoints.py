@@ -7,8 +7,7 @@ this goes by `seq` over the whole log and not along the history.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from .errors import InvalidData, NotFound
@@ -17,13 +16,14 @@ from .files.conflicts import OnConflict
 from .files.differences import Diff, FileDiff, described, paths_of, step_counts
 from .files.effects import Change, Range, Ranges, changes_of
 from .files.names import shown
-from .files.plan import ALREADY, Plan
+from .files.plan import ALREADY, Plan, renames, standing
 from .files.totals import total
 from .files.trees import Difference, Get, diff_trees
-from .history import FINISHES, Operation, digest_of, newest_tree, tree_of
-from .messages import text_of
+from .frozen import dataclass, field, replace
+from .history import BACK, FINISHES, NOTED, Operation, digest_of, newest_look, tree_of
+from .messages import speech_of
 from .points import Target, find_event, read_operations
-from .stores.base import Store, checkpoint_of
+from .stores.base import Store, checkpoint_of, is_deleted
 from .views import FileChange
 
 _LAST = 100
@@ -111,40 +111,53 @@ def tree_before(event: Event) -> bytes | None:
     return digest_of(found)
 
 
-def point_at(store: Store, session_id: str, target: Target, *, before: bool = False) -> Point:
-    """The files at a target; with `before`, as they were when it came in."""
+def point_at(
+    store: Store, session_id: str, target: Target, *, before: bool = False, state: bool = True
+) -> Point:
+    """The files at a target; with `before`, as they were when it came in.
+
+    Without `state` only where that is: a log that has no files is searched as a whole for one.
+    """
     if target == 0 and type(target) is int:
-        return Point(0, first_tree(store, session_id))
+        return Point(0, first_tree(store, session_id) if state else None)
     event = find_event(store, session_id, target)
-    if event.kind == "checkpoint":
-        mark = checkpoint_of(event, session_id)
-        if not before:
-            tree = digest_of(mark.tree) or last_tree(store, session_id, mark.seq)
-            return Point(mark.seq, tree, event.data.get("git"))
-        event = find_event(store, session_id, mark.seq)
-    if before:
-        cut = event.seq - 1
-        tree = tree_before(event) or last_tree(store, session_id, cut)
+    mark = checkpoint_of(event, session_id) if event.kind == "checkpoint" else None
+    if mark is not None and not before:
+        cut, tree = mark.seq, digest_of(mark.tree)
     else:
-        cut = event.seq
-        tree = tree_of(event) or last_tree(store, session_id, cut)
-    if tree is None:
-        tree = first_tree(store, session_id)
+        event = event if mark is None else find_event(store, session_id, mark.seq)
+        cut, tree = event.seq - before, tree_before(event) if before else tree_of(event)
+    if tree is None and state:
+        tree = last_tree(store, session_id, cut)
+        if tree is None and event.kind != "checkpoint":
+            tree = first_tree(store, session_id)
     return Point(cut, tree, event.data.get("git"))
 
 
 def last_tree(store: Store, session_id: str, until: int | None = None) -> bytes | None:
     """The newest state known up to an event."""
-    return newest_tree(store.read(session_id, until=until, reverse=True) if until != 0 else ())
+    while until != 0:
+        event = newest_look(store.read(session_id, until=until, reverse=True))
+        if event is None:
+            return None
+        if not _is_deleted(store, session_id, event):
+            return tree_of(event)
+        until = event.seq - 1
+    return None
 
 
 def first_tree(store: Store, session_id: str) -> bytes | None:
     """The oldest state known."""
     for event in store.read(session_id):
         tree = tree_before(event) or tree_of(event)
-        if tree is not None:
+        if tree is not None and not _is_deleted(store, session_id, event):
             return tree
     return None
+
+
+def _is_deleted(store: Store, session_id: str, event: Event) -> bool:
+    """Whether an event is a checkpoint that counts no more: its state may be gone."""
+    return event.kind == "checkpoint" and is_deleted(store, session_id, event.id)
 
 
 # --- undo and redo -----------------------------------------------------------------------
@@ -204,10 +217,11 @@ def own_changes(store: Store, session_id: str, first: int, until: int) -> list[C
 def changes_by(event: Event) -> list[Change]:
     """What an event of the session changed; nothing if that was others, or it does not say."""
     files = event.data.get("files")
-    if not isinstance(files, dict) or "after" not in files or event.kind == "files_changed":
+    by = author_of(event)
+    if not isinstance(files, dict) or "after" not in files or by == "others":
         return []
-    took = event.data.get("took_back")
-    return changes_of(event.seq, files, goes_back=event.kind in _BACK, took=took)
+    goes_back = event.kind in _BACK or by == "going back"
+    return changes_of(event.seq, files, goes_back=goes_back, took=event.data.get("took_back"))
 
 
 def changes_by_turn(
@@ -215,13 +229,22 @@ def changes_by_turn(
 ) -> list[TurnChanges]:
     """What happened to the files, turn by turn, in the order of the log, from `first` on."""
     turns = [TurnChanges(0, "")]
+    turn = turns[-1]
     for event in store.read(session_id, after=max(0, first - 1), until=until):
         if event.kind == "user_message":
-            turns.append(TurnChanges(event.seq, text_of(event.data.get("message"))))
+            # What a hook noted is said again where it belongs: it is one turn.
+            again = turns[-1].seq and turns[-1].seq == event.data.get(NOTED)
+            calls = turns.pop().calls if again else []
+            turns.append(TurnChanges(event.seq, speech_of(event.data.get("message")), calls))
+            turn = turns[-1]
+        elif event.kind == "rewound" and "source" in event.data and event.follows is not None:
+            # The agent itself went back into a turn, and may go on with that without a word.
+            to = event.follows
+            turn = next((one for one in reversed(turns) if one.seq <= to), turn)
         files = event.data.get("files")
         if isinstance(files, dict) and "after" in files:
             diff = _diff_of(get, event.seq, files)
-            turns[-1].calls.append(CallChanges(event.seq, _author(event), diff.files))
+            turn.calls.append(CallChanges(event.seq, author_of(event), diff.files))
     return [turn for turn in turns if turn.seq or turn.calls]
 
 
@@ -246,6 +269,59 @@ def changes_in_turn(
     return total(get, (change for change in changes if not change.goes_back), paths)
 
 
+def turn_in_effect(
+    store: Store, session_id: str, get: Get, events: Sequence[Event],
+    paths: Collection[bytes] | None = None,
+) -> Diff:  # fmt: skip
+    """What the calls of a turn changed that nothing took back; of what is no more, nothing.
+
+    `events` are those of the turn, also ones that are not stored yet. What took a change back
+    may be anywhere in the log behind them.
+    """
+    if not events:
+        return Diff()
+    # An undo or redo that brought something back over what others wrote stands for it.
+    seqs = {event.seq for event in events if event.kind != "rewound"}
+    later = [*store.read(session_id, after=events[0].seq - 1)]
+    later += [event for event in events if not later or event.seq > later[-1].seq]
+    if not any(event.kind in _BACK or BACK in event.data for event in later):
+        return changes_in_turn(get, events, paths)
+    changes = [change for event in later for change in changes_by(event)]
+    own = (change for change in changes if change.seq in seqs)
+    return total(get, own, paths, standing(get, changes))
+
+
+def others_since(
+    store: Store, session_id: str, get: Get, prompt: Event | None, now: bytes
+) -> Diff:  # fmt: skip
+    """What others changed since the session's last call, or since the last prompt of its history.
+
+    `now` is the present tree. What its rewinds, undos and redos did since is not theirs,
+    nor what its agent put back by itself.
+    """
+    backs: list[Event] = []
+    tree = None
+    for event in store.read(session_id, reverse=True):
+        files = event.data.get("files")
+        own = isinstance(files, dict) and "after" in files and event.kind != "files_changed"
+        if (own and event.kind in _BACK) or author_of(event) == "going back":
+            backs.append(event)
+        elif own or (prompt is not None and event.seq == prompt.seq):
+            tree = tree_of(event)
+            break
+    if tree is None:
+        tree = first_tree(store, session_id)
+    spans: list[Change] = []
+    for event in reversed(backs):
+        for change in changes_by(event):
+            spans.append(Change(event.seq, tree or change.before, change.before))
+            if change.foreign:
+                own_paths = {found.path for found in _own_differences_of(get, change)}
+                spans.append(Change(event.seq, change.before, change.after, frozenset(own_paths)))
+            tree = change.after
+    return total(get, [*spans, Change(0, tree or now, now)])
+
+
 def events_behind(store: Store, session_id: str, turn: int) -> Iterator[Event]:
     """What was appended behind a turn's message, the abandoned too."""
     # Mostly it is the last turn: from the end, a log is not searched for where it begins.
@@ -265,9 +341,10 @@ def paths_changed(get: Get, events: Iterable[Event]) -> set[str]:
     return found
 
 
-def _author(event: Event) -> str:
+def author_of(event: Event) -> str:
+    """Who changed files with an event: a call by its name, others, or the agent going back."""
     if event.kind == "files_changed":
-        return "others"
+        return "going back" if BACK in event.data else "others"
     name = event.data.get("name")
     return name if isinstance(name, str) else event.kind
 
@@ -279,9 +356,11 @@ def _diff_of(get: Get, seq: int, files: Json) -> Diff:
 def _own_differences(get: Get, seq: int, files: Json) -> Iterator[Difference]:
     """What an event changed, without what is not its own."""
     for change in changes_of(seq, files):
-        for difference in _readable(get, change):
-            if difference.path not in change.foreign:
-                yield difference
+        yield from _own_differences_of(get, change)
+
+
+def _own_differences_of(get: Get, change: Change) -> Iterator[Difference]:
+    return (found for found in _readable(get, change) if found.path not in change.foreign)
 
 
 def _readable(get: Get, change: Change) -> Iterator[Difference]:
@@ -293,21 +372,34 @@ def _readable(get: Get, change: Change) -> Iterator[Difference]:
 
 
 def changes_in(plan: Plan, get: Get) -> list[FileChange]:
-    """A plan for people: what has nothing to do is left out."""
+    """A plan for people: what has nothing to do is left out.
+
+    A file that only gets another name has no lines that come or go, as in a diff.
+    """
     found = []
+    moves = renames(Difference(s.path, s.before, s.after) for s in plan.steps if s.acts)
     for step in plan.steps:
         if step.action == "skip" and step.reason == ALREADY:
             continue
         if step.action == "move" and step.after is None:
             # Told where it moves to.
             continue
-        plus, minus = step_counts(get, step)
+        other = moves.get(step.path) if step.acts else None
+        plus, minus = step_counts(get, step) if other is None else (0, 0)
         reason = step.reason
         if step.uncertain:
             reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
         kinds = {entry.kind for entry in (step.before, step.after) if entry is not None}
         change = FileChange(
-            shown(step.path), step.action, reason, plus, minus, folder=kinds == {"directory"}
+            shown(step.path),
+            step.action,
+            reason,
+            plus,
+            minus,
+            folder=kinds == {"directory"},
+            old_path=shown(other) if other is not None and step.before is None else None,
+            code=step.code,
+            no_merge=step.no_merge,
         )
         found.append(change)
     return found

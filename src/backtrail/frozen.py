@@ -1,8 +1,9 @@
 """`dataclass(frozen=True, slots=True)`, made in a twentieth of the time.
 
 A hook lives for a tenth of a second. The standard decorator takes a millisecond for each class,
-since it compiles six functions, and its module brings in the inspector and the parser. Here it
-is asked only when somebody first wants what it makes: a constructor, a comparison, the fields.
+since it compiles six functions, and its module brings in the inspector and the parser. Here the
+first objects are made without it, and it is asked only when somebody first wants what it makes: a
+comparison, a text, the fields.
 So to all others these are data classes: to `dataclasses`, `copy`, `pickle`, `match`, msgspec
 and type checkers.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 _PARTS = (
@@ -48,6 +49,8 @@ def _dataclass(*, frozen: bool, slots: bool, init: bool = True) -> Callable[[typ
         def standard() -> type:
             return _standard(made, defaults, init)
 
+        if init:
+            own.setdefault("__init__", _Constructor(standard, names, defaults))
         for part in _PARTS:
             # What the class defines itself stays.
             own.setdefault(part, _Later(standard))
@@ -92,6 +95,41 @@ class _Later:
         return part.__get__(instance, asked) if callable(part) else part
 
 
+class _Constructor(_Later):
+    """A constructor that makes the first objects by itself: most classes have only some.
+
+    Whoever looks at it, or calls it wrongly, gets the standard one.
+    """
+
+    def __init__(
+        self, standard: Callable[[], type], names: tuple[str, ...], defaults: dict[str, object]
+    ) -> None:
+        super().__init__(standard)
+        self._names = names
+        self._defaults = defaults
+        self._left = 50
+
+    def __get__(self, instance: object, asked: type) -> object:
+        self._left -= 1
+        if instance is None or self._left < 0:
+            return super().__get__(instance, asked)
+        return partial(self._fill, instance)
+
+    def _fill(self, instance: object, /, *args: object, **more: object) -> None:
+        named = dict(zip(self._names, args, strict=False))
+        values = {**self._defaults, **named, **more}
+        right = values.keys() == set(self._names) and len(named) == len(args)
+        if not right or named.keys() & more.keys():
+            self._left = 0
+            type(instance).__init__(instance, *args, **more)
+            return
+        for name, value in values.items():
+            made = value.make() if isinstance(value, _Factory) else value
+            object.__setattr__(instance, name, made)
+        if hasattr(self._owner, "__post_init__"):
+            instance.__post_init__()  # type: ignore[attr-defined]
+
+
 def _standard(cls: type, defaults: dict[str, object], init: bool) -> type:
     """The class as the standard module makes it."""
     from dataclasses import dataclass, field
@@ -100,7 +138,8 @@ def _standard(cls: type, defaults: dict[str, object], init: bool) -> type:
         name: field(default_factory=value.make) if isinstance(value, _Factory) else value
         for name, value in defaults.items()
     }
-    own |= {name: getattr(cls, name) for name in ("__annotations__", "__module__", "__qualname__")}
+    kept = ("__annotations__", "__module__", "__qualname__", "__post_init__")
+    own |= {name: getattr(cls, name) for name in kept if hasattr(cls, name)}
     plain: type = type(cls.__name__, (), own)
     return dataclass(frozen=True, slots=True, init=init)(plain)
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
-from .events import MESSAGE_KINDS, Event, Json
+from .events import MESSAGE_KINDS, Event, Json, NewEvent
 from .frozen import dataclass
+from .hashing import sha256
 from .messages import Page, normal_usage
 
 OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")
@@ -23,15 +25,57 @@ OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")
 
 BOOKKEEPING = frozenset(
     {"session_start", "session_resume", "session_end", "turn_end", "checkpoint", "files_changed"}
-    | {"rewound", "undone", "redone"}
+    | {"checkpoint_deleted", "rewound", "undone", "redone", "subagent_usage"}
 )
 """Kinds that note something about the session and are not counted as dropped by a rewind."""
 
 WORK_KINDS = (*(kind for kind in MESSAGE_KINDS if kind != "system_message"), "action")
 """Kinds whose arrival after an undo means that there is nothing to redo."""
 
+DEEDS = ("action", "files_changed")
+"""Kinds that tell what was done to files, in whose midst words may have a branch."""
+
+_ANSWERS = tuple(kind for kind in MESSAGE_KINDS if kind != "user_message")
+
+NOTED = "noted"
+"""In a `user_message`: the number of the event that a hook noted it as, before the agent's own
+transcript said what it comes after. That event is no message of its own."""
+
+BEGINS = "begins"
+"""In a `rewound` of an agent's own making: the first event that belongs to it. What a hook noted
+before the transcript told of the rewind stands in between."""
+
+BACK = "back"
+"""In a `files_changed`: the earlier event at which the files were so. The session's agent put
+them back itself."""
+
 INHERITED = "inherited"
 """In a fork's `checkpoint` event: its parent's, kept to go back to but not listed."""
+
+DELETED = "checkpoint_deleted"
+"""The kind of an event by which a checkpoint counts no more; `checkpoint` is the id of that."""
+
+COPIED = "copy_checkpoints"
+"""In a fork's `session_start` event: whether the fork lists its parent's checkpoints."""
+
+
+class Mark(NamedTuple):
+    """An event without its body. `data` is there for those that were read."""
+
+    seq: int
+    kind: str
+    follows: int | None = None
+    data: Mapping[str, Json] = {}
+
+
+def deletion(checkpoint_id: str) -> NewEvent:
+    """The event that deletes a checkpoint; its id is known, so it is found at once."""
+    return NewEvent(DELETED, {"checkpoint": checkpoint_id}, id=deletion_id(checkpoint_id))
+
+
+def deletion_id(checkpoint_id: str) -> str:
+    """The id of the event that deletes a checkpoint."""
+    return f"deleted-{sha256(checkpoint_id.encode()).hexdigest()[:32]}"
 
 
 # --- the live path -----------------------------------------------------------------------
@@ -43,6 +87,10 @@ def walk(read_back: Callable[[int | None], Iterator[Event]], head: int | None) -
     `read_back(until)` gives the log backwards from `until`; it is called once for each jump,
     so the cost is that of the history and not of what was abandoned. The first call is
     made at once, so that its errors come from here and not from the first event.
+
+    A rewind leaves all behind that came after its point. A message that answers an earlier one
+    than the last, as when an agent writes late or two talk at once, leaves only words: what was
+    done to files in between is the session's, whatever branch the words are on.
     """
     return _walk(read_back, read_back(head))
 
@@ -55,10 +103,29 @@ def _walk(
             yield event
             # Damage may make an event follow itself: there is no way back from it.
             if event.follows is not None and event.follows < event.seq:
+                if event.kind in _ANSWERS and event.follows < event.seq - 1:
+                    yield from _done_between(read_back, event.follows, event.seq - 1)
                 events = read_back(event.follows)
                 break
         else:
             return
+
+
+def _done_between(
+    read_back: Callable[[int | None], Iterator[Event]], after: int, until: int
+) -> Iterator[Event]:
+    """What was done to files between two events, newest first, and not rewound since."""
+    at: int | None = until
+    while at is not None and at > after:
+        events, at = read_back(at), None
+        for event in events:
+            if event.seq <= after:
+                return
+            if event.kind in DEEDS:
+                yield event
+            elif event.kind not in MESSAGE_KINDS and event.follows is not None:
+                at = event.follows if event.follows < event.seq else None
+                break
 
 
 def walk_pages(
@@ -116,6 +183,70 @@ def path(events: Iterable[Event], head: int | None = None) -> list[Event]:
     return live
 
 
+Spans = list[tuple[int, int]]
+"""Ranges of numbers, newest first: `low < seq <= high`."""
+
+
+def spans(
+    marks: Iterable[Mark], head: int, read: Callable[[int, int], list[Mark]] = lambda *_: []
+) -> Spans:
+    """The history that ends at `head`, by all marks that jump, given in order.
+
+    `read(after, until)` gives the marks of what was done to files there, too, in order. It is
+    asked for only where that stays in the history though the words in between do not.
+    """
+    jumps = [mark for mark in marks if mark.follows is not None and mark.follows < mark.seq]
+    seqs = [mark.seq for mark in jumps]
+    found: Spans = []
+    last = len(seqs)
+    while head > 0:
+        last = bisect_right(seqs, head, 0, last)
+        jump = jumps[last - 1] if last else None
+        low, before = (jump.seq - 1, jump.follows or 0) if jump else (0, 0)
+        found.append((low, head))
+        if jump and jump.kind in _ANSWERS and before < low:
+            found += [(seq - 1, seq) for seq in _deeds(read(before, low))]
+        head = before
+    return found
+
+
+def _deeds(marks: list[Mark]) -> Iterator[int]:
+    """`_done_between`, of marks."""
+    until: int | None = None
+    for mark in reversed(marks):
+        if until is not None and mark.seq > until:
+            continue
+        if mark.kind in DEEDS:
+            yield mark.seq
+        elif mark.kind not in MESSAGE_KINDS and mark.follows is not None:
+            if mark.follows >= mark.seq:
+                return
+            until = mark.follows
+
+
+def outside(some: Spans, others: Spans) -> Spans:
+    """What of `some` is in none of `others`."""
+    left: Spans = []
+    at = 0
+    for low, high in some:
+        while at < len(others) and others[at][0] >= high:
+            at += 1
+        for below, above in islice(others, at, None):
+            if above <= low or high <= low:
+                break
+            if above < high:
+                left.append((above, high))
+            high = below
+        if low < high:
+            left.append((low, high))
+    return left
+
+
+def among(seq: int, some: Spans) -> bool:
+    """Whether a number is in one of the ranges."""
+    return any(low < seq <= high for low, high in some)
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A way the conversation went and was taken back from.
@@ -145,10 +276,11 @@ def branches(events: Iterable[Event]) -> list[Branch]:
         if event.follows is not None and event.follows < event.seq:
             before = event.follows
         if before != last:
-            tips.append(last)
+            tips.append(previous.get(noted_in(event, BEGINS), last))
         previous[event.seq] = before
         if event.kind in MESSAGE_KINDS:
             is_message.add(event.seq)
+            is_message.discard(noted_in(event, NOTED))
         last = event.seq
     known: set[int] = {0}
     at = last
@@ -198,6 +330,9 @@ class Operations(NamedTuple):
     unfinished: Operation | None = None
 
 
+RETRY_OF = "retry_of"
+"""In a `user_message`: the id of the turn that it is another attempt at."""
+
 FINISHES = "finishes"
 """In an `undone` event: the undo that it goes on with, by number. It takes back nothing else."""
 
@@ -205,23 +340,25 @@ KEPT = "kept"
 """In a `rewound`, `undone` or `redone` event: the paths that stayed as conflicts."""
 
 
-def operations(events: Iterable[Event]) -> Operations:
+def operations(events: Iterable[Event | Mark]) -> Operations:
     """Replay `events` of `OPERATION_KINDS`, and any `WORK_KINDS` among them, in order.
 
     A turn or rewind can be undone to the state just before it. An undo can be redone to
-    the state just before the undo, until something new is said or done.
+    the state just before the undo, until something new is said or done. Attempts at one
+    turn are one operation, where the newest is.
     """
     done: list[Operation] = []
     undone: list[Operation] = []
     # Each undone operation as it was in `done`, spans and all.
     taken: list[Operation] = []
+    turns: dict[int, str] = {}
     unfinished = False
     for event in events:
         before = event.seq - 1
         if event.kind in OPERATION_KINDS and done:
             done[-1] = _ended(done[-1], before)
         if event.kind in ("user_message", "rewound"):
-            done.append(Operation(event.kind, event.seq, before, ((event.seq, None),)))
+            done.append(_begun(done, turns, event))
             undone.clear()
             taken.clear()
             unfinished = False
@@ -253,8 +390,62 @@ def operations(events: Iterable[Event]) -> Operations:
     return Operations(done, undone, rest)
 
 
+def _begun(done: list[Operation], turns: dict[int, str], event: Event | Mark) -> Operation:
+    """The operation that begins with an event, with what of `done` is part of it.
+
+    `turns` are the requests that operations are attempts at.
+    """
+    first, before = event.seq, event.seq - 1
+    noted = noted_in(event, NOTED if event.kind == "user_message" else BEGINS)
+    if noted and done and done[-1].kind == "user_message" and noted <= done[-1].seq:
+        # What a hook noted is told again here, where it belongs.
+        done.pop()
+        first = noted
+        if done:
+            done[-1] = _ended(done[-1], noted - 1)
+    if noted and event.kind == "rewound":
+        first, before = noted, noted - 1
+    earlier = _earlier_attempt(done, turns, event) if event.kind == "user_message" else ()
+    return Operation(event.kind, event.seq, before, (*earlier, (first, None)))
+
+
+def noted_in(event: Event | Mark, name: str) -> int:
+    """The number of an earlier event that one gives under a name; 0 if it gives none."""
+    found = event.data.get(name)
+    return found if type(found) is int and 0 < found < event.seq else 0
+
+
+def attempt_at(event: Event | Mark) -> str | None:
+    """The id of the turn that a message is another attempt at; None for all others."""
+    first = event.data.get(RETRY_OF)
+    return first if isinstance(first, str) and first else None
+
+
+def _earlier_attempt(
+    done: list[Operation], turns: dict[int, str], event: Event | Mark
+) -> tuple[tuple[int, int | None], ...]:
+    """The spans of an earlier attempt at the turn that begins here, which is no more in `done`.
+
+    Its message stays in the conversation, and leaves it with the turn that came after it.
+    One that was rewound since is not part of this one: the rewind took it back.
+    """
+    first = attempt_at(event)
+    turns[event.seq] = first or (event.id if isinstance(event, Event) else "")
+    for at in range(len(done) - 1, -1, -1) if first else ():
+        if done[at].kind != "user_message":
+            break
+        if turns.get(done[at].seq) == first:
+            attempt = done.pop(at)
+            if at < len(done):
+                done[at] = done[at]._replace(before=attempt.before)
+            return attempt.spans
+    return ()
+
+
 def _ended(operation: Operation, last: int) -> Operation:
     """An operation whose last span ends here, or is dropped if it is empty."""
+    if not operation.spans:
+        return operation
     *spans, (first, _) = operation.spans
     ended = [(first, last)] if first <= last else []
     return operation._replace(spans=(*spans, *ended))
@@ -297,7 +488,8 @@ def fold(
                 messages += earlier.kind in MESSAGE_KINDS
                 turns += earlier.kind == "user_message"
         head = event.seq
-        if event.ts > updated:
+        # An agent's daemon may say long after the last word that a session is over.
+        if event.ts > updated and event.kind != "session_end":
             updated = event.ts
         if event.kind in MESSAGE_KINDS:
             messages += 1
@@ -358,9 +550,12 @@ def newest_look(newest_first: Iterable[Event]) -> Event | None:
     A checkpoint of an earlier point has the state of that point, and says nothing of now.
     """
     marks: list[Event] = []
+    deleted: set[Json] = set()
     for event in newest_first:
-        if event.kind == "checkpoint":
-            marks.append(event)
+        if event.kind == DELETED:
+            deleted.add(str(event.data.get("checkpoint")))
+        elif event.kind == "checkpoint":
+            marks += [] if event.id in deleted else [event]
         elif event.kind != "session_resume":
             found = _marked(marks, event.seq) or (event if tree_of(event) is not None else None)
             if found is not None:

@@ -6,7 +6,7 @@ finds words and token counts in it, whatever the provider.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, get_args
 
@@ -92,7 +92,7 @@ def format_of(message: Mapping[str, Json]) -> Format:
 
 
 def text_of(value: Json) -> str:
-    """The words in a message or any JSON value, for search and previews.
+    """The words in a message or any JSON value, for search; what is said is `speech_of`.
 
     Opaque parts (encrypted or signed reasoning, image bytes, ids) are left out.
     """
@@ -118,6 +118,71 @@ def _collect(value: Json, words: list[str]) -> None:
     elif isinstance(value, Sequence):
         for item in value:
             _collect(item, words)
+
+
+# --- what is said ------------------------------------------------------------------------
+
+_SPOKEN = {"text": "text", "output_text": "text", "input_text": "text", "refusal": "refusal"}
+"""Blocks that are words to the other side, and the field that holds them."""
+
+_PIECES = frozenset({"assistant", "ai", "model"})
+
+
+def speech_of(message: Json) -> str:
+    """What the speaker of a message says to the other side: its text parts, and nothing else.
+
+    No reasoning, no calls, no attachments. The blocks of a model's message are pieces of one
+    text, as when it is streamed: a citation, a thought or a call may stand anywhere in it.
+    Those of a user's are texts of their own, each on a new line.
+    """
+    if not isinstance(message, Mapping):
+        return "\n".join(_spoken_in(message))
+    words = _spoken_in(message.get("content"))
+    for part in _blocks(message.get("parts")):
+        if isinstance(part.get("text"), str) and not part.get("thought"):
+            words.append(part["text"])
+    if isinstance(message.get("refusal"), str):
+        words.append(message["refusal"])
+    return ("" if message.get("role") in _PIECES else "\n").join(words)
+
+
+def _spoken_in(content: Json) -> list[str]:
+    if isinstance(content, str):
+        return [content] if content else []
+    words: list[str] = []
+    for block in content if isinstance(content, list) else ():
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        name = _SPOKEN.get(kind) if isinstance(kind, str) else None
+        said = block.get(name) if name else block
+        words += [said] if isinstance(said, str) and said else []
+    return words
+
+
+def _blocks(value: Json) -> list[Mapping[str, Json]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def answer_in(said: Iterable[tuple[str, Json]]) -> str:
+    """The last thing that a model said in words, of message events as (kind, message).
+
+    One answer may be several messages: items of the Responses API, or parts of a message
+    that bear its id.
+    """
+    text = ""
+    last: Mapping[str, Json] = {}
+    for kind, message in said:
+        if kind != "assistant_message" or not isinstance(message, Mapping):
+            last = last if kind == "assistant_message" else {}
+        elif words := speech_of(message):
+            text = text + words if _is_same_answer(last, message) else words
+            last = message
+    return text
+
+
+def _is_same_answer(last: Mapping[str, Json], message: Mapping[str, Json]) -> bool:
+    if last and format_of(last) == format_of(message) == "responses":
+        return last.get("type") == message.get("type") == "message"
+    return isinstance(message.get("id"), str) and last.get("id") == message["id"]
 
 
 _USAGE_NAMES = {

@@ -18,12 +18,12 @@ from .calls import repair
 from .errors import InvalidData
 from .events import AsDict, Json
 from .formats.messages import convert
-from .messages import as_message, format_of, text_of
+from .messages import as_message, format_of, speech_of
 from .options import SessionOptions, checked
 from .sending import Content
 from .session import Session
 from .stores.base import Store
-from .turns import Limits, Result
+from .turns import Limits, Result, Retry
 
 RETRIES = 4
 """How often a model that failed for a while is asked again."""
@@ -50,6 +50,7 @@ def run(
     store: Store | str | None = None,
     session_id: str | None = None,
     id: str | None = None,
+    retry: Retry = "errors",
     max_turns: int | None = None,
     budget: float | Limits | None = None,
     **options: Unpack[SessionOptions],
@@ -62,7 +63,7 @@ def run(
     """
     options = checked("run", options)
     with Session.open("null:" if store is None else store, session_id, **options) as session:
-        return session.send(prompt, id=id, max_turns=max_turns, budget=budget)
+        return session.send(prompt, id=id, retry=retry, max_turns=max_turns, budget=budget)
 
 
 async def arun(
@@ -71,6 +72,7 @@ async def arun(
     store: Store | str | None = None,
     session_id: str | None = None,
     id: str | None = None,
+    retry: Retry = "errors",
     max_turns: int | None = None,
     budget: float | Limits | None = None,
     **options: Unpack[SessionOptions],
@@ -81,7 +83,7 @@ async def arun(
     options = checked("arun", options)
     place = "null:" if store is None else store
     async with await AsyncSession.open(place, session_id, **options) as session:
-        return await session.send(prompt, id=id, max_turns=max_turns, budget=budget)
+        return await session.send(prompt, id=id, retry=retry, max_turns=max_turns, budget=budget)
 
 
 # --- a model -----------------------------------------------------------------------------
@@ -181,7 +183,7 @@ def _answer(model: Model, parts: list[Delta | Reply]) -> Answer:
     if not isinstance(last, Reply):
         raise InvalidData(f"{model!r} ended its stream without a reply")
     name = last.model or model.name
-    text, price = text_of(last.message), cost(name, last.usage)
+    text, price = speech_of(last.message), cost(name, last.usage)
     return Answer(text, last.message, last.usage, price, last.stop_reason, name)
 
 

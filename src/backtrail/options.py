@@ -56,6 +56,21 @@ class SessionOptions(TypedDict, total=False):
     persist: bool
 
 
+def agent_named(options: SessionOptions) -> Callable[..., Json] | str | None:
+    """The agent that the keywords name: a callable, or "provider:model"."""
+    provider = options.get("provider")
+    named = f"{provider}:{options.get('model') or ''}" if provider else None
+    return options.get("agent") or named
+
+
+def options_of_agent(options: SessionOptions) -> dict[str, Json]:
+    """The keywords that go to the agent which is made of a name."""
+    return {
+        **(options.get("agent_options") or {}),
+        **{n: options[n] for n in ("tools", "can_use_tool", "phase", "hooks") if n in options},
+    }
+
+
 def checked(verb: str, options: SessionOptions) -> SessionOptions:
     """The keywords of `verb`, if each is known and has a value it can have.
 

@@ -5,13 +5,31 @@ Planning reads and changes nothing; `Session` acts on the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 
 from .errors import NotFound
 from .events import MESSAGE_KINDS, Checkpoint, Event, Json, NewEvent
-from .history import BOOKKEEPING, INHERITED, OPERATION_KINDS, WORK_KINDS, Operations, operations
-from .stores.base import Store, checkpoint_of
+from .frozen import dataclass
+from .history import (
+    BOOKKEEPING,
+    DEEDS,
+    INHERITED,
+    NOTED,
+    OPERATION_KINDS,
+    WORK_KINDS,
+    Mark,
+    Operations,
+    Spans,
+    among,
+    attempt_at,
+    noted_in,
+    operations,
+    outside,
+    spans,
+)
+from .stores.base import Store, checkpoint_of, is_deleted
 from .views import is_pinned
 
 Target = Checkpoint | Event | int | str
@@ -38,7 +56,14 @@ class Move:
 
 
 def find_event(store: Store, session_id: str, target: Target) -> Event:
-    """The event a target names; `NotFound` if this session has no such."""
+    """The event a target names; `NotFound` if this session has no such, or has deleted it."""
+    event = _find_event(store, session_id, target)
+    if event.kind == "checkpoint" and is_deleted(store, session_id, event.id):
+        raise NotFound(f"the checkpoint `{event.id}` of session `{session_id}` was deleted")
+    return event
+
+
+def _find_event(store: Store, session_id: str, target: Target) -> Event:
     if isinstance(target, bool) or not isinstance(target, (Checkpoint, Event, int, str)):
         raise NotFound(f"{target!r} names no point: use a checkpoint, event, seq, id or label")
     if isinstance(target, int):
@@ -75,9 +100,11 @@ def _inherited(store: Store, session_id: str, wanted: Callable[[Event], bool]) -
         passed.add(place)
         try:
             for event in store.read(place, reverse=True, kinds=("checkpoint",)):
-                if wanted(event) and _shares(store, place, session_id, event):
+                if not wanted(event) or not _shares(store, place, session_id, event):
+                    continue
+                if not any(is_deleted(store, one, event.id) for one in {place, session_id}):
                     return event
-            info = store.info(place)
+            info = store.record(place)
         except NotFound:
             return None
         place = info.parent_id if info.relation == "fork" else None
@@ -124,40 +151,131 @@ def anchor_of(store: Store, session_id: str, target: Target, *, before: bool = F
 
 def plan_move(store: Store, session_id: str, view: int | None, anchor: int) -> Move:
     """What going from the history at `view` (None: the head) to `anchor` means."""
-    live: dict[int, str] = {}
-    prompts: list[Event] = []
-    for event in store.walk(session_id, until=view):
-        live[event.seq] = event.kind
-        prompts += [event] if is_pinned(event) else []
-    messages = 0
-    path: set[int] = set()
-    if anchor in live or anchor == 0:
-        path = {seq for seq in live if seq <= anchor}
-        messages = sum(live[seq] in MESSAGE_KINDS for seq in path)
-        kept = [event for event in prompts if event.seq in path]
-    else:
-        kept = []
-        for event in store.walk(session_id, until=anchor):
-            path.add(event.seq)
-            messages += event.kind in MESSAGE_KINDS
-            kept += [event] if is_pinned(event) else []
+    ways = _Ways(store, session_id, view, anchor)
+    gone = outside(ways.live, ways.path)
+    dropped, kept = ways.tally(gone), ways.tally(ways.path)
     # The prompt is never dropped, so it does not count, and is pinned again if need be.
-    notes = {event.seq for event in prompts}
-    dropped = [seq for seq in live if seq not in path and seq not in notes]
-    counted = sum(live[seq] not in BOOKKEEPING for seq in dropped)
-    lost = None
-    if prompts and (not kept or kept[0].data.get("message") != prompts[0].data.get("message")):
-        lost = prompts[0]
-        messages += 1
-    changes = counted > 0 or not path <= live.keys()
-    said = sum(live[seq] in MESSAGE_KINDS for seq in dropped)
+    notes = sum(among(event.seq, gone) for event in ways.prompts)
+    counted = sum(n for kind, n in dropped.items() if kind not in BOOKKEEPING) - notes
+    said = sum(dropped[kind] for kind in MESSAGE_KINDS) - notes
+    lost = ways.lost_prompt()
+    messages = sum(kept[kind] for kind in MESSAGE_KINDS) + (lost is not None)
+    changes = counted > 0 or bool(ways.tally(outside(ways.path, ways.live)))
     return Move(anchor, counted, said, messages, changes, lost)
 
 
+def lost_prompt(store: Store, session_id: str, view: int | None, anchor: int) -> Event | None:
+    """The pinned system prompt, where the way from `view` to `anchor` would lose it."""
+    here = head_of(store, session_id) if view is None else view
+    return None if here == anchor else _Ways(store, session_id, here, anchor).lost_prompt()
+
+
+class _Ways:
+    """The history at `view` and the one at `anchor`, as ranges of numbers."""
+
+    def __init__(self, store: Store, session_id: str, view: int | None, anchor: int) -> None:
+        self._store, self._id = store, session_id
+        here = head_of(store, session_id) if view is None else view
+        marks = store.outline(session_id, kinds=("system_message",), until=max(here, anchor))
+        self.live, self.path = (spans(marks, head, self._deeds) for head in (here, anchor))
+        self._pinned = self._read_pinned([m.seq for m in marks if m.kind == "system_message"])
+        self.prompts = [event for event in self._pinned if among(event.seq, self.live)]
+
+    def _deeds(self, after: int, until: int) -> list[Mark]:
+        return self._store.outline(self._id, kinds=DEEDS, after=after, until=until)
+
+    def _read_pinned(self, seqs: list[int]) -> list[Event]:
+        """Every pinned prompt, newest first."""
+        if not seqs:
+            return []
+        found = self._store.read(
+            self._id, after=seqs[0] - 1, until=seqs[-1], reverse=True, kinds=("system_message",)
+        )
+        return [event for event in found if is_pinned(event)]
+
+    def lost_prompt(self) -> Event | None:
+        if not self.prompts:
+            return None
+        kept = next((event for event in self._pinned if among(event.seq, self.path)), None)
+        said = kept.data.get("message") if kept else None
+        return None if kept and said == self.prompts[0].data.get("message") else self.prompts[0]
+
+    def tally(self, some: Spans) -> Counter[str]:
+        """How many events of each kind the ranges hold."""
+        found: Counter[str] = Counter()
+        for low, high in some:
+            found.update(self._store.tally(self._id, after=low, until=high))
+        return found
+
+
+def head_of(store: Store, session_id: str) -> int:
+    """The number of the last event."""
+    newest = next(store.read(session_id, reverse=True, limit=1), None)
+    return newest.seq if newest else 0
+
+
 def read_operations(store: Store, session_id: str) -> Operations:
-    """What can be undone and redone now."""
-    kinds = {*OPERATION_KINDS, *WORK_KINDS}
-    return operations(store.read(session_id, kinds=kinds))
+    """What can be undone and redone now; of what can be undone, the last is enough."""
+    outline = store.outline(session_id, kinds=_MOVES)
+    undone = [mark.seq for mark in outline if mark.kind == "undone"]
+    first = undone[0] if undone else None
+    later: list[Event | Mark] = []
+    if first is not None:
+        marks = store.outline(session_id, kinds=OPERATION_KINDS, after=first - 1)
+        later += _replayed(store, session_id, marks)
+    tried = [of for of in map(attempt_at, later) if of is not None]
+    # As many operations as were taken back or tried again, and one more, are all that may be
+    # the last now.
+    n = len(undone) + len(tried) + 1
+    sought = set(tried) - {event.id for event in later if isinstance(event, Event)}
+    return operations([*_last_operations(store, session_id, first, n, sought), *later])
+
+
+def _last_operations(
+    store: Store, session_id: str, before: int | None, n: int, attempts: set[str]
+) -> list[Event]:
+    """The last `n` turns and rewinds in front of an event, in order, each with all attempts.
+
+    `attempts` are the turns that were tried again later.
+    """
+    until = None if before is None else before - 1
+    found: list[Event] = []
+    noted: set[int] = set()
+    for event in store.read(session_id, until=until, reverse=True, kinds=OPERATION_KINDS):
+        found.append(event)
+        # What a hook noted and was said again is no turn of its own.
+        noted.add(noted_in(event, NOTED))
+        n -= event.kind in ("user_message", "rewound") and event.seq not in noted
+        # Where a turn was tried again, its attempts count as one that begins with the first.
+        first = attempt_at(event)
+        n += first is not None
+        attempts = (attempts | {first} if first else attempts) - {event.id}
+        if n <= 0 and not attempts:
+            break
+    found.reverse()
+    return found
+
+
+def _replayed(store: Store, session_id: str, marks: list[Mark]) -> Iterator[Event | Mark]:
+    """The operations among the marks, with their bodies, and the first work behind them.
+
+    Work counts only where something was undone: there it ends what can be redone.
+    """
+    found = [mark for mark in marks if mark.kind in OPERATION_KINDS]
+    first, last = found[0].seq - 1, found[-1].seq
+    read = store.read(session_id, after=first, until=last, kinds=OPERATION_KINDS)
+    bodies = {event.seq: event for event in read}
+    bounds: list[int | None] = [mark.seq - 1 for mark in found[1:]]
+    for mark, bound in zip_longest(found, bounds):
+        if mark.kind == "user_message" or mark.seq in bodies:
+            yield bodies.get(mark.seq, mark)
+        if mark.kind in ("undone", "redone"):
+            yield from store.read(
+                session_id, after=mark.seq, until=bound, kinds=WORK_KINDS, limit=1
+            )
+
+
+_MOVES = tuple(kind for kind in OPERATION_KINDS if kind != "user_message")
 
 
 def same_checkpoint(
@@ -171,7 +289,7 @@ def same_checkpoint(
 ) -> Checkpoint | None:
     """The checkpoint of this event, label, metadata and tree noted already, behind `after`."""
     for event in store.read(session_id, after=max(anchor, after), kinds=("checkpoint",)):
-        if event.data.get(INHERITED):
+        if event.data.get(INHERITED) or is_deleted(store, session_id, event.id):
             continue
         known = checkpoint_of(event, session_id)
         mark = (known.seq, known.label, known.metadata, known.tree)

@@ -7,11 +7,9 @@ shows at once.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import mkdtemp
 from weakref import finalize
 
 import msgspec
@@ -21,9 +19,9 @@ from .calls import repair as repaired
 from .errors import Closed
 from .events import Checkpoint, Event, Format, Json, NewEvent, SessionInfo
 from .formats.messages import convert
-from .history import INHERITED, Branch, branches
+from .history import COPIED, INHERITED, Branch, branches
 from .messages import Page, page_of
-from .stores.base import Store, checkpoint_of
+from .stores.base import Store, checkpoint_of, is_deleted
 from .views import State, conversation, last_of, spoken
 
 
@@ -120,11 +118,17 @@ class Reading:
 
         A fork lists its own, and its parent's if it was made with `copy_checkpoints`.
         """
-        info = self.info()
-        copied = bool(info.metadata.get("copy_checkpoints"))
+        self._check_open()
+        info = self.store.record(self.id)
+        copied = self._lists_copies(info)
         after = 0 if copied else info.fork_seq or 0
         found = self.events(after=after, kinds=("checkpoint",))
-        return [checkpoint_of(e, self.id) for e in found if copied or not e.data.get(INHERITED)]
+        return [
+            checkpoint_of(event, self.id)
+            for event in found
+            if (copied or not event.data.get(INHERITED))
+            and not is_deleted(self.store, self.id, event.id)
+        ]
 
     def _transcript_path(self) -> str:
         """A file with the main log, one event a line; written where the store has none."""
@@ -132,6 +136,8 @@ class Reading:
         if found is not None:
             return str(found)
         if self._copied is None:
+            from tempfile import mkdtemp
+
             folder = mkdtemp(prefix="backtrail-")
             self._held.callback(finalize(self, _remove, folder, os.getpid()))
             self._copied = Path(folder, f"{self.id}.jsonl")
@@ -141,8 +147,18 @@ class Reading:
         return str(self._copied)
 
     def _listed_after(self) -> int:
-        info = self.info()
-        return 0 if info.metadata.get("copy_checkpoints") else info.fork_seq or 0
+        """The event after which this session lists checkpoints."""
+        info = self.store.record(self.id)
+        return 0 if self._lists_copies(info) else info.fork_seq or 0
+
+    def _lists_copies(self, info: SessionInfo) -> bool:
+        """Whether a fork lists its parent's checkpoints, as its first own event says."""
+        if info.fork_seq is None:
+            return False
+        starts = self.events(after=info.fork_seq, kinds=("session_start",), limit=1)
+        about = next((start.data for start in starts), {})
+        # Forks of earlier versions noted it in their metadata.
+        return bool(about[COPIED] if COPIED in about else info.metadata.get(COPIED))
 
     def follow(self, after: int | None = None) -> Iterator[Event]:
         """Events as they come, from any process, until the session is closed."""
@@ -162,4 +178,6 @@ class Reading:
 def _remove(folder: str, pid: int) -> None:
     """Remove a folder that this process made; a fork of it leaves it alone."""
     if os.getpid() == pid:
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)

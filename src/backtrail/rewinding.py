@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,18 +32,24 @@ from .filepoints import (
 from .files.conflicts import OnConflict, Put
 from .files.effects import Ranges, among
 from .files.journal import Journal, kept
+from .files.moves import cannot_go
 from .files.plan import Plan
 from .files.trees import Get, digest_of
+from .files.unfinished import told
+from .frozen import replace
+from .history import deletion
 from .points import (
     Move,
     Target,
     anchor_of,
     event_id,
     find_event,
+    lost_prompt,
     plan_move,
     read_operations,
     same_checkpoint,
 )
+from .stores import due
 from .stores.base import Store, checkpoint_of
 from .stores.wrapper import unwrapped
 from .uncaptured import KINDS, Row, missing
@@ -107,9 +112,31 @@ class Rewinding(Browsing):
             data = {"at": anchor, "label": label, "metadata": metadata, **details}
             return checkpoint_of(self._append([NewEvent("checkpoint", data)])[0], self.id), False
 
+    def delete_checkpoint(self, target: Target) -> Checkpoint:
+        """Delete a checkpoint: it is listed no more, and names no point to go back to.
+
+        The log keeps it, with an event behind it that says so. Other points and operations stay
+        as they are. What only the checkpoint kept of the files can be collected, and its label
+        no longer keeps its contents from the budget. `NotFound` if it is none of this session's.
+        """
+        self._check_open()
+        self._save()
+        event = find_event(self.store, self.id, target)
+        if event.kind != "checkpoint":
+            raise NotFound(f"event {event.seq} of session `{self.id}` is no checkpoint")
+        from .files.cleaning import drop_unnamed, has_contents, opened, trees_of
+
+        self._append([deletion(event.id)])
+        if event.seq and has_contents(self.store):
+            with opened(self.store) as depot:
+                drop_unnamed(self.store, self.id, depot, trees_of(event))
+            place = unwrapped(self.store)
+            due.note(place, due.name_of(place), due.GRACE)
+        return checkpoint_of(event, self.id)
+
     def _point(self) -> int:
         """The last event of the history that says or does something."""
-        notes = ("checkpoint", "session_resume")
+        notes = ("checkpoint", "checkpoint_deleted", "session_resume")
         if self._at == 0:
             return 0
         said = (e for e in self.store.walk(self.id, until=self._at) if e.kind not in notes)
@@ -153,7 +180,8 @@ class Rewinding(Browsing):
             if telemetry.listeners and anchor:
                 named = find_event(self.store, self.id, target).kind
                 s.metadata["target"] = "snapshot" if named == "checkpoint" else "message"
-            point = point_at(self.store, self.id, target, before=before is not None)
+            state = mode == "exact" or paths is not None
+            point = point_at(self.store, self.id, target, before=before is not None, state=state)
             way = Way(anchor, point, {"to": anchor, "mode": mode})
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
@@ -198,17 +226,24 @@ class Rewinding(Browsing):
         """Move what the wish says. Only then are calls of messages over that have no result."""
         self._check_open()
         watched = self._watched()
-        if watched is not None:
+        if watched is not None and not dry_run:
             watched.recover(self.store)
-            if not dry_run:
-                self._settle(watched)
+            self._settle(watched)
         workspace = self._for_files(wish)
         notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
         if dry_run:
             way = find()
-            plan, get = self._preview(workspace, way, wish)
+            if watched is not None and watched.cut_short:
+                # What it would do depends on what that one comes to, and a preview ends nothing.
+                result = self._result(span, self._move(way, wish), None, _nothing, notes, wish,
+                                      applied=False)  # fmt: skip
+                return replace(result, error=told(watched.path))
+            plan, get, owed = self._preview(workspace, way, wish)
             plan, error = possible(workspace, plan, get)
             move = self._move(way, wish)
+            if wish.scope != "files":
+                # What will be told of calls that nobody ended is dropped, too.
+                move = replace(move, events_dropped=move.events_dropped + owed)
             result = self._result(span, move, plan, get, notes, wish, applied=False)
             return replace(result, error=error)
         with self._driving():
@@ -262,13 +297,15 @@ class Rewinding(Browsing):
 
     def _preview(
         self, workspace: Workspace | None, way: Way, wish: Wish
-    ) -> tuple[Plan | None, Get]:
-        """The plan, and where its contents are: what it would write is not stored.
+    ) -> tuple[Plan | None, Get, int]:
+        """The plan, where its contents are, and how many events are told before it.
+
+        What it would write is not stored.
 
         Calls stay as they are: a later operation finds what it would without the preview.
         """
         if workspace is None:
-            return None, _nothing
+            return None, _nothing, 0
         owed = self._recorder.foresee(workspace, force=wish.force)
         laid: dict[bytes, bytes] = {}
 
@@ -280,9 +317,10 @@ class Rewinding(Browsing):
             return laid[digest] if digest in laid else workspace.get(digest)
 
         def plan_for(now: bytes) -> Plan:
-            return self._plan_files(workspace, way, wish, now, put, owed)
+            back = self._recorder.foresee_back(workspace, now, owed)
+            return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return workspace.preview(self._log_name, plan_for, self.store), get
+        return workspace.preview(self._log_name, plan_for, self.store), get, len(owed)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -318,19 +356,19 @@ class Rewinding(Browsing):
 
         if not Path(workspace.path).is_dir():
             # It would be made again, wherever a stranger's session says that it was.
-            strangers.check_folder(self.info(), workspace.path)
+            strangers.check_folder(self.store.record(self.id), workspace.path)
 
         recorder = self._recorder
 
         def plan_for(now: bytes) -> Plan:
             # Without our own lock: who holds that may wait for the workspace's.
             if not recorder.under_way:
-                recorder.owe_others(now)
+                recorder.owe_others(now, recorder.put_back(workspace, now))
             recorder.tree = now
             self._append([])
             owed = [one.event for one in recorder.owed()]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
-            strangers.check(self.info(), workspace.path, plan, workspace.get)
+            strangers.check(self.store.record(self.id), workspace.path, plan, workspace.get)
             return plan
 
         def journal_for(plan: Plan, now: bytes) -> Journal:
@@ -375,7 +413,7 @@ class Rewinding(Browsing):
         head = self._head_now()
         next_ones = enumerate(owed, head + 1)
         events = [Event(n, "", "", one.kind, dict(one.data)) for n, one in next_ones]
-        log = Known(self.store, self.info(), head, events)
+        log = Known(self.store, self.store.record(self.id), head, events)
         return plan_files(log, workspace, way, wish, now, put)
 
     def _move(self, way: Way, wish: Wish) -> Move:
@@ -384,6 +422,13 @@ class Rewinding(Browsing):
             return self._plan(way.anchor)
         here = self._at if self._at is not None else self._head_now()
         return self._plan(here)
+
+    def _reprompt(self, anchor: int) -> NewEvent | None:
+        """What pins the system prompt again that a fork at `anchor` would lack."""
+        if self._prompt is not None:
+            return NewEvent("system_message", self._prompt.data)
+        lost = lost_prompt(self.store, self.id, self._at, anchor)
+        return NewEvent("system_message", lost.data) if lost else None
 
     def _plan(self, anchor: int) -> Move:
         """The way to `anchor`, with the system prompt that is pinned but not stored yet."""
@@ -413,7 +458,7 @@ class Rewinding(Browsing):
         cut = plan.took[0].first - 1 if plan.took else None
         return replace(
             result, files=files, conflicts=conflicts, warnings=plan.warnings, cut=cut,
-            not_captured=self._missing(plan.took, wish),
+            not_captured=[*self._missing(plan.took, wish), *cannot_go(plan)],
         )  # fmt: skip
 
     def _missing(self, took: Ranges, wish: Wish) -> list[Row]:

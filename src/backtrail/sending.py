@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Literal
 
@@ -39,6 +38,7 @@ from .turns import (
     Order,
     Pause,
     Result,
+    Retry,
     Run,
     Show,
     Shut,
@@ -78,25 +78,31 @@ class Sending(TurnLog):
         content: Content,
         *,
         id: str | None = None,
+        retry: Retry = "errors",
         model: str | None = None,
         max_turns: int | None = None,
         budget: float | Limits | None = None,
     ) -> Result:
         """Say something and run the turn to its end.
 
-        A known `id` returns the recorded result, or finishes its turn. `max_turns` limits
+        A known `id` returns the recorded result. If its turn failed or was cut short, it runs
+        again (`retry="errors"`): it goes on where it is the last turn, and is said anew at the
+        head where it is not. Calls that have results never run again, and neither does a turn
+        that a person cancelled. With `retry="never"` only a last turn without an end goes on.
+        Another message under a known id is `Conflict`. `max_turns` limits
         how often the model is asked, `budget` what it may cost in dollars; `Limits` also
         have tokens and seconds.
         """
         message = said_by_user(content)
         limits = limits_of(max_turns, budget)
-        return _exhaust(self._sent(lambda: self._open_send(message, id), model, limits))
+        return _exhaust(self._sent(lambda: self._open_send(message, id, retry), model, limits))
 
     def stream(
         self,
         content: Content,
         *,
         id: str | None = None,
+        retry: Retry = "errors",
         model: str | None = None,
         max_turns: int | None = None,
         budget: float | Limits | None = None,
@@ -107,7 +113,7 @@ class Sending(TurnLog):
         """
         message = said_by_user(content)
         limits = limits_of(max_turns, budget)
-        flow = self._sent(lambda: self._open_send(message, id), model, limits)
+        flow = self._sent(lambda: self._open_send(message, id, retry), model, limits)
         return self._claiming(flow)
 
     def proceed(
@@ -241,7 +247,9 @@ class Sending(TurnLog):
         if isinstance(request, Finish):
             return self._finish(turn, request.end)
         if isinstance(request, Start):
-            return SyncFlow(request.agent(turn))
+            flow = request.agent(turn)
+            turn.is_async = hasattr(flow, "__anext__")
+            return SyncFlow(flow)
         if isinstance(request, Shut):
             return request.what.close() if request.what is not None else None
         if isinstance(request, Do):
@@ -257,8 +265,10 @@ class Sending(TurnLog):
         """Run tools, each in a bracket; all have ended when this returns or raises."""
         if len(jobs) == 1:
             return [self._run_job(jobs[0])]
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(len(jobs), "backtrail-tool") as pool:
-            waiting: list[Future[Event]] = [pool.submit(self._run_job, job) for job in jobs]
+            waiting = [pool.submit(self._run_job, job) for job in jobs]
             try:
                 return [future.result() for future in waiting]
             except BaseException:
@@ -317,6 +327,10 @@ class _Driver:
         from .awaiting import awaited
 
         return awaited(make)
+
+    async def later(self, read: Callable[[], Json]) -> Json:
+        # The loop has nothing else to do.
+        return read()
 
 
 def _called(fn: Callable[[], Json]) -> Json:

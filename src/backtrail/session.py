@@ -6,27 +6,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Self, Unpack
 
 from . import telemetry
+from .agents import check_agent
 from .allowance import ORIGIN, allow
 from .errors import AlreadyExists, BacktrailError, Conflict, InvalidData, NotFound
-from .events import Json, NewEvent, SessionInfo, check_session_id, new_id
-from .history import INHERITED
+from .events import Json, NewEvent, Problem, SessionInfo, check_session_id, new_id
+from .files.unfinished import at_opening
+from .frozen import replace
+from .history import COPIED, INHERITED
 from .messages import as_message, message_event, prompt_event
-from .options import Linked, SessionOptions, checked, folder
+from .options import Linked, SessionOptions, agent_named, checked, folder, options_of_agent
 from .points import (
     Target,
     anchor_of,
     event_id,
-    plan_move,
+    lost_prompt,
 )
 from .sending import Sending
-from .stores.base import Store, checkpoint_of
+from .stores.base import Store, checkpoint_of, is_deleted
 from .stores.batches import drafts
 from .stores.opening import open_store
 from .stores.records import new_record
@@ -102,15 +105,16 @@ class Session(Sending):
         answered again; where there is none, the history is empty.
         """
         options = checked("resume", options)
-        place, owns = _store(store, options)
+        place, owns = _store(store, options, sought=f"no session `{session_id}`")
         try:
-            place.logs(session_id)
+            _check_there(place, session_id)
+            left = _finished(place, session_id, options)
             seq = None if at is None else anchor_of(place, session_id, at)
             if replay_last_user_turn:
                 said = (e for e in place.walk(session_id, until=seq) if e.kind == "user_message")
                 last = next(said, None)
                 seq = last.seq if last else 0
-            return cls._reopened(place, session_id, options, owns, at=seq)
+            return cls._reopened(place, session_id, options, owns, at=seq, left=left)
         except BaseException:
             if owns:
                 place.close()
@@ -127,9 +131,11 @@ class Session(Sending):
         Forks count, subagents do not. `NotFound` if there is none.
         """
         options = checked("latest", options)
-        place, owns = _store(store, options)
+        cwd = options.get("cwd") or folder(".")
+        sought = f"no previous session found in {os.fspath(cwd)}"
+        place, owns = _store(store, options, sought=sought)
         try:
-            newest = place.latest(options.get("cwd") or folder("."))
+            newest = place.latest(cwd)
             # It belongs there by its root, perhaps, and stays in its own folder.
             options.pop("cwd", None)
             return cls._reopened(place, newest.id, options, owns, at=None)
@@ -147,8 +153,12 @@ class Session(Sending):
         owns: bool,
         base: tuple[SessionInfo, int] | None,
         around: AbstractContextManager[None] = _NOTHING,
+        notes: Mapping[str, Json] | None = None,
     ) -> Self:
-        """A new session, made within `around` once nothing of it can be refused any more."""
+        """A new session, made within `around` once nothing of it can be refused any more.
+
+        `notes` go into its first event, beside the record.
+        """
         if session_id is None:
             session_id = new_id()
         info = SessionInfo(
@@ -177,7 +187,8 @@ class Session(Sending):
             store.create(info, base=(base[0].id, base[1]) if base else None)
         with session._opening():
             session._hold()
-            start = NewEvent("session_start", {"info": store.info(session_id).to_dict()})
+            about: dict[str, Json] = {"info": store.record(session_id).to_dict(), **(notes or {})}
+            start = NewEvent("session_start", about)
             session._append([start, *seeds])
         return session
 
@@ -189,12 +200,17 @@ class Session(Sending):
         options: SessionOptions,
         owns: bool,
         at: int | None,
+        left: list[Problem] | None = None,
     ) -> Self:
+        """A session that exists; `left` is what `_finished` said, if it was asked already."""
+        if left is None:
+            left = _finished(store, session_id, options)
         with telemetry.span(
             "session.resume", session_id=session_id, store=type(store).__name__
         ) as span:
             session = cls(store, session_id, options, owns=owns, at=at)
             session._resumed = True
+            session.problems.extend(left)
             with session._opening():
                 session._hold()
                 session._adopt(options)
@@ -233,7 +249,8 @@ class Session(Sending):
         if changes:
             self.store.update(self.id, **changes)
         if self._at is not None:
-            self._prompt = plan_move(self.store, self.id, None, self._at).reprompt()
+            lost = lost_prompt(self.store, self.id, None, self._at)
+            self._prompt = NewEvent("system_message", lost.data) if lost else None
         if (
             wanted is not None
             and last_of(self.messages(repair=False)[:1], "system") != wanted.data["message"]
@@ -247,7 +264,7 @@ class Session(Sending):
         names = ("title", "key", "model", "agent_name", "cwd")
         said = {name: options.get(name) for name in names if options.get(name) is not None}
         if said:
-            info = self.info()
+            info = self.store.record(self.id)
             changes = {name: value for name, value in said.items() if value != getattr(info, name)}
             if changes.get("cwd") == info.root:
                 # That is where it belongs already, wherever in it the agent runs.
@@ -287,6 +304,7 @@ class Session(Sending):
         with telemetry.span(
             "session.fork", parent_id=self.id, store=type(self.store).__name__
         ) as span:
+            self._check_open()
             options = checked("fork", options)
             if not options.get("persist", True):
                 raise InvalidData("a fork is kept where its session is: `persist` is not for it")
@@ -295,14 +313,11 @@ class Session(Sending):
                 self._look()
             self._save()
             self._append([])
-            parent = self.info()
-            seq = self._view_head(parent) if at is None else anchor_of(self.store, self.id, at)
+            parent = self.store.record(self.id)
+            seq = self._view_head() if at is None else anchor_of(self.store, self.id, at)
             metadata = {**parent.metadata, **(options.get("metadata") or {})}
-            metadata.pop("copy_checkpoints", None)
-            if copy_checkpoints:
-                metadata["copy_checkpoints"] = True
             inherited: SessionOptions = {
-                "title": f"{parent.title or parent.id} (fork)",
+                "title": _forked(parent.title),
                 "cwd": parent.cwd,
                 "root": None if "cwd" in options else parent.root,
                 "model": parent.model,
@@ -310,17 +325,21 @@ class Session(Sending):
                 "lease": self._lease_mode,
                 "wait": self._wait,
                 "on_error": self._on_error,
-                "agent": self.agent,
                 "files": self._files,
+                **self._agent_for(options),
                 **options,
                 "metadata": metadata,
             }
-            prompt = self._plan(seq).reprompt()
+            _check_agent(inherited)
+            prompt = self._reprompt(seq)
             if place is not None:
                 inherited["cwd"], inherited["root"] = place, None
             session_id = check_session_id(new_id() if session_id is None else session_id)
             around = self._forking(session_id, options.get("key"), at, place)
-            fork = self._made(self.store, session_id, inherited, False, (parent, seq), around)
+            lists = {COPIED: copy_checkpoints}
+            fork = self._made(
+                self.store, session_id, inherited, False, (parent, seq), around, lists
+            )
             owed = [prompt] if prompt and options.get("system_prompt") is None else []
             with fork._opening():
                 fork._append([*owed, *self._noted_later(seq, listed=copy_checkpoints)])
@@ -343,7 +362,7 @@ class Session(Sending):
             raise AlreadyExists(f"there is a session `{session_id}` or one with its key already")
         there = Path(place).is_dir()
         self._write_files(at, place)
-        if self.info().metadata.get(ORIGIN) is not None:
+        if self.store.record(self.id).metadata.get(ORIGIN) is not None:
             # All that is in the new folder is the session's own, and the caller named it.
             allow(place)
         try:
@@ -357,6 +376,12 @@ class Session(Sending):
                 Path(place).mkdir()
             raise
 
+    def _agent_for(self, options: SessionOptions) -> SessionOptions:
+        """The agent of this session, and what it is made with, for a fork that names no other."""
+        if "agent" in options or "provider" in options:
+            return {}
+        return {"agent": self.agent, "agent_options": self._agent_options}
+
     def _noted_later(self, seq: int, *, listed: bool) -> list[NewEvent]:
         """Copies of the checkpoints of events up to `seq` that were noted after it.
 
@@ -364,24 +389,70 @@ class Session(Sending):
         """
         copies: list[NewEvent] = []
         for event in self.events(after=seq, kinds=("checkpoint",)):
-            if checkpoint_of(event, self.id).seq <= seq:
+            if checkpoint_of(event, self.id).seq <= seq and not is_deleted(
+                self.store, self.id, event.id
+            ):
                 data = {**event.data, INHERITED: True}
                 if listed:
                     del data[INHERITED]
                 copies.append(NewEvent(event.kind, data, id=event.id, ts=event.ts))
         return copies
 
-    def _view_head(self, info: SessionInfo) -> int:
-        return info.head if self._at is None else self._at
+    def _view_head(self) -> int:
+        return self._head_now() if self._at is None else self._at
 
 
-def _store(store: Store | str | None, options: SessionOptions) -> tuple[Store, bool]:
-    """The store to use, and whether it is ours to close."""
+def _store(
+    store: Store | str | None, options: SessionOptions, *, sought: str | None = None
+) -> tuple[Store, bool]:
+    """The store to use, and whether it is ours to close.
+
+    Nothing is made for an agent that cannot be, nor for a session that is to be there already:
+    `sought` says what is missing then.
+    """
+    _check_agent(options)
     if not options.get("persist", True):
         return open_store("null:"), True
     if isinstance(store, Store):
         return store, False
-    return open_store(store), True
+    try:
+        return open_store(store, create=sought is None), True
+    except NotFound as error:
+        raise NotFound(f"{sought}: {error}") from error
+
+
+def _check_agent(options: SessionOptions) -> None:
+    agent = agent_named(options)
+    if not callable(agent):
+        check_agent(agent, options_of_agent(options))
+
+
+def _check_there(store: Store, session_id: str) -> None:
+    """Raise `NotFound`, with the name of the store, unless it has this session."""
+    try:
+        store.logs(session_id)
+    except NotFound as error:
+        where = store.url or type(store).__name__
+        raise NotFound(f"no session `{session_id}` in the store {where}") from error
+
+
+def _finished(store: Store, session_id: str, options: SessionOptions) -> list[Problem]:
+    """Finish what a crash cut short in the session's folder; what is to be said of it."""
+    files = bool(options.get("files", True))
+    return at_opening(store, session_id, files=files, cwd=options.get("cwd"))
+
+
+_FORK = re.compile(r" \(fork(?: (\d+))?\)$")
+
+
+def _forked(title: str | None) -> str | None:
+    """The title of a fork; one without a title goes by what was said first, as its parent does."""
+    if title is None:
+        return None
+    found = _FORK.search(title)
+    if found is None:
+        return f"{title} (fork)"
+    return f"{title[: found.start()]} (fork {int(found[1] or 1) + 1})"
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:

@@ -24,8 +24,10 @@ PROJECT_FILE = ".backtrail.toml"
 
 _LONGEST = 64 << 10
 
-Value = str | float | bool | None
-Kind = Literal["text", "seconds", "wait", "count", "switch", "color", "size", "root"]
+Value = str | float | bool | tuple[str, ...] | None
+Kind = Literal[
+    "text", "seconds", "wait", "count", "switch", "color", "size", "root", "folders", "retention"
+]
 
 
 class Key(NamedTuple):
@@ -46,6 +48,13 @@ KEYS: dict[str, Key] = {
     ),
     "hooks": Key(
         "switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record", in_project=False
+    ),
+    "hooks_off": Key(
+        "folders",
+        (),
+        "",
+        "folders in which, and below which, installed hooks do not record; only in your own file",
+        in_project=False,
     ),
     "hook_timeout": Key(
         "seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take", in_project=False
@@ -73,6 +82,20 @@ KEYS: dict[str, Key] = {
     ),
     "budget": Key(
         "size", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
+    ),
+    "retention": Key(
+        "retention",
+        None,
+        "",
+        "how long sessions are kept that nobody touches, such as 90d; only in your own file",
+        in_project=False,
+    ),
+    "collect": Key(
+        "switch",
+        True,
+        "BACKTRAIL_COLLECT",
+        "whether contents that nothing needs are removed by themselves",
+        in_project=False,
     ),
     "agents_may_erase": Key(
         "switch",
@@ -126,10 +149,17 @@ class Settings(NamedTuple):
         assert isinstance(value, int)
         return value
 
-    @property
-    def hooks(self) -> bool:
-        """Whether installed hooks record anything."""
-        return bool(self.values["hooks"].value)
+    def why_unrecorded(self, cwd: str | os.PathLike[str]) -> str | None:
+        """Which setting keeps installed hooks from recording in a folder; None: they record."""
+        switch, folders = self.values["hooks"], self.values["hooks_off"]
+        if not switch.value:
+            return f"`hooks` is off ({switch.origin})"
+        assert isinstance(folders.value, tuple)
+        here = Path(os.path.realpath(cwd)) if folders.value else Path()
+        for folder in folders.value:
+            if here.is_relative_to(os.path.realpath(folder)):
+                return f"`hooks_off` names {folder} ({folders.origin})"
+        return None
 
     @property
     def agents_may_erase(self) -> bool:
@@ -146,6 +176,18 @@ class Settings(NamedTuple):
         budget = self.text("budget")
         if budget is not None:
             os.environ[KEYS["budget"].variable] = budget
+        if not self.values["collect"].value:
+            os.environ[KEYS["collect"].variable] = "off"
+
+    def unasked(self) -> dict[str, str]:
+        """The environment for what begins by itself and removes things.
+
+        An agent can run verbs with variables of its choice, and a tiny budget would remove what
+        leads back: only a budget of the person's own file counts there.
+        """
+        budget = KEYS["budget"].variable
+        from_file = not self.values["budget"].origin.startswith("environment")
+        return {n: v for n, v in os.environ.items() if n != budget or from_file}
 
 
 def load(
@@ -251,6 +293,8 @@ def _value(name: str, value: object, file: Path, project: bool) -> Value:
     checked = _checked(name, value, str(file))
     if name == "store" and isinstance(checked, str):
         return _located(checked, file, project)
+    if isinstance(checked, tuple):
+        return tuple(str(file.parent / Path(folder).expanduser()) for folder in checked)
     return checked
 
 
@@ -330,12 +374,21 @@ def _checked(name: str, value: object, origin: str) -> Value:
         if isinstance(value, bool):
             return value
         raise InvalidData(f"{origin}: `{name}` is true or false, not `{value}`")
+    if kind == "folders":
+        folders = value if isinstance(value, list) else [value]
+        if all(isinstance(one, str) and one and "\0" not in one for one in folders):
+            return tuple(folders)
+        raise InvalidData(f"{origin}: `{name}` is a list of folders, not `{value}`")
     if kind == "size":
         if size_in_bytes(str(value)) is not None and not isinstance(value, bool):
             return str(value)
         raise InvalidData(
             f"{origin}: `{name}` is a number of bytes, or such as 20GB, not `{value}`"
         )
+    if kind == "retention":
+        if re.fullmatch(r"[1-9][0-9]{0,4} ?[hdw]", str(value)):
+            return str(value)
+        raise InvalidData(f"{origin}: `{name}` is such as 12h, 30d or 8w, not `{value}`")
     if kind == "color" and value not in ("auto", "never"):
         raise InvalidData(f"{origin}: `{name}` is auto or never, not `{value}`")
     if kind == "root" and value not in ("project", "cwd"):

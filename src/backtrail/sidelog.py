@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .events import Event, Json, NewEvent
+from .errors import InvalidData
+from .events import MAIN_LOG, Event, Json, NewEvent
 from .stores.base import Store
 
 
@@ -19,7 +20,14 @@ class SideLog:
     def append(
         self, data: Mapping[str, Json], *, kind: str = "entry", id: str | None = None
     ) -> Event:
-        """Append an entry; its `seq` is 0 until it is written."""
+        """Append an entry; its `seq` is 0 until it is written.
+
+        The main log is not for this: `Session.append` and `Session.record` write there.
+        """
+        if self.name == MAIN_LOG:
+            raise InvalidData(
+                f"`{MAIN_LOG}` is the main log: use `append` or `record` of the session"
+            )
         return self._store.append(self._id, [NewEvent(kind, data, id=id)], log=self.name)[0]
 
     def read(self, *, after: int = 0, limit: int | None = None) -> Iterator[Event]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from .events import AsDict, Event, Json
+from .frozen import dataclass, field
 from .stores import forking
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from .agents import ENDED as ENDED
 from .agents import Cancelled as Cancelled
@@ -24,6 +23,7 @@ from .agents import LiveTurn as LiveTurn
 from .calls import ToolCall, answers_in, calls_in
 from .errors import BacktrailError, InvalidData
 from .events import AsDict, Event, Json, NewEvent
+from .frozen import dataclass
 from .messages import kind_of, message_event
 from .subscribing import Delta
 from .views import user_message
@@ -208,8 +208,7 @@ def engine(turn: LiveTurn, agent: Callable[[LiveTurn], Json], first: Event | Non
         turn.end = End(stop.reason, None if stop.reason == "interrupted" else str(stop))
     except BaseException as error:
         failure = error
-        why = f"{type(error).__name__}: {error}"
-        turn.end = End("error" if isinstance(error, Exception) else "interrupted", why)
+        turn.end = end_by(error)
     try:
         yield Shut(flow)
         ended: Event = yield Finish(turn.end)
@@ -330,6 +329,9 @@ def _called(call: ToolCall) -> Tell:
 Content = str | list[Json] | Mapping[str, Json]
 """What a user says: text, blocks, or a whole message."""
 
+Retry = Literal["errors", "never"]
+"""Whether a turn with a known id runs again if it failed or was cut short."""
+
 
 def said_by_user(content: Content) -> dict[str, Json]:
     """What is sent, as a message of the user."""
@@ -339,6 +341,27 @@ def said_by_user(content: Content) -> dict[str, Json]:
     if kind_of(message) != "user_message":
         raise InvalidData(f"only a user's message is sent, not one of {message.get('role')!r}")
     return message
+
+
+def end_by(error: BaseException) -> End:
+    """How a turn ends that something raised out of.
+
+    A person's Ctrl-C is no error, as a person's `cancel` is none: such a turn is not tried
+    again. What else interrupts one cuts it short, such as a client that went away.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return End("interrupted")
+    why = f"{type(error).__name__}: {error}"
+    return End("error" if isinstance(error, Exception) else "interrupted", why)
+
+
+def was_cut_short(ended: Event) -> bool:
+    """Whether a turn that ended so may run again: it failed, or nobody meant it to stop."""
+    reason = ended.data.get("reason")
+    if reason == "interrupted":
+        return bool(ended.data.get("error"))
+    # A prompt that was refused has left the conversation.
+    return reason == "error" and ended.follows is None
 
 
 def limits_of(max_turns: int | None, budget: float | Limits | None) -> Limits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain, compress
 from operator import attrgetter
 from typing import TypeVar, get_args
@@ -15,6 +14,7 @@ import msgspec
 from .calls import Tidy, ToolCall, answers_in, calls_in
 from .calls import repair as repaired
 from .events import MESSAGE_KINDS, AsDict, Event, Format, Json
+from .frozen import dataclass, field
 from .messages import Page, Said, format_of
 
 T = TypeVar("T")
@@ -27,6 +27,9 @@ class FileChange(AsDict):
     """What a rewind does to one path. `insertions` and `deletions` are lines.
 
     `folder` says that the path is a directory, and no file before or after.
+    `old_path` is the name that a file comes from as it is; that one has an entry, too. Of a
+    conflict, `code` says why it is one, in a word for programs (`files.effects.Conflict`), and
+    `no_merge` why the session's changes cannot be taken out of the file.
     """
 
     path: str
@@ -35,6 +38,9 @@ class FileChange(AsDict):
     insertions: int = 0
     deletions: int = 0
     folder: bool = False
+    old_path: str | None = None
+    code: str = ""
+    no_merge: str = ""
 
     @property
     def acts(self) -> bool:
@@ -251,6 +257,25 @@ def beyond(messages: list[dict[str, Json]], given: list[dict[str, Json]]) -> lis
         if known and given[: len(known)] == known:
             return given[len(known) :]
     return given
+
+
+def may_begin(given: list[dict[str, Json]], newest_first: Iterable[Page]) -> bool:
+    """Whether a list may begin with a whole conversation, by that one's last words.
+
+    It does not if it lacks what the agent said last: no repair changes that, or its order.
+    """
+    said = _answers(given)
+    for page in newest_first:
+        last = _answers([one.message for one in _sifted(page)[0]])
+        if last:
+            starts = range(len(said) - len(last) + 1)
+            return any(said[at : at + len(last)] == last for at in starts)
+    return True
+
+
+def _answers(messages: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
+    """What an agent says by itself."""
+    return [m for m in messages if m.get("role") == "assistant" and not answers_in(m)]
 
 
 def user_message(content: str | list[Json] | Mapping[str, Json]) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .calls import answer_to, answers_in, calls_in, is_shown, pending, told_of
-from .conversation import Conversation, Turn
+from .conversation import Conversation
 from .errors import BacktrailError, Closed, DiskLow, InvalidData, NotFound, Unsupported
 from .events import Event, Json, NewEvent, Problem
 from .filepoints import last_tree
@@ -30,10 +30,13 @@ from .files.changes.recorder import Recorder
 from .files.names import Anywhere, declared, inside, several
 from .messages import message_event
 from .options import SessionOptions
+from .points import head_of
+from .stores import due
 from .stores.base import Store
+from .stores.batches import Call as Queued
 from .stores.null import NullStore
+from .stores.queue import Job
 from .stores.wrapper import unwrapped
-from .views import user_message
 
 if TYPE_CHECKING:
     from .files.brackets import Bracket
@@ -96,7 +99,7 @@ class Watching(Conversation, ABC):
         if not self._files or isinstance(unwrapped(self.store), NullStore):
             raise NotWatched("files are not captured in this session")
         if self._root is None:
-            info = self.info()
+            info = self.store.record(self.id)
             self._root, self._cwd = info.root or info.cwd, info.cwd
         if self._root is None:
             raise NotWatched("the session has no `cwd`, so no files are captured")
@@ -136,12 +139,9 @@ class Watching(Conversation, ABC):
         return self._recorder.folder.is_partial(wait)
 
     def _directory(self) -> str | None:
-        """The directory that is worked in: the root of what is watched over, or one below it.
-
-        A record counts what is in the log, and so takes longer to read.
-        """
+        """The directory that is worked in: the root of what is watched over, or one below it."""
         if self._cwd is None:
-            self._cwd = self.info().cwd
+            self._cwd = self.store.record(self.id).cwd
         return None if self._cwd is None else os.fspath(self._cwd)
 
     def _rebind(self, cwd: str) -> None:
@@ -156,6 +156,8 @@ class Watching(Conversation, ABC):
             super().close()
         finally:
             self._let_go()
+        if self._files:
+            due.start(unwrapped(self.store))
 
     def _let_go(self) -> None:
         """Calls that are still open end here; whoever opens the session next records them."""
@@ -185,6 +187,8 @@ class Watching(Conversation, ABC):
         if self._on_error == "raise" and not isinstance(error, DiskLow):
             raise error
         self._complain("not captured", str(error))
+        if isinstance(error, DiskLow):
+            due.start(unwrapped(self.store))
         if callable(self._on_error):
             self._on_error(error)
 
@@ -209,10 +213,29 @@ class Watching(Conversation, ABC):
             raise
         if ended:
             recorder.recorded(ended, stored)
-        self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
+        self._note_last(stored)
         if asks:
             self._open_asked(self._added(stored, given, head) if given else stored)
         return stored
+
+    def _is_simple(self, events: list[NewEvent], spans: bool) -> bool:
+        recorder = self._recorder
+        if recorder.asked or recorder.owed() or self._unopened:
+            return False
+        if recorder.folder.unwatched is None:
+            # Files are captured, or nobody has looked yet whether they are.
+            kinds = {"assistant_message", *_PASSING} if spans else _PASSING
+            if any(event.kind in kinds for event in events):
+                return False
+        return super()._is_simple(events, spans)
+
+    def _landed(self, job: Job[Queued, list[Event]]) -> None:
+        super()._landed(job)
+        if isinstance(job.outcome, list):
+            self._note_last(job.outcome)
+
+    def _note_last(self, stored: list[Event]) -> None:
+        self._last = next((e for e in stored if e.kind == "assistant_message"), self._last)
 
     def _append_owed(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
         """Append, behind what is owed of the files."""
@@ -256,8 +279,8 @@ class Watching(Conversation, ABC):
     # --- calls in messages ---------------------------------------------------------------
 
     def _head_now(self) -> int:
-        newest = next(self.events(reverse=True, limit=1), None)
-        return newest.seq if newest else 0
+        self._check_open()
+        return head_of(self.store, self.id)
 
     def _added(self, stored: list[Event], given: set[str], head: int) -> list[Event]:
         """Those events that were not there before: one that is known asks for no call anew.
@@ -417,16 +440,7 @@ class Watching(Conversation, ABC):
             details["error"] = True
         if call.id is None:
             return NewEvent("action", {**details, "input": _as_json(call.input), "result": result})
-        if is_shown(result):
-            # Only Anthropic has a word for an image in a result; a view converts it.
-            asked: dict[str, Json] = {"content": [{"type": "tool_use", "id": call.id}]}
-            answer = answer_to(call.id, asked, result)
-        else:
-            content = result if isinstance(result, str) else msgspec.json.encode(result).decode()
-            content = "" if result is None else content
-            answer = answer_to(call.id, self._asking(call.id), content, failed=failed)
-        event = message_event(answer, kind="tool_result")
-        return NewEvent(event.kind, {**event.data, **details})
+        return result_event(call.id, self._asking(call.id), result, details)
 
     def _asking(self, call_id: str) -> dict[str, Json]:
         """The message that asks for a call; empty if there is none."""
@@ -445,27 +459,8 @@ class Watching(Conversation, ABC):
     def _driving(self) -> AbstractContextManager[None]:
         """Turns and rewinds: one at a time in this process, one driver in all."""
 
-    @contextmanager
-    def turn(
-        self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
-    ) -> Iterator[Turn]:
-        """One turn around any code: appends the user's message, holds the lease.
-
-        What changes in the files until its end is the turn's own, as long as no `tool` is
-        used in it: then only what the tools do is.
-        """
-        with self._driving():
-            turn = Turn(self, self.append(user_message(content), id=id))
-            self._begin_turn()
-            try:
-                yield turn
-            finally:
-                self._end_turn()
-
-    def _begin_turn(self) -> None:
-        self._recorder.begin_turn()
-
-    def _end_turn(self) -> None:
+    def _end_bracket(self) -> None:
+        """What changed in a turn without tools is in the log."""
         ended = self._recorder.end_turn()
         self._append_owed([])
         self._recorder.say_missed(ended)
@@ -475,6 +470,23 @@ def _asks(event: Event, call_id: str) -> bool:
     """Whether an event's message asks for a call."""
     message = event.data.get("message")
     return isinstance(message, dict) and any(c.id == call_id for c in calls_in(message))
+
+
+def result_event(
+    call_id: str, asking: dict[str, Json], result: object, details: dict[str, Json]
+) -> NewEvent:
+    """The event with the result of a call that the message `asking` asks for."""
+    result = _as_json(result)
+    if is_shown(result):
+        # Only Anthropic has a word for an image in a result; a view converts it.
+        asked: dict[str, Json] = {"content": [{"type": "tool_use", "id": call_id}]}
+        answer = answer_to(call_id, asked, result)
+    else:
+        content = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+        content = "" if result is None else content
+        answer = answer_to(call_id, asking, content, failed=details.get("error") is True)
+    event = message_event(answer, kind="tool_result")
+    return NewEvent(event.kind, {**event.data, **details})
 
 
 def _detailed(event: NewEvent, details: dict[str, Json]) -> NewEvent:
@@ -498,10 +510,17 @@ def show_life(session: Watching) -> None:
 
 
 def foreseen(session: Watching) -> list[Event]:
-    """What calls did that are over and that nobody ended, as it will be told; none ends by it."""
-    workspace = session._watched()
-    if workspace is None or not workspace.orphans(session.id, (), session.store):
+    """What calls did that are over and that nobody ended, as it will be told; none ends by it.
+
+    And what the session's agent put back by itself.
+    """
+    workspace, recorder = session._watched(), session._recorder
+    if workspace is None:
         return []
-    owed = session._recorder.foresee(workspace, force=False)
-    head = session.info().head
+    left = workspace.orphans(session.id, (), session.store)
+    owed = recorder.foresee(workspace, force=False) if left else []
+    if recorder.has_agent():
+        now = workspace.glance(recorder.log, session.store)
+        owed += recorder.foresee_back(workspace, now, owed)
+    head = session._head_now()
     return [Event(n, "", "", one.kind, dict(one.data)) for n, one in enumerate(owed, head + 1)]

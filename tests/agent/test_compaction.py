@@ -19,7 +19,7 @@ from backtrail.stores import open_store
 from tests.talking import kinds
 from tests.test_failing import Flaky
 
-from .servers import AnthropicServer, OpenAIServer
+from .servers import Answer, AnthropicServer, OpenAIServer
 from .test_turns import call, calling, saying
 
 LONG = "word " * 100
@@ -40,6 +40,15 @@ def answering(request: Request) -> str:
 def talker(window: int = 800, keep: int = 3, format: Format = "openai", **more: Json) -> Loop:
     model = ScriptedModel([answering] * 99, format)
     return Loop(model, compaction=Compaction(window, keep=keep), **more)
+
+
+def counted(message: Json, body: dict[str, Json]) -> Answer:
+    """An answer of a server that counts a token for four bytes of what it was sent."""
+    read, written = len(str(body["messages"])) // 4, len(str(message)) // 4
+    names = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    if "max_tokens" in body:
+        names = {"input_tokens": read, "output_tokens": written}
+    return Answer(message, names)
 
 
 def requests(loop: Loop) -> list[Request]:
@@ -156,7 +165,7 @@ def test_by_the_rules_of_anthropic(binding: bool) -> None:
             thought = {"type": "thinking", "thinking": f"{count} {LONG}", "signature": f"s{count}="}
             use = {"type": "tool_use", "id": f"t{count}", "name": "say", "input": {}}
             blocks = [{"type": "text", "text": "ok"}] if count > 14 else [thought, use]
-            return {"role": "assistant", "content": blocks}
+            return counted({"role": "assistant", "content": blocks}, body)
 
         def say() -> str:
             """Say much."""
@@ -182,7 +191,8 @@ def test_over_http_with_openai() -> None:
     with OpenAIServer(strict=True) as server:
 
         def answer(body: dict[str, Json]) -> Json:
-            return "in short" if body["messages"][-1]["content"] == PROMPT else LONG
+            # The summary is told with the server's own numbers.
+            return "in short" if body["messages"][-1]["content"] == PROMPT else counted(LONG, body)
 
         server.script(*[answer] * 30)
         options = {"base_url": server.url, "window": 800}
@@ -193,10 +203,64 @@ def test_over_http_with_openai() -> None:
             assert first.data["usage"]["input_tokens"] == 20
             assert first.data["cost_usd"] > 0
             total = s.info().cost_usd
-            assert total == pytest.approx(first.data["cost_usd"] * len(server.requests))
             summed = sum(result.cost_usd or 0 for result in results)
             assert summed == pytest.approx(total)
         assert server.refused == []
+
+
+@pytest.mark.parametrize("reported, expected", [(40, 0), (700, 1)])
+def test_it_goes_by_what_the_provider_counted(reported: int, expected: int) -> None:
+    """However many bytes that is: few may be many tokens, and many few."""
+    text = LONG * 10 if reported < 700 else "no"
+    usage = {"input_tokens": reported, "output_tokens": 9}
+
+    def reply(request: Request) -> Reply:
+        # What is asked for after a compaction is short again.
+        short = NOTE in said(request) or is_asked_for(request)
+        return Reply(saying(text), {**usage, "input_tokens": 30} if short else usage)
+
+    model = ScriptedModel([reply] * 99)
+    with Session.open("memory:", agent=Loop(model, compaction=Compaction(800, keep=3))) as s:
+        for n in range(8):
+            s.send(f"q{n}")
+        assert kinds(s).count("compaction") == expected
+    assert sum(map(is_asked_for, model.requests)) == expected
+
+
+@pytest.mark.parametrize(
+    "format, usage, expected",
+    [
+        ("anthropic", {"input_tokens": 9, "cache_read_tokens": 300, "cache_write_tokens": 400}, 1),
+        ("openai", {"input_tokens": 600, "cache_read_tokens": 590}, 0),
+        ("openai", {"input_tokens": 600, "output_tokens": 300, "reasoning_tokens": 290}, 0),
+        ("openai", {"input_tokens": 600, "output_tokens": 300}, 1),
+    ],
+)
+def test_cached_tokens_and_thoughts(format: Format, usage: Json, expected: int) -> None:
+    """Anthropic counts cached input apart, OpenAI within; thoughts do not come again."""
+    model = ScriptedModel([Reply(saying("ok"), usage)] * 30, format)
+    with Session.open("memory:", agent=Loop(model, compaction=Compaction(800, keep=3))) as s:
+        for n in range(4):
+            s.send(f"q{n}")
+        assert min(1, kinds(s).count("compaction")) == expected
+
+
+def test_what_no_reply_has_counted_is_estimated() -> None:
+    """A long result is noticed before it is sent; a picture is not taken for words."""
+    few = {"input_tokens": 20, "output_tokens": 2}
+    loop = Loop(ScriptedModel([Reply(saying("ok"), few)] * 30), compaction=Compaction(800, keep=3))
+    with Session.open("memory:", agent=loop) as s:
+        for _ in range(4):
+            s.send(LONG)
+        s.send(LONG * 6)
+        assert kinds(s).count("compaction") == 1
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 90_000}}
+    for usage in (few, {}):
+        model = ScriptedModel([Reply(saying("ok"), usage)] * 30)
+        with Session.open("memory:", agent=Loop(model, compaction=Compaction(800, keep=3))) as s:
+            for _ in range(6):
+                s.send([{"type": "text", "text": "look"}, picture])
+            assert "compaction" not in kinds(s)
 
 
 def test_nobody_hears_the_summary() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail import Delta, Event, Session
+from backtrail import Delta, Event, NotFound, Session
 from backtrail.errors import Conflict, InvalidData, Unsupported
 from backtrail.events import Json
 from backtrail.stores import open_store
@@ -294,10 +294,10 @@ def test_without_an_agent_nothing_is_recorded(url: str) -> None:
         with pytest.raises(Unsupported, match="no agent"):
             s.send("hello")
         assert s.messages() == []
-    with Session.open(url, "t", agent="nobody:knows") as s:
-        with pytest.raises(Unsupported, match="no agent for `nobody`"):
-            s.send("hello")
-        assert s.messages() == []
+    with pytest.raises(Unsupported, match="no agent for `nobody`"):
+        Session.open(url, "t", agent="nobody:knows")
+    with pytest.raises(NotFound):
+        Session.resume(url, "t")
 
 
 # --- ids ---------------------------------------------------------------------------------
@@ -307,7 +307,8 @@ def test_a_known_id_gives_the_recorded_result(url: str) -> None:
     """In this session object and in the next, without an agent too; a stream as well."""
     with Session.open(url, "s", agent=plain) as s:
         first = s.send("hello", id="r1")
-        assert s.send("something else", id="r1") == first
+        with pytest.raises(Conflict, match="another message"):
+            s.send("something else", id="r1")
         s.send("more")
         assert s.send("hello", id="r1") == first
         assert told(list(s.stream("hello", id="r1"))) == ["assistant_message", "turn_end", "done"]
@@ -328,8 +329,10 @@ def test_an_id_of_another_thing_is_a_conflict(url: str) -> None:
         s.send("go on")
         with pytest.raises(Conflict, match="no user's message"):
             s.send("x", id="a")
-        with pytest.raises(Conflict, match="went on"):
+        with pytest.raises(Conflict, match="another message"):
             s.send("x", id="u")
+        with pytest.raises(Conflict, match="went on"):
+            s.send("left", id="u", retry="never")
 
 
 # --- one at a time -----------------------------------------------------------------------

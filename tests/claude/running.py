@@ -55,7 +55,7 @@ class Claude:
     def __init__(self, world: World, model: Model) -> None:
         found = binary()
         assert found is not None
-        self._binary = found
+        self.binary = found
         self.world = world
         self.config = world.root / "config"
         self.config.mkdir()
@@ -79,7 +79,7 @@ class Claude:
         """One prompt, to its end: what `claude` says about it."""
         done = subprocess.run(
             [
-                *(self._binary, "-p", prompt, "--output-format", "json"),
+                *(self.binary, "-p", prompt, "--output-format", "json"),
                 *("--dangerously-skip-permissions", "--system-prompt", "x"),
                 *("--tools", "Read,Write,Edit,Bash,Agent", "--disable-slash-commands"),
                 *more,

@@ -87,16 +87,16 @@ def work(project: Project, id: str = "work", **options: Json) -> None:
     project.write("old.py", "old\n")
     options.setdefault("title", "The work")
     with Session.create(project.url, id, cwd=project.root, **options) as session:
-        with session.turn("make a file") as turn:
-            with session.tool("write", {"path": "new.py"}, paths=["new.py"]):
-                project.write("new.py", "one\ntwo\n")
-            turn.append({"role": "assistant", "content": "Made."})
-        with session.turn("now break things") as turn:
-            with session.tool("bash", {"command": "sed -i …"}):
-                project.write("app.py", "foo = 3\n")
-                project.write("notes.md", "by the agent\n")
-                (project.root / "old.py").unlink()
-            turn.append({"role": "assistant", "content": "Broken."})
+        session.append({"role": "user", "content": "make a file"})
+        with session.tool("write", {"path": "new.py"}, paths=["new.py"]):
+            project.write("new.py", "one\ntwo\n")
+        session.append({"role": "assistant", "content": "Made."})
+        session.append({"role": "user", "content": "now break things"})
+        with session.tool("bash", {"command": "sed -i …"}):
+            project.write("app.py", "foo = 3\n")
+            project.write("notes.md", "by the agent\n")
+            (project.root / "old.py").unlink()
+        session.append({"role": "assistant", "content": "Broken."})
 
 
 BEGIN = {"app.py": "foo = 1\nbar = 2\n", "notes.md": "by a person\n", "old.py": "old\n"}

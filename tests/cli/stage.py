@@ -101,19 +101,19 @@ def work(stage: Stage) -> None:
     (stage.project / "app.py").write_text("def hello():\n    print('hello')\n")
     (stage.project / ".env").write_text("TOKEN=only-copy\n")
     with stage.session("work", title="The greeter", model="tiny-1") as s:
-        with s.turn("Add a readme.") as turn:
-            turn.append({"role": "assistant", "content": "I will write one."})
-            with s.tool("write", {"path": "README.md"}, paths=["README.md"]) as call:
-                (stage.project / "README.md").write_text("# Greeter\n")
-                call.result = "written"
-            turn.append({"role": "assistant", "content": "Done."}, usage=usage(20, 4))
+        s.append({"role": "user", "content": "Add a readme."})
+        s.append({"role": "assistant", "content": "I will write one."})
+        with s.tool("write", {"path": "README.md"}, paths=["README.md"]) as call:
+            (stage.project / "README.md").write_text("# Greeter\n")
+            call.result = "written"
+        s.append({"role": "assistant", "content": "Done."}, usage=usage(20, 4))
         s.checkpoint("before the cleanup")
-        with s.turn("Clean up.") as turn:
-            with s.tool("bash", {"command": "rm .env"}) as call:
-                (stage.project / ".env").unlink()
-                (stage.project / "app.py").write_text("def hi():\n    print('hello')\n")
-                call.result = "exit code 0"
-            turn.append({"role": "assistant", "content": "All clean."}, usage=usage(30, 6))
+        s.append({"role": "user", "content": "Clean up."})
+        with s.tool("bash", {"command": "rm .env"}) as call:
+            (stage.project / ".env").unlink()
+            (stage.project / "app.py").write_text("def hi():\n    print('hello')\n")
+            call.result = "exit code 0"
+        s.append({"role": "assistant", "content": "All clean."}, usage=usage(30, 6))
 
 
 def usage(read: int, written: int) -> dict[str, int]:

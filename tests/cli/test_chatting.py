@@ -176,6 +176,7 @@ def test_an_imported_session_chooses_no_server(project: Project, server: OpenAIS
     assert project.run("export", "-o", "../a.bundle").code == 0
     assert project.run("import", "../a.bundle", "--as", "copy").code == 0
     assert "--base-url" not in project.run("resume", "copy").out
+    assert project.run("config", "allow").code == 0
     refused = project.run("chat", "--resume", "copy", "two")
     assert (refused.code, f"--base-url {server.url}" in refused.err) == (2, True)
     assert len(server.requests) == 1

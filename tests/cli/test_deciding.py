@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,34 @@ def test_what_is_only_possible_is_not_said_as_a_fact(tmp_path: Path) -> None:
     assert "may have changed" in done.err
     for advice in ADVICE.findall(done.err):
         assert follow(project, advice).code == 0
+
+
+def test_the_advice_works_while_a_call_is_open(project: Project) -> None:
+    """Whoever insisted is advised to insist, and the printed command does what it says."""
+    code = (
+        "import sys, time; from backtrail import Session\n"
+        "with Session.create(sys.argv[1], 'other', cwd='.').tool('long one', paths=['apart']):\n"
+        "    print('.', flush=True); time.sleep(600)"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", code, project.url], cwd=project.root, stdout=subprocess.PIPE
+    )
+    try:
+        assert running.stdout is not None
+        running.stdout.readline()
+        assert project.run("undo", "--yes", "--session", "work").code == 5
+        done = project.run("undo", "--yes", "--force", "--session", "work")
+        assert done.code == 4
+        found = ADVICE.findall(done.err)
+        assert len(found) == 2 and all("--force" in advice for advice in found)
+        for advice in found:
+            assert follow(project, advice.replace(" --force", "")).code == 5
+            assert follow(project, advice).code == 0
+    finally:
+        running.kill()
+        running.communicate()
+    assert project.files() == {
+        "f.py": LINES + "# mine\n",
+        "sub/odd name'.txt": LINES + "# mine\n",
+        "older": "older\n",
+    }

@@ -62,7 +62,9 @@ def test_a_fork_of_nowhere(project: Project) -> None:
 def test_resume_prints_the_line(project: Project) -> None:
     """For the latest session here, or any; one of another agent goes on in that agent."""
     assert project.run("resume").out == f"cd {project.root} && backtrail chat --resume work\n"
-    named = {"native": {"agent": "claude-code", "id": "0f-1", "path": "/x"}}
+    own = project.home / "0f-1.jsonl"
+    own.touch()
+    named = {"native": {"agent": "claude-code", "id": "0f-1", "path": str(own)}}
     with Session.create(
         project.url, "theirs", cwd=project.home, agent_name="claude-code", metadata=named
     ) as session:
@@ -87,7 +89,9 @@ def test_resume_runs_the_agent_in_its_folder(project: Project) -> None:
     bin.mkdir()
     (bin / "codex").write_text('#!/bin/sh\npwd\necho "$@"\nexit 7\n')
     (bin / "codex").chmod(0o755)
-    named = {"native": {"agent": "codex", "id": "0f-2", "path": "/x"}}
+    (project.home / "0f-2.jsonl").touch()
+    path = str(project.home / "0f-2.jsonl")
+    named = {"native": {"agent": "codex", "id": "0f-2", "path": path}}
     with Session.create(
         project.url, "theirs", cwd=project.root, agent_name="codex", metadata=named
     ) as session:
@@ -95,6 +99,19 @@ def test_resume_runs_the_agent_in_its_folder(project: Project) -> None:
     done = project.run("resume", "theirs", "--run", cwd=project.home, PATH=f"{bin}:/usr/bin:/bin")
     assert done.code == 7
     assert done.out == f"{project.root}\nresume 0f-2\n"
+
+
+def test_resume_writes_a_native_session_that_is_gone(project: Project) -> None:
+    """An agent tidies up after a month; what it said then is still here."""
+    named = {"native": {"agent": "claude-code", "id": "0f-3", "path": str(project.home / "gone")}}
+    with Session.create(
+        project.url, "theirs", cwd=project.root, agent_name="claude-code", metadata=named
+    ) as session:
+        session.append({"role": "user", "content": "what was said"})
+    line = project.run("resume", "theirs").out.strip()
+    (made,) = project.home.glob(".claude/projects/*/*.jsonl")
+    assert line == f"cd {project.root} && claude --resume {made.stem}" and made.stem != "0f-3"
+    assert "what was said" in made.read_text()
 
 
 def test_resume_of_a_folder_that_is_gone(project: Project) -> None:

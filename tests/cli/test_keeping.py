@@ -52,6 +52,23 @@ def test_a_checkpoint_holds_conversation_and_files(worked: Stage) -> None:
     assert (worked.project / "app.py").read_text() == "by hand\n"
 
 
+def test_a_checkpoint_can_be_deleted(worked: Stage) -> None:
+    """With consent; then it is no point any more, and the files stay as they are."""
+    assert worked.run("checkpoint", "good").code == 0
+    before = (worked.project / "app.py").read_bytes()
+    refused = worked.run("checkpoint", "--delete", "good")
+    assert refused.code == 2 and "--yes" in refused.err
+    assert worked.run("checkpoint", "--delete", "@-1", "--yes").code == 3
+    told = worked.run("checkpoint", "--delete", "good", "--yes")
+    assert (told.code, told.lines) == (0, ["deleted checkpoint good of event 9"]), told
+    assert worked.run("checkpoint", "--delete", "good", "--yes").code == 3
+    assert worked.run("rewind", "good", "--yes").code == 3
+    assert "checkpoint_deleted" in worked.run("log").out
+    assert (worked.project / "app.py").read_bytes() == before
+    with worked.session("work") as s:
+        assert "good" not in [point.label for point in s.checkpoints()]
+
+
 def test_a_checkpoint_of_an_earlier_point(worked: Stage) -> None:
     """It points there, and not at now."""
     told = worked.run("checkpoint", "first", "--at", "@-2", "--json").json

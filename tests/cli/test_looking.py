@@ -540,6 +540,30 @@ def test_tree_draws_forks_branches_and_subagents(worked: Stage) -> None:
     assert len(worked.run("tree", "--all", "--json").json["trees"]) == 1
 
 
+def test_tree_names_a_branch_by_its_own_first_prompt(stage: Stage) -> None:
+    """After rewind, new turn, undo, undo; the way back is the one that the test walks itself."""
+    stage.project.mkdir(exist_ok=True)
+    with Session.create(stage.url, "walk") as session:
+        for text in ("one", "two", "three"):
+            session.append({"role": "user", "content": text})
+            session.append({"role": "assistant", "content": f"{text}!"})
+        session.rewind(before=4)
+        session.append({"role": "user", "content": "four"})
+        for step in (session.undo, session.undo, session.redo, session.undo, session.undo):
+            step()
+            events = {event.seq: event for event in session.events()}
+            shown = stage.run("tree", "walk", "--json").json["trees"][0]["below"]
+            assert shown
+            for branch in shown:
+                at, said = branch["head"], []
+                while at > branch["left"]:
+                    if events[at].kind == "user_message":
+                        said.append(events[at].data["message"]["content"])
+                    follows = events[at].follows
+                    at = at - 1 if follows is None else follows
+                assert branch["prompt"] == said[-1]
+
+
 def test_status_leaves_out_what_came_and_went_in_a_turn(worked: Stage) -> None:
     """A file that one call makes and another removes is no change of the turn."""
     with worked.session("brief") as s, s.turn("Try something."):

@@ -86,3 +86,23 @@ def test_the_last_turn_after_an_exact_rewind_was_undone(project: Project) -> Non
     assert project.run("rewind", "--last", "--mode", "exact", "--yes").code == 0
     assert project.run("undo", "--yes").code == 0
     assert shown(project) == wanted
+
+
+def test_moves_count_once_wherever_they_are_shown(project: Project) -> None:
+    """A turn and its undo have the same files and lines, the other way round."""
+    project.write("d/x", "one\ntwo\n")
+    project.write("d/y", "three\n")
+    before = project.files()
+    turn(project, "mv d e; mv f.py g.py; sed -i s/^3/three/ g.py; echo new > new")
+    files, plus, minus = shown(project)["status"]
+    assert (files, plus, minus) == (5, 8, 7)
+    undone = project.run("undo", "--yes")
+    assert f"files: {files} files and 2 folders changed  +{minus} −{plus}" in undone.out
+    assert "moved    e/x → d/x" in undone.out
+    assert project.files() == before
+    redone = project.run("redo", "--yes", "--json").json
+    assert (redone["insertions"], redone["deletions"]) == (plus, minus)
+    moved = {row["path"]: row["old_path"] for row in redone["files"] if row["old_path"]}
+    assert moved == {"e/x": "d/x", "e/y": "d/y"}
+    assert len(redone["files_changed"]) == files + len(moved) + 2
+    assert shown(project)["status"] == (files, plus, minus)

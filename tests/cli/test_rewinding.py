@@ -344,3 +344,37 @@ def test_restore_of_what_was_never_changed(project: Project) -> None:
     done = project.run("restore", "theirs", "--yes")
     assert done.code == 3
     assert "did not change `theirs`" in done.err
+
+
+def test_restore_at_a_point_of_what_never_was(project: Project) -> None:
+    """A slip of the pen is not found; what came and went since then is only nothing to do."""
+    with project.session("work") as session:
+        with session.tool("bash", {"command": "echo > brief"}):
+            project.write("brief", "soon gone\n")
+        with session.tool("bash", {"command": "rm brief"}):
+            (project.root / "brief").unlink()
+    before = project.files()
+    for more in ((), ("--mode", "exact"), ("--dry-run",)):
+        done = project.run("restore", "nosuch.txt", "--at", "1", "--yes", *more)
+        assert done.code == 3, done.out
+        assert "`nosuch.txt`" in done.err
+    assert project.run("restore", "brief", "--at", "1", "--yes").code == 0
+    assert project.files() == before
+
+
+def test_what_changed_no_file_says_so(tmp_path: Path) -> None:
+    """Where files are meant; where only the conversation is, nothing is said of them."""
+    project = empty(tmp_path)
+    project.write("app.py", "one\n")
+    with project.session("talk") as session:
+        session.append({"role": "user", "content": "hello"})
+        session.append({"role": "assistant", "content": "Hello."})
+    told = "files: nothing changed"
+    assert "files: nothing to change" in project.run("undo", "--dry-run").out.splitlines()
+    for verb in (("undo",), ("redo",), ("rewind", "--last")):
+        done = project.run(*verb, "--yes")
+        assert (done.code, told in done.out.splitlines()) == (0, True), done
+    assert project.run("undo", "--yes").code == 0
+    done = project.run("rewind", "--last", "--scope", "conversation", "--yes")
+    assert (done.code, "files" in done.out) == (0, False), done
+    assert project.files() == {"app.py": "one\n"}

@@ -123,11 +123,12 @@ def test_a_rewind_is_done_even_if_the_agent_cannot_be_told(project: Project) -> 
 
 @pytest.mark.parametrize("scope", ["files", "both"])
 def test_an_agent_that_gets_no_session_is_told_of_its_files(tmp_path: Path, scope: str) -> None:
-    """Gemini's sessions cannot be written, so a note is all it gets."""
+    """Where Gemini CLI was never used nothing can be written, so a note is all it gets."""
     made = empty(tmp_path)
     native = {"agent": "gemini", "id": "old"}
     work(made, agent_name="gemini", metadata={"native": native})
     done = made.run("rewind", "--last", "--scope", scope, "--yes")
-    assert done.code == 0, done.err
+    assert done.code == (1 if scope == "both" else 0), done.err
+    assert ("never used" in done.err) is (scope == "both")
     assert "go on in the agent" not in done.out
     assert "app.py" in (noted(made) or "")

@@ -45,7 +45,7 @@ def values(settings: Settings) -> dict[str, object]:
 def test_without_any_file_there_are_defaults() -> None:
     """Each says that it is one."""
     found = load()
-    assert (found.store, found.hook_timeout, found.hooks) == (None, 2.0, True)
+    assert (found.store, found.hook_timeout, found.why_unrecorded(".")) == (None, 2.0, None)
     assert {setting.origin for setting in found.values.values()} == {"default"}
 
 
@@ -168,7 +168,7 @@ def test_no_file_of_a_project_stops_anything(stage: Stage, content: bytes) -> No
 
 @pytest.mark.parametrize(
     "text", ["hooks = false", "hook_timeout = 0.0001", "hook_wait = 0", 'root = "cwd"',
-             "root_files = 1", 'budget = "1"']
+             "root_files = 1", 'budget = "1"', 'hooks_off = ["."]']
 )  # fmt: skip
 def test_a_project_cannot_weaken_the_recording(stage: Stage, text: str) -> None:
     """That needs the person's own settings; every place that shows settings says so."""
@@ -265,7 +265,7 @@ def test_switches_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """As people write them."""
     for text, meant in (("off", False), ("0", False), ("ON", True), ("true", True)):
         monkeypatch.setenv("BACKTRAIL_HOOKS", text)
-        assert load().hooks is meant
+        assert (load().why_unrecorded(".") is None) is meant
 
 
 def test_a_project_cannot_do_harm(stage: Stage) -> None:

@@ -100,7 +100,8 @@ def test_saving_while_it_asks(world: World, terminal: Terminal, model: Model) ->
     terminal.until(lambda: "turn_end" in kinds(world), what="the interrupt")
     (info,) = world.sessions()
     with world.session(info.key or "") as session:
-        assert session.undo(dry_run=True).files == []
+        # Codex says of both the same: whether the call ran before Esc is in doubt, so all is kept.
+        assert {f.action for f in session.undo(dry_run=True).files} <= {"conflict"}
     say(terminal, model, "zeta-allow")
     terminal.until(lambda: terminal.screen().count(QUESTION) == 1, what="the question")
     mine.write_text("mine again\n")
@@ -112,7 +113,7 @@ def test_saving_while_it_asks(world: World, terminal: Terminal, model: Model) ->
         prompt = next(session.events(kinds=("user_message",)))
         done = session.rewind(before=prompt, scope="files")
     assert [f.path for f in done.files if f.action == "delete"] == ["ran.txt"]
-    assert [f.path for f in done.conflicts] == ["mine.txt"]
+    assert {f.path for f in done.conflicts} in ({"mine.txt"}, {"mine.txt", "new.txt"})
     assert (new.read_text(), mine.read_text()) == ("mine\n", "mine again\n")
     assert not (world.project / "ran.txt").exists()
     assert world.misses() == []

@@ -213,6 +213,7 @@ def test_the_old_session_goes_on(codex: Codex, model: Model) -> None:
     model.script(runs("echo d > d.txt", "8"), "gone on")
     codex.resume(native, "and more")
     assert "spoilt it" in model.heard()
+    assert model.heard().count("a.txt; read them again") == 1
     with codex.world.session(f"codex:{found}") as session:
         assert "spoil" not in json.dumps(session.messages())
         parent = session.id
@@ -294,8 +295,18 @@ def test_a_fork_that_codex_makes_itself(codex: Codex, model: Model) -> None:
     done = codex.world.run("rewind", "--last", "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
     model.script("going on")
-    codex.resume(new_session(done.stdout), "what now?")
+    again = new_session(done.stdout)
+    codex.resume(again, "what now?")
     assert heard(model)[:-1] == kept
+    # To before its own first prompt: only the parent's is left, and that stays.
+    with codex.world.session(f"codex:{again}") as session:
+        first = next(session.events(kinds=("user_message",)))
+    done = codex.world.run("rewind", "--before", str(first.seq), "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = codex.world.run("resume").stdout
+    model.script("from the start")
+    codex.resume(new_session(line), "and now?")
+    assert heard(model)[:-1] == kept[: len(kept) - 2]
     assert codex.world.misses() == []
 
 

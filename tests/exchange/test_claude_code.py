@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from backtrail import NotFound, Redacting, Session, Store, StoreFailed, open_store
 from backtrail.exchange import claude_code, intake
+from backtrail.exchange.native import write_session
 from backtrail.exchange.records import Imported
 from backtrail.exchange.transcripts import all_lines, append_entries
 from backtrail.formats import claude_code as cc
@@ -321,6 +322,30 @@ def test_line_ends_and_modes_survive(disk_url: str, tmp_path: Path) -> None:
     assert os.stat(file).st_mode & 0o7777 == 0o755
 
 
+def test_a_command_by_hand_tells_of_files_too(disk_url: str, tmp_path: Path) -> None:
+    """Files are copied at a command of the program, as at a prompt: others changed this one."""
+    project, config = tmp_path / "project", tmp_path / "config"
+    project.mkdir()
+    script = Script(str(project))
+    backups = config / "file-history" / script.session
+    backups.mkdir(parents=True)
+    (backups / "0123456789abcdef@v2").write_text("mine\n")
+    script.user("go")
+    script.says(call("c1", "Write"))
+    told: Json = {"type": "create", "filePath": str(project / "a"), "content": "one\n",
+                  "originalFile": None, "structuredPatch": []}  # fmt: skip
+    script.result("c1", toolUseResult=told)
+    command = script.user("<bash-input>ls</bash-input>")
+    files = {"trackedFileBackups": {"a": {"backupFileName": "0123456789abcdef@v2", "version": 2}}}
+    script.note("file-history-snapshot", messageId=command, snapshot=files)
+    with open_store(disk_url) as place:
+        imported(place, script.write(config))
+        with Session.resume(place, script.session) as s:
+            (between,) = s.events(kinds=("action",))
+            assert between.id == f"files-{command}"
+            assert between.data["files"]["uncertain"] == ["a"]
+
+
 # --- the tree ----------------------------------------------------------------------------
 
 
@@ -450,6 +475,34 @@ def test_notes_are_no_turns(store: Store, tmp_path: Path) -> None:
     imported(store, script.write(tmp_path))
     info = store.info(script.session)
     assert (info.turn_count, info.message_count) == (1, 3)
+
+
+def test_commands_of_the_program_are_notes(store: Store, tmp_path: Path) -> None:
+    """They are kept for the model, and are no turn, title or branch; a person's own are prompts."""
+    own = "<command-message>mine</command-message>\n<command-name>/mine</command-name>"
+    own += "\n<command-args>a <b>\nc</command-args>"
+    script = Script()
+    script.user("<local-command-caveat>x</local-command-caveat>", isMeta=True)
+    script.user("<command-name>/clear</command-name>\n  <command-message>clear</command-message>")
+    script.add("system", subtype="local_command", content="<local-command-stdout>")
+    script.user("one", turnPosition={"promptIndex": 1, "turnIndex": 1})
+    script.says("two")
+    script.user("<bash-input>ls</bash-input>")
+    script.user("<bash-stdout>a</bash-stdout><bash-stderr></bash-stderr>")
+    script.says("three")
+    script.user(own)
+    script.says("four")
+    told = imported(store, script.write(tmp_path))
+    assert told.prompt == "one"
+    with Session.resume(store, script.session, files=False) as s:
+        spoken = [line for line in script.lines if "message" in line]
+        assert len(said(s)) == len(spoken) == 9
+        prompts = [event.data["message"]["content"] for event in s.events(kinds=("user_message",))]
+        assert prompts == ["one", "/mine a <b>\nc"]
+        assert s.branches() == []
+        assert s.info().turn_count == 2
+        native = write_session(s, config_dir=tmp_path / "native")
+    assert json.dumps(own) in native.path.read_text()
 
 
 def test_titles_have_an_order(store: Store, tmp_path: Path) -> None:
@@ -697,9 +750,10 @@ def test_the_history_is_the_way_to_the_last_leaf(
         for stop in [*sorted(stops), len(script.lines)]:
             result = imported(place, script.write(Path(folder), lines=script.lines[:stop]))
             assert result.problems == []
-        history = [e.id for e in place.history(script.session) if e.kind != "session_start"]
+        passed = ("session_start", "rewound")
+        history = [e.id for e in place.history(script.session) if e.kind not in passed]
         assert history == way[::-1]
-        ids = [e.id for e in place.read(script.session) if e.kind != "session_start"]
+        ids = [e.id for e in place.read(script.session) if e.kind not in passed]
         assert sorted(ids) == sorted(line["uuid"] for line in said_lines)
 
 

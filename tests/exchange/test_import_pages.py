@@ -20,6 +20,9 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     """A reader who types the page sees no error."""
     world = World(tmp_path)
     shutil.copytree(SAMPLES / "claude-code", world.home / ".claude")
+    for file in (world.home / ".claude").rglob("*.jsonl"):
+        # The folder that Claude Code ran in is here.
+        file.write_text(file.read_text().replace("/home/dev/project", str(world.project)))
     rollout(world.home / ".codex", LINES, ID)
     chat = [{"role": "user", "content": "hi"}]
     (world.project / "chat.json").write_text(json.dumps(chat))

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backtrail import Session, Store, open_store
 from backtrail.events import NewEvent
 from backtrail.exchange import claude_code
 from backtrail.exchange.mirroring import mirror
 from backtrail.exchange.transcripts import all_lines
+from backtrail.messages import text_of
 
-from .transcripts import Script, call, encoded, rollout
+from .transcripts import SAMPLES, Script, call, encoded, rollout
 
 Json = Any
 
@@ -44,13 +49,13 @@ class Hooked:
         path = self.script.write(self.folder)
         return mirror(self.session, path, "claude-code")
 
-    def prompt(self, text: str, id: str | None = None) -> None:
+    def prompt(self, text: str, id: str | None = None, **fields: Json) -> None:
         """A prompt: the hook comes before the transcript has it."""
         self.mirror()
         message = {"role": "user", "content": text}
         data = {"message": message, "format": "openai", "tree": "00" * 32}
         self.session.store.append(self.session.id, [NewEvent("user_message", data, id=id)])
-        self.script.user(text, promptId=id or "unknown")
+        self.script.user(text, promptId=id or "unknown", **fields)
 
     def action(self, name: str) -> None:
         """What a hook notes behind a tool."""
@@ -152,8 +157,10 @@ def test_subagents_are_mirrored_too(session: Session, tmp_path: Path) -> None:
     side.says("sub answer", isSidechain=True)
     (folder / "agent-a1.jsonl").write_bytes(b"".join(map(encoded, side.lines)))
     (folder / "agent-a1.meta.json").write_text('{"finished": true}')
-    assert hooked.mirror() == 2
+    # Its answer, its result, and in the main log what it used.
+    assert hooked.mirror() == 3
     assert hooked.mirror() == 0
+    assert session.info().usage == {"input_tokens": 10, "output_tokens": 5}
     log = list(session.store.read(session.id, log="subagents/a1"))
     assert [event.kind for event in log] == ["start", "message", "message", "result"]
 
@@ -300,3 +307,77 @@ def test_two_processes_mirror_one_file(disk_url: str, tmp_path: Path) -> None:
                 other.stdout.close()
         session.close()
         store.close()
+
+
+@given(
+    parents=st.lists(st.integers(0, 10_000), min_size=1, max_size=25),
+    noted=st.sets(st.integers(0, 24)),
+    looks=st.sets(st.integers(0, 24)),
+)
+def test_the_history_is_what_the_lines_say(
+    parents: list[int], noted: set[int], looks: set[int]
+) -> None:
+    """Wherever lines hang, and whatever hooks noted and did before the lines came.
+
+    The chain of parents is the history, every other way is a branch, and what was done to files
+    is lost only where a prompt went back.
+    """
+    with tempfile.TemporaryDirectory() as folder, open_store("memory:") as place:
+        s = Session.create(place, key="claude-code:x", agent_name="claude-code", files=False)
+        hooked = Hooked(s, Path(folder))
+        script = hooked.script
+        for number, parent in enumerate(parents):
+            above = script.lines[parent % number]["uuid"] if number else None
+            if number % 2 == 0 and number in noted:
+                hooked.prompt(f"m{number}", f"noted-{number}", parent=above)
+                hooked.action("Bash")
+            elif number % 2 == 0:
+                script.user(f"m{number}", parent=above)
+            else:
+                script.says(f"m{number}", parent=above)
+            if number in looks:
+                hooked.mirror()
+        hooked.mirror()
+        by_uuid = {line["uuid"]: line for line in script.lines}
+        way: list[str] = []
+        at: str | None = script.lines[-1]["uuid"]
+        while at is not None:
+            content = by_uuid[at]["message"]["content"]
+            way.append(content if isinstance(content, str) else content[0]["text"])
+            at = by_uuid[at]["parentUuid"]
+        told = [text_of(message["content"]) for message in s.messages()]
+        assert told == way[::-1]
+        assert s.info().turn_count == sum(int(text[1:]) % 2 == 0 for text in way)
+        left = {line["uuid"] for line in script.lines} - {*_on(by_uuid, script.lines[-1]["uuid"])}
+        assert sum(branch.message_count for branch in s.branches()) == len(left)
+        s.close()
+
+
+def _on(by_uuid: dict[str, Json], at: str | None) -> Iterator[str]:
+    while at is not None:
+        yield at
+        at = by_uuid[at]["parentUuid"]
+
+
+@pytest.mark.parametrize("step", [1, 2, 100])
+def test_a_prompt_that_stops_a_call(session: Session, tmp_path: Path, step: int) -> None:
+    """It is in the transcript before the result of the call, and behind it in what is sent."""
+    text = (SAMPLES / "claude-scenes" / "queued.jsonl").read_text()
+    hooked = Hooked(session, tmp_path)
+    for number, line in enumerate(map(json.loads, text.splitlines())):
+        if line["type"] == "user" and "promptSource" in line:
+            hooked.mirror()
+            message = {"role": "user", "content": line["message"]["content"]}
+            data = {"message": message, "format": "anthropic"}
+            noted = NewEvent("user_message", data, id=line["promptId"])
+            session.store.append(session.id, [noted])
+        hooked.script.lines.append(line)
+        if number % step == 0:
+            hooked.mirror()
+    hooked.mirror()
+    told = [text_of(m["content"]) for m in session.messages() if m["role"] == "user"]
+    assert (told[0], told[1], told[3]) == ("say-one", "slow", "say-two")
+    assert told[2].startswith("The user doesn't want to proceed")
+    assert told[4].startswith("[Request interrupted")
+    assert session.branches() == []
+    assert session.info().turn_count == 3

@@ -140,13 +140,15 @@ def test_the_session_goes_on_in_the_new_file(store: Store, config: Path, tmp_pat
 
 def test_a_fork_has_a_native_session_of_its_own(store: Store, config: Path, tmp_path: Path) -> None:
     """Made of its parent's lines; the parent's stays what it was."""
-    with sample(store, config) as s, s.fork(at=5, files=False) as fork:
+    with sample(store, config) as s:
+        store.update(s.id, title="Stubs")
+    with Session.resume(store, s.id) as s, s.fork(at=5, files=False) as fork:
         made = write_session(fork, str(tmp_path))
         assert fork.info().key == f"claude-code:{made.id}"
         assert s.info().key == f"claude-code:{FIRST}"
         assert again(made.path, tmp_path) == fork.messages("anthropic", repair=False)
         assert any(line["type"] == "attachment" for line in lines_of(made.path))
-        assert lines_of(made.path)[-1]["customTitle"].endswith("(fork)")
+        assert lines_of(made.path)[-1]["customTitle"] == "Stubs (fork)"
 
 
 def test_a_compaction_comes_along(store: Store, tmp_path: Path) -> None:
@@ -405,7 +407,7 @@ def test_a_session_of_no_known_agent_is_refused(store: Store, tmp_path: Path) ->
     """And nothing is written."""
     with (
         Session.create(store, "mine", cwd=tmp_path, files=False) as s,
-        pytest.raises(Unsupported, match="Claude Code or Codex"),
+        pytest.raises(Unsupported, match="Claude Code, Codex or Gemini CLI"),
     ):
         write_session(s, config_dir=tmp_path / "other")
     assert not (tmp_path / "other").exists()

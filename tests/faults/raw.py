@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import zlib
@@ -47,7 +46,7 @@ def _parse(offset: int, text: bytes) -> RawLine:
             row = json.loads(text)
         except (ValueError, RecursionError):
             row = None
-        if is_possible(row):
+        if is_possible(row) and text.startswith(b'{"seq":%d,' % row["seq"]):
             place, size = row.get("batch") or (1, 1)
             return RawLine(offset, text, row["seq"], row["uuid"], (place, size))
     return RawLine(offset, text, None, None, (1, 1))
@@ -93,37 +92,27 @@ def numbers(data: bytes) -> set[int]:
 def counted(data: bytes) -> list[RawLine]:
     """The lines that must be returned, by the plainest reading of the rules.
 
-    A line counts if it is whole, its number is above all before it and not astray, and its
-    batch has a last line. One that skips numbers is astray if the next line has one of those,
-    or if it skips over 10,000, more than the bytes between, and the next does not go on there,
-    or if the log's longest rising row goes on behind it with one of those it skipped.
+    A line counts if it is whole, its number is above all before it, and its batch has a last
+    line. One that skips numbers does so only if the log's longest rising row goes on with it.
     """
     tail = data.rfind(b"\n") + 1
-    row: list[RawLine] | None = None
     good = [line for line in raw_lines(data[:tail]) if line.seq is not None]
+    row = longest_row(good)
     result: list[RawLine] = []
     held: list[RawLine] = []
-    high, end = 0, None
-    for at, line in enumerate(good):
+    high = 0
+    for line in good:
         seq = line.seq or 0
         if seq <= high:
             continue
         if seq > high + 1:
-            behind = [n.seq or 0 for n in good[at + 1 :] if (n.seq or 0) > high and n.seq != seq]
-            before = max(high, held[-1].last if held else 0)
-            between = 0 if end is None else line.offset - end
-            near = seq - before <= 10_000 + between
-            if (behind and behind[0] < seq) or (
-                not near and not (behind and behind[0] - seq <= 10_000)
-            ):
+            behind = (n.seq for n in row if n.offset >= line.offset and (n.seq or 0) > high)
+            if next(behind, None) != seq:
                 continue
-            if behind:
-                row = longest_row(good) if row is None else row
-                if any(n.offset > line.offset and high < (n.seq or 0) < seq for n in row):
-                    continue
         if held and held[0].last != line.last:
+            high = max(high, held[-1].last)
             held = []
-        high, end = seq, line.offset + len(line.text) + 1
+        high = seq
         held.append(line)
         if line.batch[0] == line.batch[1]:
             result.extend(held)
@@ -134,32 +123,62 @@ def counted(data: bytes) -> list[RawLine]:
 def longest_row(good: list[RawLine]) -> list[RawLine]:
     """The most lines whose numbers rise, as docs/format.md tells which of several."""
     seqs = [line.seq or 0 for line in good]
-    ends = [line.offset + len(line.text) + 1 for line in good]
-    if all(a < b for a, b in itertools.pairwise(seqs)):
-        return good
-    anchor, begin = -1, 0
-    for at in range(1, len(good)):
-        if seqs[at] != seqs[at - 1] + 1 or good[at].offset != ends[at - 1]:
-            begin = at
-        elif ends[at] - good[begin].offset >= 32 * 1024:
-            anchor = at
-    top = seqs[anchor] if anchor >= 0 else 0
-    may = [
-        seq <= 10_000 + ends[-1] and (seq <= top if at <= anchor else seq > top)
-        for at, seq in enumerate(seqs)
-    ]
+    may = [a and b for a, b in zip(_credible(good), _unbound(good), strict=True)]
     length, then = [0] * len(good), [-1] * len(good)
     for at in reversed(range(len(good))):
         higher = [n for n in range(at + 1, len(good)) if may[n] and seqs[n] > seqs[at]]
         if may[at]:
             then[at] = max(higher, key=lambda n: (length[n], seqs[n], n), default=-1)
             length[at] = 1 + (length[then[at]] if higher else 0)
-    at = max(range(len(good)), key=lambda n: (length[n], seqs[n], n))
+    at = max(range(len(good)), key=lambda n: (length[n], seqs[n], n), default=-1)
     row = []
     while at >= 0 and may[at]:
         row.append(good[at])
         at = then[at]
     return row
+
+
+def _credible(good: list[RawLine]) -> list[bool]:
+    """Whether a number does not come out of nowhere."""
+    seqs = [line.seq or 0 for line in good]
+    result: list[bool] = []
+    for at, line in enumerate(good):
+        credible = [n for n in range(at) if result[n]]
+        top = max((good[n].last for n in credible), default=0)
+        end = next((_end(good[n]) for n in credible if good[n].last == top), 0)
+        fits = seqs[at] <= top + 10_000 + line.offset - end
+        if at:
+            fits |= 1 <= seqs[at] - seqs[at - 1] <= 10_000
+        elif len(good) > 1:
+            fits |= 1 <= seqs[1] - seqs[0] <= 10_000
+        result.append(fits)
+    return result
+
+
+def _unbound(good: list[RawLine]) -> list[bool]:
+    """Whether no stretch of 32 KB of plain lines says that a number is out of place."""
+    seqs = [line.seq or 0 for line in good]
+    ends: dict[int, int] = {}
+    begin = 0
+    for at in range(1, len(good)):
+        if seqs[at] != seqs[at - 1] + 1 or good[at].offset != _end(good[at - 1]):
+            begin = at
+        elif _end(good[at]) - good[begin].offset >= 32 * 1024:
+            ends[begin] = at
+    binding: list[int] = []
+    lowest = 2**31
+    for begin, at in sorted(ends.items(), reverse=True):
+        if seqs[at] < lowest:
+            binding.append(at)
+            lowest = seqs[begin]
+    return [
+        all(seq <= seqs[n] if at <= n else seq > seqs[n] for n in binding)
+        for at, seq in enumerate(seqs)
+    ]
+
+
+def _end(line: RawLine) -> int:
+    return line.offset + len(line.text) + 1
 
 
 def is_damaged(data: bytes) -> bool:

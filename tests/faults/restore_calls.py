@@ -18,7 +18,10 @@ from backtrail.files import beneath, workbench
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.restore import Restore
 
-CHANGING = (*NAMES, "symlink", "link", "fchmod", "renameat2", "write_journal", "drop_journal")
+CHANGING = (
+    *(*NAMES, "symlink", "link", "fchmod", "renameat2", "syncfs"),
+    *("write_journal", "drop_journal"),
+)
 """The calls that change something, and the two that the catalogue makes for a restore."""
 
 LOOKING = ("stat", "fstat", "read", "readlink", "listdir")
@@ -52,8 +55,8 @@ class RestoreCalls(Calls):
             for name in ("apply", "finish"):
                 self._patch_switch(name)
         for name in self.names:
-            if name == "renameat2":
-                if beneath.renameat2 is not None:
+            if name in ("renameat2", "syncfs"):
+                if getattr(beneath, name) is not None:
                     self._patch(beneath, name)
             elif name in ("write_journal", "drop_journal"):
                 self._patch(Catalogue, name)
@@ -114,6 +117,14 @@ class _Serial:
             future: Future[Any] = Future()
             future.set_result(function(item))
             yield future.result()
+
+
+@contextmanager
+def syncing_all() -> Iterator[None]:
+    """A rewind of so many files that the whole file system is synced at once."""
+    assert beneath.syncfs is not None
+    with patch.object(workbench, "MANY", 1):
+        yield
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.faults.workers import url_of
 
 from backtrail import Session
 from backtrail.errors import BacktrailError
+from backtrail.files import materialize
 from backtrail.stores import syncing
 
 Shown = dict[str, tuple[str, int, bytes]]
@@ -202,14 +204,48 @@ class Scene:
 
         return self.forked(body)
 
+    def copy(self, calls: RestoreCalls | None = None) -> Child:
+        """Write the files of the first message to a new directory, struck at one call."""
+        calls = calls or RestoreCalls()
+
+        def body() -> dict[str, Any]:
+            self.copy_here(calls)
+            return {"calls": calls.made}
+
+        return self.forked(body)
+
+    def copy_here(self, calls: RestoreCalls | None = None) -> None:
+        """The same in this process."""
+        with Session.open(self.url, SESSION, cwd=self.work) as session:
+            point = session.checkpoint(at=FIRST)
+            with calls or nullcontext():
+                materialize(session.store, point, self.copied)
+
+    def check_copy(self, where: str, expected: Shown, *, returned: bool = False) -> str:
+        """A copy is whole or not there; once its call returned, it is whole."""
+        if not self.copied.exists():
+            if returned:
+                raise Violation(f"{where}: there is no copy")
+            return "absent"
+        if wrong := differing(look(self.copied), expected):
+            raise Violation(f"{where}: the copy differs: {wrong}")
+        return "whole"
+
+    @property
+    def copied(self) -> Path:
+        """Where `copy` puts the files."""
+        return self.place / "copy"
+
     def use(self, calls: RestoreCalls | None = None) -> Child:
         """Use the workspace again in a child, perhaps struck; it tells the history."""
         calls = calls or RestoreCalls()
 
         def body() -> dict[str, Any]:
-            with Session.open(self.url, SESSION, cwd=self.work) as session:
+            with ExitStack() as stack:
                 try:
                     with calls:
+                        session = Session.open(self.url, SESSION, cwd=self.work)
+                        stack.enter_context(session)
                         session.append({"role": "user", "content": "later"})
                 except BacktrailError as error:
                     return {"error": str(error), "calls": calls.made, "struck": calls.struck}

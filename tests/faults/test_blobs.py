@@ -260,6 +260,8 @@ def test_full_disk(tmp_path: Path) -> None:
         with SQLiteBlobs(path) as blobs:
             ballast = disk / "ballast"
             ballast.write_bytes(bytes(24 << 20))
+            # Most of the room at once, the rest in groups.
+            blobs.put(os.urandom(12 << 20))
             fill_up(blobs, told.append)
             assert told
             for reference in blobs.references():

@@ -10,8 +10,11 @@ from __future__ import annotations
 import random
 import shutil
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -64,10 +67,18 @@ def make(place: Path, rng: random.Random) -> Known:
                 note("s2", "messages", [event])
         store.sessions()
     if rng.random() < 0.8:
-        connection = apsw.Connection(str(place / "x.db"))
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        connection.close()
+        empty_wal(place / "x.db")
     return known
+
+
+def empty_wal(path: Path) -> None:
+    """Move all from the -wal into the database: only there is what is damaged read."""
+    connection = apsw.Connection(str(path))
+    # Before its first statement a connection does not know that there is a -wal.
+    busy: Any = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+    connection.close()
+    if busy:
+        raise Wrong("the -wal is in use")
 
 
 def some_events(rng: random.Random, at: int) -> list[NewEvent]:
@@ -168,7 +179,7 @@ def rewrite(path: Path, rng: random.Random) -> None:
             return
         cast = rng.choice(["?", "CAST(? AS TEXT)", "CAST(? AS BLOB)"])
         connection.execute(f"UPDATE {table} SET {name} = {cast} WHERE {key} = ?", (value, row))
-    except apsw.Error:
+    except (apsw.Error, UnicodeDecodeError):
         # The table does not take it: no damage.
         return
     finally:
@@ -186,13 +197,16 @@ def loosen(path: Path, rng: random.Random) -> None:
         )
         strict = "UPDATE sqlite_schema SET sql = replace(sql, ') , WITHOUT', ') WITHOUT')"
         connection.execute(strict)
-    except apsw.Error:
+    except (apsw.Error, UnicodeDecodeError):
         return
     finally:
         connection.close()
     for _ in range(3):
         rewrite(path, rng)
 
+
+LEAF, INDEX_LEAF = 13, 10
+"""The first byte of a page at the end of a table's tree, and of an index's."""
 
 DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (
     *(flip, flip, flip, overwrite, overwrite, truncate, swap, swap),
@@ -315,6 +329,8 @@ def torment(place: Path, first: int, count: int) -> None:
                 lossy = True
             if target.exists():
                 damage(target, rng)
+                # An empty file is a database that nothing was written to yet.
+                lossy = lossy or not target.stat().st_size
         try:
             check(copy, known, lossy)
         except Exception as error:
@@ -324,6 +340,84 @@ def torment(place: Path, first: int, count: int) -> None:
 def test_damaged_databases(fast: Path) -> None:
     """No damage changes an event unnoticed, hides one in silence, or makes a stranger's error."""
     torment(fast, 0, 40)
+
+
+def test_a_page_in_the_place_of_another(fast: Path) -> None:
+    """Its rows are right in themselves, and no log gives out those of another; all reads end."""
+    known = make(fast, random.Random(100))
+    empty_wal(fast / "x.db")
+    data = (fast / "x.db").read_bytes()
+    pages = [data[at : at + 8192] for at in range(0, len(data), 8192)]
+    leaves = [n for n, page in enumerate(pages) if n and page[0] == LEAF and b"format" in page]
+    assert len(leaves) > 4
+    for one, two in permutations(leaves, 2):
+        copy = fast / "damaged"
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        changed = [*pages[:one], pages[two], *pages[one + 1 :]]
+        (copy / "x.db").write_bytes(b"".join(changed))
+        check_summaries(copy, known)
+        check(copy, known, lossy=False)
+
+
+def check_summaries(place: Path, known: Known) -> None:
+    """What tells of events without giving them out tells of none that is another log's."""
+    with open_store(f"sqlite:///{place}/x.db") as store:
+        for id in sorted({id for id, log in known if log == "messages"}):
+            events = known[id, "messages"]
+            written = Counter(event.kind for event in events.values())
+            for mark in attempt(partial(store.outline, id, kinds=sorted(written))) or ():
+                if mark.seq not in events or events[mark.seq].kind != mark.kind:
+                    raise Wrong(f"{id}: {mark} in the outline")
+            tally = Counter(attempt(partial(store.tally, id)) or {})
+            if tally.total() > len(events):
+                raise Wrong(f"{id}: {tally} counted, {written} written")
+
+
+INDEXED: dict[str, tuple[bytes, bytes, Callable[[Store], Any]]] = {
+    "an id": (b"\2only in b", b"\3only in b", lambda store: store.find("c", "only in b")),
+    "a session": (b"c", b"d", lambda store: list(store.read("d"))),
+    "a session's end": (b"c", b"d", lambda store: store.tail("d", 1)),
+    "a session to write to": (b"c", b"d", lambda store: store.append("d", [NewEvent("x", {})])),
+    "a record": (b"c", b"d", lambda store: store.info("d")),
+    "a record as it is": (b"c", b"d", lambda store: store.record("d")),
+    "a record to change": (b"c", b"d", lambda store: store.update("d", title="wrong")),
+    "a session to delete": (b"c", b"d", lambda store: store.delete("d")),
+    "a session to fork": (b"c", b"d", lambda store: store.create(SessionInfo("e"), base=("d", 1))),
+    "the logs": (b"c", b"d", lambda store: store.logs("d")),
+    "a log": (b"side/c", b"side/d", lambda store: list(store.read("c", log="side/d"))),
+    "a log's end": (b"side/c", b"side/d", lambda store: store.tail("c", 1, log="side/d")),
+}
+
+
+@pytest.mark.parametrize("what", INDEXED)
+def test_an_index_that_leads_astray(fast: Path, what: str) -> None:
+    """What another session or log has is neither given out nor added to; `verify` reports."""
+    path = fast / "x.db"
+    with open_store(f"sqlite:///{path}") as store:
+        for id in ("a", "b", "c"):
+            store.create(SessionInfo(id))
+            store.append(id, [NewEvent("test", {}, id=f"only in {id}")])
+        store.append("c", [NewEvent("test", {})], log="side/c")
+    empty_wal(path)
+    right, wrong, act = INDEXED[what]
+    data = path.read_bytes()
+    pages = [data[at : at + 8192] for at in range(0, len(data), 8192)]
+    for n, page in enumerate(pages):
+        if page[0] == INDEX_LEAF:
+            pages[n] = page.replace(right, wrong)
+    assert b"".join(pages) != data
+    path.write_bytes(b"".join(pages))
+    with open_store(f"sqlite:///{path}") as store:
+        with pytest.raises(BacktrailError):
+            act(store)
+        assert store.verify()
+
+
+@pytest.mark.parametrize("number", [2507, 3015, 3254, 3764, 4138, 5646])
+def test_single_databases(fast: Path, number: int) -> None:
+    """Single values, and pages of one tree in another: reads end, and names lead to themselves."""
+    torment(fast, number, 1)
 
 
 @pytest.mark.torture

@@ -106,6 +106,7 @@ class Sample:
                 raise Wrong("verify tells nothing")
             if number % 5 == 0:
                 check_verbs(store)
+                check_fork(store, forward, 1 + number // 5 % 26)
             self.check_writing(store, forward, number)
 
     def check_reading(self, store: JSONLStore, data: bytes) -> list[Event]:
@@ -153,16 +154,28 @@ def check_verbs(store: JSONLStore) -> None:
     head = store.info("a").head
     assert {info.id for info in store.sessions()} >= {"a", "b"}
     store.search("xxx")
-    store.create(SessionInfo("fork"), base=("a", min(head, 12)))
-    if [e.seq for e in store.read("fork")] != [e.seq for e in store.read("a", until=min(head, 12))]:
-        raise Wrong("a fork has other events")
-    store.delete("fork")
+    check_fork(store, list(store.read("a")), min(head, 12))
     with Session.open(store, "a") as session:
         for act in (session.messages, session.branches, session.checkpoints, session.history):
             try:
                 act()
             except BacktrailError:
                 continue
+
+
+def check_fork(store: JSONLStore, forward: list[Event], until: int) -> None:
+    """A fork has those events of its parent that count, up to where it begins."""
+    if not forward or forward[-1].seq < until:
+        return
+    store.create(SessionInfo("fork"), base=("a", until))
+    try:
+        events, right = list(store.read("fork")), [e for e in forward if e.seq <= until]
+        if events != right:
+            raise Wrong(f"a fork has {[e.seq for e in events]}, right is {[e.seq for e in right]}")
+        if list(store.read("fork", reverse=True))[::-1] != right:
+            raise Wrong("a fork has other events backwards")
+    finally:
+        store.delete("fork")
 
 
 def torment(sample: Sample, first: int, count: int) -> None:
@@ -184,10 +197,56 @@ def test_forged_lines_at_length(fast: Path) -> None:
     torment(Sample(fast), 10_000, 100_000)
 
 
+def test_an_append_changes_nothing_about_older_lines(fast: Path) -> None:
+    """Rows of forged numbers as long as the true ones: whichever count, they count afterwards."""
+    make_sample(fast, 24)
+    path = main_log(fast, "a")
+    lines = path.read_bytes().splitlines(keepends=True)
+    for stray in ((10_030, 26, 27, 10_031), (26, 27, 10_031), (10_030, 40, 50), (30, 31, 32)):
+        for at in (20, 21, 22, 23):
+            path.write_bytes(b"".join([*lines[:at], *map(row, stray), *lines[at:]]))
+            with JSONLStore(fast) as store:
+                before = list(store.read("a"))
+                new = [store.append("a", [NewEvent("later", {})])[0] for _ in range(3)]
+            with JSONLStore(fast) as store:
+                assert list(store.read("a")) == before + new, (stray, at)
+                assert list(store.read("a", reverse=True))[::-1] == before + new, (stray, at)
+
+
+def test_forged_lines_that_an_append_makes_an_anchor(fast: Path) -> None:
+    """The one append that changes older lines makes forged ones 32 KB, across those before."""
+    changes = 0
+    with JSONLStore(fast) as store:
+        store.create(SessionInfo("a"))
+        for _ in range(130):
+            store.append("a", [NewEvent("test", {"pad": "x" * 500})])
+        path = main_log(fast, "a")
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines[:50], b"lost\n", *lines[51:], *map(row, range(51, 136))]))
+    with JSONLStore(fast) as store:
+        for _ in range(12):
+            before = list(store.read("a"))
+            new = store.append("a", [NewEvent("test", {"pad": "x" * 3000})])
+            after = list(store.read("a"))
+            assert [e.id for e in after] == [found.id for found in counted(path.read_bytes())]
+            assert list(store.read("a", reverse=True))[::-1] == after
+            changes += after != before + new
+    assert changes == 1
+
+
 def test_forged_lines_find_a_reader_that_believes_all(fast: Path) -> None:
     """The rules fail on a reader that takes any line whose check sum is right."""
     with variants.believing_forged_lines(), pytest.raises(Wrong):
         torment(Sample(fast), 0, 200)
+
+
+def test_a_line_whose_number_is_not_first_is_damage(fast: Path) -> None:
+    """It is told, and reads both ways leave it out."""
+    text = line({"uuid": "late", "seq": 22, "ts": TS, "event": "test", "data": {}})
+    with opened(fast, text, at=19) as store:
+        assert [event.seq for event in store.read("a")] == list(range(1, 25))
+        assert [event.seq for event in store.read("a", reverse=True)] == list(range(24, 0, -1))
+        assert store.verify()
 
 
 # --- single ones -------------------------------------------------------------------------
@@ -245,6 +304,52 @@ def test_lines_longer_than_a_look_back_hide_nothing(fast: Path) -> None:
                 for after in (1, 2, 3, 19, 30, 57):
                     found = [event.seq for event in store.read("a", after=after)]
                     assert found == list(range(after + 1, 61)), (at, copies, after)
+
+
+@pytest.mark.parametrize("batch", [[1, 10**6], [1, 3], [2, 3]])
+def test_a_fork_leaves_out_a_batch_that_never_ends(fast: Path, batch: list[int]) -> None:
+    """No read counts its lines, so a fork that is cut off there has none of them."""
+    make_sample(fast, 24)
+    path = main_log(fast, "a")
+    lines = path.read_bytes().splitlines(keepends=True)
+    for at in (10, 11, 12, 18):
+        path.write_bytes(b"".join([*lines[:at], row(at + 1, batch=batch), *lines[at + 1 :]]))
+        with JSONLStore(fast) as store:
+            right = [found.id for found in counted(path.read_bytes())]
+            forward = list(store.read("a"))
+            assert [event.id for event in forward] == right
+            for until in range(at - 1, at + 4):
+                check_fork(store, forward, until)
+
+
+def test_a_lost_line_and_a_forged_row_are_told_alike(fast: Path) -> None:
+    """Behind a lost number the course decides, for `read(after=)` and for forks as for all."""
+    make_sample(fast, 24)
+    path = main_log(fast, "a")
+    lines = path.read_bytes().splitlines(keepends=True)
+    for at in (15, 20, 24):
+        path.write_bytes(b"".join([*lines[:2], b"lost\n", *lines[3:at], *map(row, range(3, 60))]))
+        right = [(found.seq, found.id) for found in counted(path.read_bytes())]
+        with JSONLStore(fast) as store:
+            forward = list(store.read("a"))
+            assert [(event.seq, event.id) for event in forward] == right
+            for until in range(1, 60):
+                above = [event for event in forward if event.seq > until]
+                assert list(store.read("a", after=until)) == above, (at, until)
+                check_fork(store, forward, until)
+
+
+def test_a_fork_believes_no_less_than_its_parent(fast: Path) -> None:
+    """Of many lost events the bytes are left in the log, and they are what a gap is told by."""
+    with JSONLStore(fast) as store:
+        store.create(SessionInfo("a"))
+        path = main_log(fast, "a")
+        parts = [*map(row, range(1, 20)), bytes(40_000) + b"\n", *map(row, range(30_000, 30_040))]
+        path.write_bytes(b"".join([*parts, row(5), *map(row, range(30_040, 30_060))]))
+        forward = list(store.read("a"))
+        assert [event.seq for event in forward] == [*range(1, 20), *range(30_000, 30_060)]
+        for until in (19, 30_000, 30_001, 30_010, 30_039, 30_050):
+            check_fork(store, forward, until)
 
 
 def test_small_pages_agree_too(fast: Path) -> None:

@@ -1,6 +1,7 @@
 """A rewind that moves what is not captured, killed anywhere: it is done or undone.
 
-A repository, packages, a secret and a pipe were moved by a call, and a file grew too large.
+A repository, packages, a secret and a pipe were moved by a call, a pipe changed places with a
+folder that has packages in it, and a file grew too large.
 Whenever the rewind dies, the next use of the workspace has every byte of them in the old
 place or in the new one.
 """
@@ -31,6 +32,7 @@ AGENT = """
 mv .git off; mv node_modules nm; mv src lab; mv a.key b.txt; mv pipe fifo
 rm -r lib; mv off lib; rm .venv; mkdir .venv; echo x > .venv/x
 truncate -s 20971521 grown; echo x > README
+mv data t; mv other data; mv t other
 """
 
 
@@ -41,7 +43,8 @@ class Scene:
         self.broken = broken
         self.url = f"sqlite:///{place}/store.db"
         self.work = work = place / "work"
-        for folder in (".git", "node_modules/deep", "src/node_modules", "lib/in"):
+        for folder in (".git", "node_modules/deep", "src/node_modules", "lib/in",
+                       "data/node_modules"):  # fmt: skip
             (work / folder).mkdir(parents=True)
             (work / folder / "some").write_text(f"in {folder}\n")
         for name in ("README", "grown", "a.key", "src/main.py"):
@@ -49,6 +52,7 @@ class Scene:
         (work / ".backtrailignore").write_text("*.key\n")
         (work / ".venv").symlink_to("README")
         os.mkfifo(work / "pipe")
+        os.mkfifo(work / "other")
         with Session.create(self.url, "s", cwd=work) as session:
             session.append({"role": "user", "content": "first"})
             self.before = snapshot(work)

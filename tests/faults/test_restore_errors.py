@@ -20,13 +20,19 @@ from unittest.mock import patch
 import pytest
 from tests.faults.calls import refusing
 from tests.faults.kill import Violation
-from tests.faults.restore_calls import CHANGING, LOOKING, RestoreCalls, without_renameat2
+from tests.faults.restore_calls import (
+    CHANGING,
+    LOOKING,
+    RestoreCalls,
+    syncing_all,
+    without_renameat2,
+)
 from tests.faults.restoring import FIRST, SESSION, Scene, erase
 from tests.faults.variants import Broken, sound
 
 from backtrail import Session
 from backtrail.errors import StoreFailed
-from backtrail.files import restore
+from backtrail.files import beneath, restore
 from backtrail.files.deeds import Deeds
 from backtrail.files.names import shown
 from backtrail.files.restore import HalfRestored
@@ -42,6 +48,7 @@ REFUSED = tuple(name for name in (*CHANGING, *LOOKING) if name != "close")
 CODES = (errno.ENOSPC, errno.EIO, errno.EACCES)
 
 WAYS = {"renameat2": sound, "fallback": without_renameat2}
+SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
 
 
 @pytest.fixture(autouse=True)
@@ -119,10 +126,10 @@ def moves(sweep: Sweep, count: int) -> list[int]:
     return [found[len(found) * n // count] for n in range(count)]
 
 
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", list(SYNCS))
 def test_a_refused_rewind_changes_nothing(fast: Path, way: str) -> None:
     """One call is refused: the files are as before, and so is the conversation."""
-    sweep = Sweep(Scene(fast, broken=WAYS[way]))
+    sweep = Sweep(Scene(fast, broken=SYNCS[way]))
     for at, point in enumerate(sweep.points(15)):
         sweep.refuse(point, CODES[at % 3])
     assert sweep.outcomes["StoreFailed"] > 9, sweep.outcomes
@@ -168,11 +175,11 @@ def test_the_same_session_goes_on(fast: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", list(SYNCS))
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 def test_refuse_every_call(fast: Path, code: int, way: str) -> None:
     """Every call of the restore, once and lasting, and one of the recovery."""
-    sweep = Sweep(Scene(fast, broken=WAYS[way]))
+    sweep = Sweep(Scene(fast, broken=SYNCS[way]))
     for point in sweep.points():
         looks = sweep.calls[point - 1] in LOOKING
         if code == errno.EIO or not looks:

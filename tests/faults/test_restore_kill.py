@@ -22,12 +22,12 @@ from unittest.mock import patch
 import pytest
 from tests.faults.calls import killing
 from tests.faults.kill import Violation
-from tests.faults.restore_calls import RestoreCalls, without_renameat2
+from tests.faults.restore_calls import RestoreCalls, syncing_all, without_renameat2
 from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, erase, git, look
 from tests.faults.test_strace import STRACE, calls_at
 from tests.faults.variants import Broken, sound
 
-from backtrail.files import journal, rooted
+from backtrail.files import beneath, journal, rooted
 from backtrail.files.beneath import describe
 from backtrail.files.catalogue import Catalogue
 from backtrail.files.plan import Step
@@ -45,6 +45,9 @@ QUIET = ("open", "close", "fsync", "fdatasync", "ftruncate", "pwrite")
 
 WAYS = {"renameat2": sound, "fallback": without_renameat2}
 """With the system's call for swapping names, and without it."""
+
+SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
+"""Also with one sync for all files, where the system has that."""
 
 
 @pytest.fixture(autouse=True)
@@ -110,13 +113,28 @@ class Sweep:
         self.states[self.scene.check(where, PERSON)] += 1
 
 
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", list(SYNCS))
 def test_killed_rewind_is_done_or_undone(fast: Path, way: str) -> None:
     """At any call: files all before or all after, and the conversation with them."""
-    sweep = Sweep(Scene(fast, broken=WAYS[way]))
+    sweep = Sweep(Scene(fast, broken=SYNCS[way]))
     for at, point in enumerate(sweep.points(15)):
         sweep.strike(point, undo=at % 5 == 4)
     assert sweep.states["before"] > 0 and sweep.states["after"] > 0
+
+
+@pytest.mark.parametrize("way", ["renameat2", *(SYNCS.keys() - WAYS.keys())])
+def test_killed_copy_is_whole_or_not_there(fast: Path, way: str) -> None:
+    """The files of a point in a new directory: at no call is there a part of them."""
+    scene, states = Scene(fast, broken=SYNCS[way]), Counter[str]()
+    calls = json.loads(scene.copy().told)["calls"]
+    expected = look(scene.copied)
+    assert len(expected) > 10
+    for point in [*range(1, len(calls), len(calls) // 15), len(calls)]:
+        scene.fresh()
+        if not scene.copy(_killed_at(point)).killed:
+            raise Violation(f"lives at {point}")
+        states[scene.check_copy(f"killed at {point}, {calls[point - 1]}", expected)] += 1
+    assert states["absent"] > 9 and states["whole"] > 0, states
 
 
 @pytest.mark.parametrize("way", list(WAYS))
@@ -187,11 +205,11 @@ def test_git_is_left_alone(fast: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("way", list(SYNCS))
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
 def test_kill_at_every_call(fast: Path, kind: str, way: str) -> None:
     """Every call of a rewind, each alone, with a person, and with a second kill."""
-    sweep = Sweep(Scene(fast, kind, WAYS[way]))
+    sweep = Sweep(Scene(fast, kind, SYNCS[way]))
     dice = random.Random(2)
     for point in sweep.points():
         sweep.strike(point, undo=point % 4 == 0)

@@ -22,12 +22,13 @@ from unittest.mock import patch
 import pytest
 from tests.faults.calls import REAL, Function, Strike
 from tests.faults.kill import Violation
-from tests.faults.restore_calls import RestoreCalls
-from tests.faults.restoring import FIRST, SESSION, Scene
+from tests.faults.restore_calls import RestoreCalls, syncing_all
+from tests.faults.restoring import FIRST, SESSION, Scene, look
 from tests.faults.test_powerloss import Disk
 from tests.faults.variants import Broken, sound
 
 from backtrail import Session
+from backtrail.files import beneath
 from backtrail.files.catalogue import Catalogue
 from backtrail.stores.sqlite_connections import Database
 
@@ -120,23 +121,57 @@ class Cuts:
         self.states["returned"] += 1
 
 
+SYNCS = {"fsync": sound} | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
+"""Each file by itself, or all at once, where the system has that."""
+
+
+@pytest.mark.parametrize("sync", SYNCS)
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
-def test_power_cut_after_a_rewind(tmp_path: Path, disk: Disk, kind: str) -> None:
+def test_power_cut_after_a_rewind(tmp_path: Path, disk: Disk, kind: str, sync: str) -> None:
     """What a rewind did is on the disk when it returns, in the files and in the log."""
-    cuts = Cuts(Scene(tmp_path / "scene", kind, disk=disk.place), disk)
+    cuts = Cuts(Scene(tmp_path / "scene", kind, SYNCS[sync], disk=disk.place), disk)
     for _ in range(max(2, ROUNDS // 10)):
         cuts.cut_after()
 
 
+@pytest.mark.parametrize("sync", SYNCS)
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
-def test_power_cut_during_a_rewind(tmp_path: Path, disk: Disk, kind: str) -> None:
+def test_power_cut_during_a_rewind(tmp_path: Path, disk: Disk, kind: str, sync: str) -> None:
     """Cut at any call: all before, or all after, once the workspace is used again."""
-    cuts = Cuts(Scene(tmp_path / "scene", kind, disk=disk.place), disk)
+    cuts = Cuts(Scene(tmp_path / "scene", kind, SYNCS[sync], disk=disk.place), disk)
     points = random.Random(5).sample(range(1, len(cuts.calls()) + 1), ROUNDS)
     for point in points:
         cuts.cut_at(point)
     print(disk.kind, kind, len(points), dict(cuts.states))
     assert cuts.states["before"] > 0 and cuts.states["after"] > 0
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+def test_power_cut_around_a_copy(tmp_path: Path, disk: Disk, sync: str) -> None:
+    """The files of a point in a new directory: whole or not there, and whole once it returned."""
+    scene = Scene(tmp_path / "scene", "sqlite", SYNCS[sync], disk=disk.place)
+    cuts = Cuts(scene, disk)
+    cuts.fresh()
+    calls = json.loads(scene.copy().told)["calls"]
+    expected = look(scene.copied)
+    for point in random.Random(6).sample(range(1, len(calls) + 1), min(ROUNDS, len(calls))):
+        cuts.fresh()
+        if not scene.copy(RestoreCalls(cutting(disk), point)).killed:
+            raise Violation(f"the power was not cut at {point}")
+        cuts.restart()
+        cuts.states[scene.check_copy(f"power cut at {point}", expected)] += 1
+    assert cuts.states["absent"] > 0
+    cuts.fresh()
+
+    def body() -> None:
+        scene.copy_here()
+        disk.cut()
+        os.kill(os.getpid(), 9)
+
+    if not scene.forked(body).killed:
+        raise Violation("the power was not cut")
+    cuts.restart()
+    scene.check_copy("power cut after a copy", expected, returned=True)
 
 
 # --- broken on purpose -------------------------------------------------------------------
@@ -162,7 +197,14 @@ def not_syncing_journals() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("broken", [not_syncing_files, not_syncing_journals])
+@contextmanager
+def not_syncing_at_once() -> Iterator[None]:
+    """The same where all would be synced at once; directories and the rest are synced."""
+    with syncing_all(), patch.object(beneath, "syncfs", lambda fd: None):
+        yield
+
+
+@pytest.mark.parametrize("broken", [not_syncing_files, not_syncing_at_once, not_syncing_journals])
 def test_power_cuts_find_missing_syncs(tmp_path: Path, disk: Disk, broken: Broken) -> None:
     """The control: a restore that does not sync is found out."""
     cuts = Cuts(Scene(tmp_path / "scene", disk=disk.place), disk)

@@ -191,8 +191,8 @@ def test_a_turn_does_not_claim_what_another_session_saw_before(
     with Session.create(session.store, "t", cwd=project) as other:
         (project / "theirs").write_text("x")
         other.append(user("hello"))
-        session._begin_turn()
-        session._end_turn()
+        session._recorder.begin_turn()
+        session._end_bracket()
     assert not list(session.events(kinds=("action",)))
 
 
@@ -264,8 +264,9 @@ def test_a_turn_around_any_code_owns_what_it_did(session: Session, project: Path
     """As long as it uses no brackets of its own."""
     with session.turn("do it"):
         (project / "made").write_text("by the turn\n")
-    event = newest(session)
-    assert (event.kind, event.data["name"]) == ("action", "turn")
+    event = next(session.events(kinds=("action",), reverse=True))
+    assert event.data["name"] == "turn"
+    assert newest(session).kind == "turn_end"
     session.undo()
     assert not (project / "made").exists()
     with session.turn("again"):

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store, telemetry
-from backtrail.errors import DiskLow, InvalidData, NotFound, Unsupported
+from backtrail.errors import DiskLow, InvalidData, NotFound
 from backtrail.files import collect, garbage, looking, materialize
 from backtrail.files.blobs import Reference
 from backtrail.files.brackets import Runner, born, own_birth
@@ -234,14 +234,8 @@ def test_stores_in_memory_do_not_judge_each_other(tmp_path: Path, project: Path)
         assert "README" in restored(one, point.tree, tmp_path / "copy")
 
 
-def test_a_store_without_a_place_says_so() -> None:
-    """There is nothing to collect from."""
-    empty: dict[str, object] = {
-        name: lambda self, *given, **named: [] for name in Store.__abstractmethods__
-    }
-    bare: Store = type("Bare", (Store,), empty)()
-    with pytest.raises(Unsupported, match="no place"):
-        collect(bare)
+def test_a_negative_grace_is_refused() -> None:
+    """It would mean the future."""
     with open_store("memory:") as store, pytest.raises(InvalidData):
         collect(store, grace=-1)
 
@@ -455,6 +449,26 @@ def test_the_oldest_points_go_first(
     assert look(project) == before
     session.rewind(label, mode="exact")
     assert (project / "big").read_bytes() == versions[1]
+
+
+def test_a_label_keeps_nothing_once_it_is_deleted(
+    session: Session, project: Path, later: Callable[[float], None]
+) -> None:
+    """The contents of a deleted checkpoint are those of an automatic point."""
+    dice, size = random.Random(6), 300_000
+    versions = [dice.randbytes(size) for _ in range(3)]
+    for n, version in enumerate(versions):
+        worked(session, project, "big", version)
+        said(session)
+        if n == 0:
+            session.checkpoint("release")
+        later(9)
+    collect(session.store, grace=0, budget=2 * size)
+    assert digest_of(versions[0]) in digests(session.store)
+    session.delete_checkpoint("release")
+    assert collect(session.store, grace=0, budget=2 * size).points >= 1
+    assert digest_of(versions[0]) not in digests(session.store)
+    assert digest_of(versions[2]) in digests(session.store)
 
 
 def test_what_may_not_go_is_too_much(

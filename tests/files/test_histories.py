@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from backtrail import Checkpoint, Event, NotFound, Session
@@ -89,8 +89,11 @@ class Play:
         elif step.who == "mid":
             with self.mine.tool("bash"):
                 for edit in step.edits:
-                    self.points.append((self.mine.checkpoint(), look(self.root)))
+                    now = look(self.root)
+                    self.points.append((self.mine.checkpoint(), now))
                     do(self.root, edit)
+                    # What a call undoes again itself was its own at the points in between.
+                    self.writers.note(now, look(self.root), step.who)
         elif step.who == "undo":
             with suppress(NotFound):
                 self.mine.undo(force=True)
@@ -187,8 +190,23 @@ def test_overwriting_is_one_undo_away(history: list[Step], choice: int) -> None:
             assert look(play.root) == before
 
 
+def _wrote(verb: Literal["write", "mkdir"], path: str) -> Edit:
+    return Edit(verb, path, "1\n", 0o600, "a")
+
+
+AGAIN = [
+    Step("edit", [_wrote("write", "a")]),
+    Step("mid", [_wrote("mkdir", "d/y"), _wrote("write", "a")]),
+    Step("edit", [_wrote("write", "d")]),
+    Step("edit", [_wrote("mkdir", "d/y")]),
+    Step("rewind", [_wrote("write", "a")]),
+]
+"""A folder that is made, removed and made again by calls, and taken back by a rewind."""
+
+
 @settings(EXAMPLES, max_examples=100)
 @given(history=steps(ALONE), choice=st.integers(0, 100))
+@example(history=AGAIN, choice=2)
 def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
     history: list[Step], choice: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,6 +52,23 @@ def test_two_long_names_that_begin_alike_lie_beside_each_other(
     assert {"first a\n", "first b\n", "person\n"} <= found
 
 
+def played_by_nobody(place: str, root: Path, play: Callable[[Session], None]) -> None:
+    """Play with a session of somebody without privileges, in a process of its own."""
+    subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", place], check=True)
+    (Path(place) / "home").mkdir()
+    os.chown(Path(place) / "home", NOBODY, NOBODY)
+
+    def body() -> None:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        os.environ.update(HOME=f"{place}/home", BACKTRAIL_STATE=f"{place}/home/state")
+        with Session.create(f"sqlite:///{place}/store.db", "s", cwd=root) as session:
+            play(session)
+
+    assert joined([child(body)]) == [0]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("exchange", [True, False])
 def test_an_empty_folder_that_nobody_may_write_in(
@@ -63,28 +81,51 @@ def test_an_empty_folder_that_nobody_may_write_in(
         root = Path(place) / "project"
         root.mkdir()
         (root / "f").write_text("mine\n")
-        subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", place], check=True)
-        (Path(place) / "home").mkdir()
-        os.chown(Path(place) / "home", NOBODY, NOBODY)
 
-        def play() -> None:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            os.environ.update(HOME=f"{place}/home", BACKTRAIL_STATE=f"{place}/home/state")
-            with Session.create(f"sqlite:///{place}/store.db", "s", cwd=root) as session:
-                point = session.append(user("now"))
-                shell(session, "rm f; mkdir f; chmod 555 f; echo x > other", root)
-                session.rewind(point)
-                assert (root / "f").read_text() == "mine\n"
-                assert os.listdir(root) == ["f"]
-                session.undo()
-                assert (root / "f").is_dir() and not os.listdir(root / "f")
-                assert (root / "f").stat().st_mode & 0o7777 == 0o555
-                session.redo()
-                assert (root / "f").read_text() == "mine\n"
+        def play(session: Session) -> None:
+            point = session.append(user("now"))
+            shell(session, "rm f; mkdir f; chmod 555 f; echo x > other", root)
+            session.rewind(point)
+            assert (root / "f").read_text() == "mine\n"
+            assert os.listdir(root) == ["f"]
+            session.undo()
+            assert (root / "f").is_dir() and not os.listdir(root / "f")
+            assert (root / "f").stat().st_mode & 0o7777 == 0o555
+            session.redo()
+            assert (root / "f").read_text() == "mine\n"
 
-        assert joined([child(play)]) == [0]
+        played_by_nobody(place, root, play)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("mode", ["mine", "exact"])
+def test_a_folder_that_nobody_may_look_into_is_a_conflict(mode: Mode) -> None:
+    """It is said that it stays, and why; all else goes back, and undo is exact."""
+    with TemporaryDirectory() as place:
+        root = Path(place) / "project"
+        (root / "d").mkdir(parents=True)
+        (root / "d/x").write_text("x\n")
+        (root / "f").write_text("mine\n")
+
+        def play(session: Session) -> None:
+            point = session.append(user("now"))
+            shell(session, "chmod 000 d; mkdir new; chmod 000 new; echo x > f", root)
+            plan = session.rewind(point, mode=mode, dry_run=True)
+            done = session.rewind(point, mode=mode)
+            assert [f.path for f in plan.conflicts] == [f.path for f in done.conflicts]
+            assert [f.path for f in done.conflicts] == ["d", "new"]
+            assert all("Permission denied" in f.reason for f in done.conflicts)
+            assert (root / "f").read_text() == "mine\n"
+            assert (root / "d").stat().st_mode & 0o777 == 0
+            session.undo()
+            assert (root / "f").read_text() == "x\n"
+            session.redo()
+            for name in ("d", "new"):
+                (root / name).chmod(0o755)
+            session.rewind(point, mode=mode)
+            assert (root / "d/x").read_text() == "x\n"
+
+        played_by_nobody(place, root, play)
 
 
 WAYS = {

@@ -386,6 +386,14 @@ def test_any_interleaving_among_equal_lines(texts: list[str], history: list[Step
     play(texts, history, unique=False)
 
 
+@pytest.mark.parametrize("unique", [True, False])
+def test_what_a_person_deleted_after_a_rewind_stays_deleted(unique: bool) -> None:
+    """A change and the rewind that took it back cancel, though that rewind began earlier."""
+    gone = [Step("person", Edit(0, 1, ())), Step("person", Edit(0, 2, ()))]
+    before = [Step("prompt"), Step("prompt"), Step("agent", Edit(0, 3, ())), Step("rewind")]
+    play(["a", "a", "a"], [*before, *gone, Step("rewind", point=1)], unique=unique)
+
+
 # --- thousands ---------------------------------------------------------------------------
 
 MANY = settings(ONE, max_examples=5_000)

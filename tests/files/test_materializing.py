@@ -32,6 +32,14 @@ def test_a_checkpoint_becomes_a_directory(session: Session, project: Path, tmp_p
         assert seen == {path: what for path, what in before.items() if not path.startswith(".git")}
 
 
+def test_a_directory_that_was_private_stays_so(session: Session, tmp_path: Path) -> None:
+    """An empty one may be filled; who could not look into it cannot afterwards."""
+    (tmp_path / "copy").mkdir(0o700)
+    materialize(session.store, session.checkpoint("x"), tmp_path / "copy")
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "copy" / "README").exists()
+
+
 def test_nothing_is_made_where_it_cannot_be(
     session: Session, project: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from backtrail import Event, NewEvent, NotFound, Session
 from backtrail.errors import Conflict, Damaged
 from backtrail.events import Json
 from backtrail.files.depot import Depot
+from backtrail.files.materializing import write_tree
 from backtrail.files.restore import Restore
 from tests.files.conftest import shell
 from tests.files.world import look
@@ -508,3 +509,28 @@ def test_somebody_appends_while_a_rewind_is_told(
     assert session._workspace.catalogue.journal(session._workspace.place.n) is None
     session.undo()
     assert (project / "new").exists()
+
+
+def test_the_tree_that_a_restore_tells_is_the_one_on_the_disk(
+    session: Session, project: Path, tmp_path: Path
+) -> None:
+    """Of a rewind, its undo and a restore of one file: written elsewhere, it is the same bytes."""
+    point = session.append(user("work"))
+    commands = "echo b > README; mkdir -p new/in; echo x > new/in/f; chmod 700 src; ln -s README l"
+    shell(session, commands, project)
+    steps: list[Callable[[], object]] = [
+        lambda: session.rewind(before=point),
+        session.undo,
+        lambda: session.rewind(before=point, scope="files", paths=[str(project / "README")]),
+    ]
+    for number, step in enumerate(steps):
+        step()
+        event = next(session.events(reverse=True, limit=1))
+        tree = bytes.fromhex(event.data["files"]["after"])
+        depot = Depot.of(session.store)
+        try:
+            write_tree(depot.blobs.get, tree, tmp_path / f"copy-{number}")
+        finally:
+            depot.close()
+        assert look(tmp_path / f"copy-{number}") == look(project), number
+        assert session.diff(event).files == []

@@ -115,7 +115,9 @@ def without_id(folder: Path, url: str) -> None:
         (folder / "s" / ".backtrail-store").write_bytes(b"")
         return
     connection = apsw.Connection(str(folder / "s.db"))
-    connection.execute("DROP TABLE identity; PRAGMA user_version = 3")
+    connection.execute(
+        "ALTER TABLE shares DROP COLUMN seal; DROP TABLE identity; PRAGMA user_version = 3"
+    )
     connection.close()
 
 

@@ -448,3 +448,28 @@ def test_an_undo_after_a_redo_brings_back_what_that_overwrote(
     assert file.read_text() == LINES + "agent\n"
     session.rewind(before=before)
     assert file.read_text() == there
+
+
+# --- why a path is kept --------------------------------------------------------------------
+
+
+def test_a_conflict_says_why_in_a_word(session: Session, project: Path, file: Path) -> None:
+    """Programs need not read the sentence; and why no merge is possible stands apart."""
+    other = project / "other.txt"
+    first = turn(session, "sed -i s/import/IMPORT/ f.py; echo made > other.txt", project)
+    mine(file)
+    mine(other)
+    found = {one.path: one for one in session.rewind(before=first, dry_run=True).conflicts}
+    assert {path: one.code for path, one in found.items()} == {
+        "f.py": "since",
+        "other.txt": "since",
+    }
+    merged = session.rewind(before=first, on_conflict="merge", dry_run=True)
+    (kept,) = merged.conflicts
+    assert (kept.path, kept.code, kept.no_merge) == ("other.txt", "since", "the session created it")
+    assert all(one.code == "" for one in merged.files if one.action != "conflict")
+    turn(session, "sed -i s/^3/three/ f.py", project)
+    (kept,) = [o for o in session.rewind(before=first, dry_run=True).conflicts if o.path == "f.py"]
+    assert kept.code == "between"
+    session.rewind(before=first, paths=[str(other)], on_conflict="overwrite")
+    assert not other.exists()

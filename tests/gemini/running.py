@@ -16,6 +16,9 @@ from ..programs import program
 INSIDE = ".gemini-cli/node_modules/@google/gemini-cli/bundle/gemini.js"
 MODEL = "gemini-2.5-pro"
 USAGE = {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27}
+SUMMARY = "all that was said, in short"
+"""What the model makes of a chat that is compressed."""
+
 SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},
     "privacy": {"usageStatisticsEnabled": False},
@@ -48,6 +51,13 @@ class Model(ModelServer):
         candidate = {"content": content, "finishReason": "STOP", "index": 0}
         told = {"candidates": [candidate], "usageMetadata": answer.usage or USAGE}
         return [sse({**told, "responseId": f"r{next(self._numbers)}", "modelVersion": MODEL})]
+
+    def plain(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """A chat is summed up without a stream, and that it is summed up is checked once more."""
+        if not path.endswith(":generateContent"):
+            return None
+        content = {"role": "model", "parts": [{"text": f"<state_snapshot>{SUMMARY}"}]}
+        return {"candidates": [{"content": content, "finishReason": "STOP"}]}
 
     def failure(self, failure: Failure) -> dict[str, Any]:
         return {"error": {"code": failure.status, "message": failure.message, "status": "FAILED"}}

@@ -74,7 +74,7 @@ def test_saving_while_it_asks(tmp_path: Path, model: Model) -> None:
         time.sleep(1.5)
         terminal.press("Enter")
         terminal.wait("it is done")
-        terminal.until(lambda: count("action") == 1, what="the call")
+        terminal.until(lambda: count("turn_end") == 1, what="the call")
         terminal.say("third", lambda: heard("third"))
         terminal.until(lambda: count("user_message") == 3, what="the prompt")
     key = world.sessions()[0].key or ""
@@ -82,6 +82,7 @@ def test_saving_while_it_asks(tmp_path: Path, model: Model) -> None:
         prompt = next(session.events(kinds=("user_message",)))
         done = session.rewind(before=prompt, scope="files")
     assert [f.path for f in done.files if f.action == "delete"] == ["allowed.txt"]
-    assert [f.path for f in done.conflicts] == ["waited.txt"]
+    # Whether the call ran before Esc is in doubt, so what was saved after it is kept, too.
+    assert {f.path for f in done.conflicts} in ({"waited.txt"}, {"mine.txt", "waited.txt"})
     assert (mine.read_text(), (world.project / "waited.txt").exists()) == ("mine\n", True)
     assert world.misses() == []

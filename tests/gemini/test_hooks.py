@@ -164,6 +164,22 @@ def test_subagents_and_parallel_calls(gemini: Gemini, model: Model) -> None:
     assert gemini.world.misses() == []
 
 
+def test_settings_with_comments(tmp_path: Path, model: Model) -> None:
+    """Gemini CLI takes them, so they stay, and `status` and Gemini itself see the hooks."""
+    gemini = Gemini(World(tmp_path), model)
+    plain = gemini.settings.read_text()
+    commented = plain.replace("{\n", "{\n  // what I like\n", 1)
+    gemini.settings.write_text(commented)
+    assert gemini.world.run("hooks", "install", "gemini", "--yes").returncode == 0
+    assert "// what I like" in gemini.settings.read_text()
+    assert (status(gemini)["problem"], status(gemini)["missing"]) == (None, [])
+    model.script("seen")
+    native = gemini.say("hello")
+    assert [info.key for info in gemini.world.sessions()] == [f"gemini:{native}"]
+    assert gemini.world.run("hooks", "uninstall", "gemini", "--yes").returncode == 0
+    assert gemini.settings.read_text() == commented
+
+
 def test_status_and_removing(gemini: Gemini, model: Model) -> None:
     """`status` tells whether they run; in a project's settings they do so as well."""
     assert (status(gemini)["problem"], status(gemini)["missing"]) == (None, [])

@@ -237,6 +237,44 @@ def test_a_subagent_at_work_keeps_its_bracket(world: World, agent: Agent) -> Non
     assert [[file.path for file in call.files] for call in calls] == [["one.txt"], ["two.txt"]]
 
 
+def test_prompts_leave_the_call_of_a_subagent_open(world: World, agent: Agent) -> None:
+    """A subagent at work in the background owns what it does, whatever a person says meanwhile."""
+    agent.begin()
+    fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t1", "agent_id": "sub"}
+    agent.hook("PreToolUse", **fields)
+    for name in ("one", "two", "three"):
+        (world.project / f"{name}.txt").write_text("x")
+        agent.prompt(name)
+    (world.project / "four.txt").write_text("x")
+    agent.hook("PostToolUse", **fields, tool_response={})
+    with world.session() as session:
+        calls = [call for turn in session.changes() for call in turn.calls]
+    assert [call.by for call in calls] == ["Bash"] * 4
+    assert [[file.path for file in call.files] for call in calls] == [
+        ["one.txt"], ["two.txt"], ["three.txt"], ["four.txt"],
+    ]  # fmt: skip
+
+
+def test_two_hooks_that_split_one_call_tell_each_change_once(world: World, agent: Agent) -> None:
+    """Two prompts come at the same time, while a subagent is in a call."""
+    agent.begin()
+    start = world.events("claude-code:s1")[-1].seq
+    fields = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t1", "agent_id": "sub"}
+    agent.hook("PreToolUse", **fields)
+    (world.project / "one.txt").write_text("x")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(agent.prompt, ["this", "and that"]))
+    (world.project / "two.txt").write_text("x")
+    agent.hook("PostToolUse", **fields, tool_response={})
+    with world.session() as session:
+        calls = [call for turn in session.changes() for call in turn.calls]
+        assert all(call.by != "others" for call in calls)
+        assert sorted(f.path for call in calls for f in call.files) == ["one.txt", "two.txt"]
+        done = session.rewind(to=start)
+    assert done.conflicts == []
+    assert sorted(path.name for path in world.project.iterdir()) == []
+
+
 def test_a_dead_agent_frees_its_calls(world: World, agent: Agent) -> None:
     """A bracket belongs to the agent's process, and ends when that is gone."""
     agent.begin()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
 from pathlib import Path
@@ -178,6 +179,79 @@ def test_what_is_not_plain_json_is_refused(tmp_path: Path, text: str, place: str
     assert place in str(raised.value)
     assert str(path) in str(raised.value)
     assert path.read_text() == text
+
+
+def test_what_is_refused_can_be_put_in_by_hand(tmp_path: Path) -> None:
+    """The error has all of it, and with that in the file nothing is left to do."""
+    path = tmp_path / "settings.json"
+    path.write_text('{"a": 1,}')
+    with pytest.raises(InvalidData) as raised:
+        plan_install(CLAUDE, path, COMMAND)
+    path.write_text(str(raised.value).split("in it:\n", 1)[1])
+    assert not plan_install(CLAUDE, path, COMMAND).is_needed
+
+
+COMMENTED = [
+    '{\n  // mine\n  "a": 1 // and this\n}\n',
+    '{ /* x */ "a": 1 }',
+    "{\n  // nothing yet\n}\n",
+    '{\n  "url": "http://x/*y*/", /* a */ // b\n  /* c */ "hooks": {\n    // d\n  }\n  // e\n}',
+    '{\n  "hooks": {\n    "BeforeTool": [ // f\n      {"hooks": []} // g\n    ], // h\n'
+    '    "enabled": true\n  }\n}',
+]
+
+
+@pytest.mark.parametrize("text", COMMENTED)
+def test_comments_stay_where_gemini_takes_them(tmp_path: Path, text: str) -> None:
+    """Gemini CLI reads its settings with comments. Each stays, and what it says is the same."""
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    command = COMMAND.replace("claude-code", "gemini")
+    change = plan_install(GEMINI, path, command)
+    assert change.after is not None
+    assert _comments(change.after) == _comments(text)
+    told = json.loads(_uncommented(change.after))
+    assert {event for event in told["hooks"] if event[0].isupper()} == {*GEMINI.events}
+    told["hooks"] = {
+        event: [group for group in groups if command not in json.dumps(group)]
+        if isinstance(groups, list) else groups
+        for event, groups in told["hooks"].items()
+    }  # fmt: skip
+    before = json.loads(_uncommented(text))
+    assert {k: v for k, v in told["hooks"].items() if v != []} == before.get("hooks", {})
+    apply(change, copy="make")
+    assert not plan_install(GEMINI, path, command).is_needed
+    # A person changes something else: only ours goes.
+    path.write_text(change.after + "// later\n")
+    left = plan_uninstall(GEMINI, path).after
+    assert left is not None
+    assert json.loads(_uncommented(left)).get("hooks", {}) == before.get("hooks", {})
+    assert _comments(left) == [*_comments(text), "// later"]
+    path.write_text(change.after)
+    assert plan_uninstall(GEMINI, path).after == text
+
+
+def _comments(text: str) -> list[str]:
+    return re.findall(r"//[^\n]*|/\*.*?\*/", text.replace("http://x/*y*/", ""))
+
+
+def _uncommented(text: str) -> str:
+    """What Gemini CLI makes of a file, line by line and by hand."""
+    out, at, quoted = [], 0, False
+    while at < len(text):
+        if quoted:
+            quoted = text[at] != '"'
+        elif text.startswith("//", at):
+            at = text.find("\n", at) if "\n" in text[at:] else len(text)
+            continue
+        elif text.startswith("/*", at):
+            at = text.index("*/", at) + 2
+            continue
+        else:
+            quoted = text[at] == '"'
+        out.append(text[at])
+        at += 1
+    return "".join(out)
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

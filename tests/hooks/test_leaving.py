@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -81,6 +82,22 @@ def test_both_sessions_go_on(world: World, agent: Agent, transcript: Transcript)
     with world.session(f"claude-code:{new}") as session:
         session.rewind(before="four")
     assert sorted(path.name for path in world.project.iterdir()) == ["a.txt"]
+    assert world.misses() == []
+
+
+def test_who_goes_on_in_the_old_one_is_told(
+    world: World, agent: Agent, transcript: Transcript
+) -> None:
+    """Its model still thinks that the files are as it left them: told once, and only there."""
+    agent.begin()
+    turn(agent, transcript, "one", "a.txt")
+    turn(agent, transcript, "two", "b.txt")
+    done = world.run("rewind", "--last", "--yes", "--json")
+    new = json.loads(done.stdout)["native"]["id"]
+    other = Agent(world, session=new, more={"transcript_path": None})
+    assert other.prompt("four", id="four") == ""
+    assert "b.txt; read them again" in agent.prompt("three", id="three")
+    assert agent.prompt("more", id="more") == ""
     assert world.misses() == []
 
 

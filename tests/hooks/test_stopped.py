@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from backtrail import open_store
+from backtrail import Session, open_store
+from backtrail.cli.prompts import Rows, adding_up, prompts
 from backtrail.files.opencalls import end_all
 
 from .calling import PROGRAM, Agent, World, python
@@ -235,3 +236,48 @@ def test_other_sessions_look_in_between(world: World, claude: Claude, tmp_path: 
     done = world.run("undo", "--yes", "--session", own)
     assert (done.returncode, named(done, "mine.txt", "new.txt", "gone.txt")) == (4, True), done
     assert claude.files() == EDITED
+
+
+def test_a_subagent_that_was_stopped_with_its_parent(world: World, claude: Claude) -> None:
+    """Its own transcript says so: its call is over, and goes back."""
+    claude.agent.begin()
+    claude.agent.prompt("go", id="p1")
+    claude.agent.hook("PreToolUse", tool_use_id="t1", agent_id="sub", **BASH)
+    (world.project / "ran.txt").write_text("ran\n")
+    claude.agent.prompt("next", id="p2")
+    assert world.run("undo", "--yes").returncode == 5
+    beside = world.root / "transcript" / "subagents"
+    beside.mkdir(parents=True)
+    side = Transcript(beside / "agent-sub.jsonl")
+    side.add("user", [{"type": "text", "text": INTERRUPTED}], timestamp=now())
+    done = world.run("rewind", "@-2", "--scope", "files", "--yes")
+    assert done.returncode == 0, done
+    assert claude.files() == {"mine.txt": "old\n", "gone.txt": "old\n"}
+
+
+def test_diff_tells_apart_what_is_perhaps_a_persons(world: World, claude: Claude) -> None:
+    """With the counts of status."""
+    claude.begin(asked=False)
+    (world.project / "ran.txt").write_text("ran\n")
+    claude.escape()
+    claude.edit()
+    assert world.run("diff", "--stat").stderr.splitlines()[-2:] == [
+        "1 file, +1 −0",
+        "perhaps not its own: 3 files, +2 −2: gone.txt, mine.txt, new.txt",
+    ]
+
+
+def test_the_picker_counts_what_status_counts(world: World, claude: Claude) -> None:
+    """One file is the command's; three are perhaps a person's."""
+    claude.begin(asked=False)
+    (world.project / "ran.txt").write_text("ran\n")
+    claude.escape()
+    claude.edit()
+    claude.agent.prompt("next", id="p2")
+    with Session.open(world.url, world.sessions()[0].id, cwd=world.project) as session:
+        found = prompts(session)
+        with adding_up(session) as look:
+            row = Rows(session, found, look)[0]
+    assert "  1 file +1 (3 perhaps not its own)  go" in row
+    shown = world.run("show").stdout
+    assert "    perhaps not its own: gone.txt, mine.txt, new.txt\n" in shown

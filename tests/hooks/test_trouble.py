@@ -112,6 +112,27 @@ def test_switched_off(world: World, agent: Agent) -> None:
     assert len(world.events("claude-code:s1", "user_message")) == 1
 
 
+def test_switched_off_in_a_folder(world: World, agent: Agent) -> None:
+    """By the person's own file, read each time: there and below, by whatever name it has."""
+    sub, link = world.project / "sub", world.root / "link"
+    sub.mkdir()
+    link.symlink_to(world.project)
+    own = own_settings(world)
+    own.write_text(f'hooks_off = ["{link}"]\n')
+    assert agent.prompt("there") == ""
+    agent.hook("UserPromptSubmit", prompt="below", cwd=str(sub))
+    assert not (world.root / "store").exists()
+    told = world.run("hooks", "status")
+    assert str(link) in told.stdout and "nothing is recorded" in told.stdout
+    agent.hook("UserPromptSubmit", prompt="elsewhere", cwd=str(world.home))
+    own.unlink()
+    agent.prompt("there again")
+    (world.project / ".backtrail.toml").write_text('hooks_off = ["."]\n')
+    agent.prompt("a project cannot")
+    said = [e.data["message"]["content"] for e in world.events("claude-code:s1", "user_message")]
+    assert said == ["elsewhere", "there again", "a project cannot"]
+
+
 def own_settings(world: World) -> Path:
     """Where the person's own settings are."""
     path = world.home / ".config" / "backtrail" / "config.toml"

@@ -287,3 +287,34 @@ def folder_made_anew_is_watched_over(stage: Stage) -> None:
     finally:
         fresh.stop()
     stage.expect_file("b", "b\n")
+
+
+def left_out_file_that_changed_places_stays(stage: Stage) -> None:
+    """The agent swapped an ignored file with a kept one; undo left the ignored one in its store."""
+    stage.write(".gitignore", "*.bin\n")
+    content = random.Random(8).randbytes(24 * _MB)
+    stage.write("model.bin", content)
+    stage.start("notes")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("mv notes t; mv model.bin notes; mv t model.bin")
+    stage.restore(token)
+    stage.expect_file("notes", "notes\n")
+    names = [entry.name for entry in stage.root.iterdir() if entry.is_file()]
+    stage.expect(content in [stage.read(name) for name in names], "the ignored file is gone")
+
+
+def package_that_was_moved_out_stays(stage: Stage) -> None:
+    """The agent took a package out of `node_modules`; undo removed the only copy."""
+    stage.write(".gitignore", "node_modules\n")
+    stage.write("node_modules/left-pad/index.js", "patched by hand\n")
+    stage.start("a")
+    time.sleep(0.05)
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("mv node_modules/left-pad left-pad; echo agent > a")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    places = ("left-pad/index.js", "node_modules/left-pad/index.js")
+    found = [stage.read(place) for place in places]
+    stage.expect(b"patched by hand\n" in found, "the package is gone")

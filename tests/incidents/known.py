@@ -50,7 +50,11 @@ SHADOW_GIT_FAILS = frozenset(
         "nested_repo_with_commits",
         "nested_repo_deleted_comes_back",
         "repository_that_was_only_moved_stays",
+        "repository_that_was_emptied_stays",
+        "repository_that_changed_places_comes_back",
         # bounds
+        "left_out_file_that_changed_places_stays",
+        "package_that_was_moved_out_stays",
         "huge_file_is_not_stored",
         "build_output_costs_nothing",
         "packages_that_nobody_ignores_are_not_copied",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -179,3 +180,33 @@ def strangers_files_never_reach_git(stage: Stage) -> None:
     stage.expect(_bytes(stage.root / ".git") == before, "something in .git was written")
     stage.git("status")
     stage.expect(not mark.exists(), "a stranger's command ran")
+
+
+def repository_that_was_emptied_stays(stage: Stage) -> None:
+    """The agent moved all of `.git` into another folder; undo removed it, history and all."""
+    _repository(stage)
+    stage.start("a")
+    time.sleep(0.05)
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("mkdir old; mv .git/* old/; echo agent > a")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    found = [place for place in (".git", "old") if stage.read(f"{place}/HEAD") is not None]
+    stage.expect(bool(found), "the repository is gone")
+    git = stage.git("--git-dir", found[0], "log", "--format=%s") if found else b""
+    stage.expect(b"first" in git, "the commits are gone")
+
+
+def repository_that_changed_places_comes_back(stage: Stage) -> None:
+    """The agent swapped `.git` with an ignored folder; undo mended neither, and said nothing."""
+    _repository(stage)
+    stage.write("node_modules/left-pad/index.js", "pad\n")
+    stage.start("a")
+    token = stage.checkpoint()
+    with stage.agent():
+        stage.shell("mv .git t; mv node_modules .git; mv t node_modules; echo agent > a")
+    stage.restore(token)
+    stage.expect_file("a", "a\n")
+    stage.expect_file("node_modules/left-pad/index.js", "pad\n")
+    stage.expect(b"first" in stage.git("log", "--format=%s"), "the repository is not back")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.talking import outcome
 
-from backtrail.errors import Closed
+from backtrail.errors import Closed, SessionBusy
 from backtrail.events import SessionInfo
 from backtrail.stores import open_store, sqlite_connections
 from backtrail.stores.locks import FileLock
@@ -64,6 +64,25 @@ def test_a_lock_that_is_shut_while_a_thread_waits_for_it(holder: str, tmp_path: 
     thread.join()
     other.close()
     assert [type(error) for error in told] == [Closed]
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", ["close", "shut"])
+def test_a_lock_is_not_closed_under_its_holder(end: str, tmp_path: Path) -> None:
+    """Its file stays open and locked until it is released; then it is closed."""
+    lock, other = (FileLock(tmp_path / "lock", "it") for _ in range(2))
+    lock.acquire()
+    number = lock.fd
+    thread = threading.Thread(target=getattr(lock, end))
+    thread.start()
+    thread.join()
+    assert os.readlink(f"/proc/self/fd/{number}") == str(tmp_path / "lock")
+    with pytest.raises(SessionBusy):
+        other.acquire(0)
+    lock.release()
+    other.acquire(0)
+    other.release()
+    other.close()
     assert files_of(tmp_path) == []
 
 

@@ -15,6 +15,7 @@ from backtrail.errors import BacktrailError, InvalidData
 from backtrail.events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
 from backtrail.stores.adopting import Logs
 from backtrail.stores.base import Lease, Store
+from backtrail.stores.batches import Call, Outcome
 from backtrail.stores.locks import me
 from backtrail.stores.memory import MemoryStore
 from backtrail.stores.records import Filters
@@ -245,6 +246,38 @@ class WrapsNumbers(MemoryStore):
         )
 
 
+class TellsAllOfAnError(MemoryStore):
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        outcomes = super().append_each(calls)
+        error = next((one for one in outcomes if isinstance(one, BaseException)), None)
+        return outcomes if error is None else [error] * len(calls)
+
+
+class StopsAtAnError(MemoryStore):
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for call in calls:
+            outcomes += super().append_each([call])
+            if isinstance(outcomes[-1], BaseException):
+                break
+        return outcomes + outcomes[-1:] * (len(calls) - len(outcomes))
+
+
+class SortsTheCalls(MemoryStore):
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        places = sorted(range(len(calls)), key=lambda at: len(calls[at].batch))
+        done = super().append_each([calls[at] for at in places])
+        return [done[places.index(at)] for at in range(len(calls))]
+
+
+class LooksForIdsFirst(MemoryStore):
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        known = [
+            call._replace(batch=[d._replace(given=False) for d in call.batch]) for call in calls
+        ]
+        return super().append_each(known)
+
+
 BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     (IgnoresExpected, "append_with_another_expected_head_is_a_conflict", {"expected": 1}),
     (LosesTheSecond, "append_numbers_events_from_one_without_gaps", {}),
@@ -277,6 +310,10 @@ BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     ),
     (LosesOneBackwards, "read_backwards_is_forwards_reversed", {}),
     (WrapsNumbers, "read_takes_any_bounds", {}),
+    (TellsAllOfAnError, "append_each_tells_an_error_to_its_own_caller", {}),
+    (StopsAtAnError, "append_each_tells_an_error_to_its_own_caller", {}),
+    (SortsTheCalls, "append_each_keeps_the_order_of_the_calls", {}),
+    (LooksForIdsFirst, "append_each_skips_an_id_of_an_earlier_call", {}),
 ]
 
 

@@ -141,3 +141,22 @@ def test_damaged_last_page(tmp_path: Path, pages: tuple[int, ...], reverse: bool
         lost = sorted({seq for problem in problems for seq in problem.seqs})
         assert sorted(read + lost) == list(range(1, lost[-1] + 1))
         assert 95 <= lost[-1] <= 100 and len(read) >= 90
+
+
+def test_no_log_is_made_with_a_number_that_cannot_be_read(tmp_path: Path) -> None:
+    """New numbers are above a damaged one: refused as damage; what is there goes on."""
+    with opened(tmp_path) as store:
+        for id in ("s", "t"):
+            store.create(SessionInfo(id=id))
+            store.append(id, [said("one")])
+    with raw(tmp_path) as connection:
+        connection.execute("UPDATE logs SET n = 1 << 62 WHERE n = (SELECT max(n) FROM logs)")
+    with opened(tmp_path) as store:
+        with pytest.raises(Damaged):
+            store.append("s", [said("aside")], log="side")
+        with pytest.raises(Damaged):
+            store.create(SessionInfo(id="u"))
+        store.append("s", [said("two")])
+        assert texts(store, "s") == ["one", "two"]
+        assert [info.id for info in store.sessions() if info.id == "u"] == []
+        assert any(problem.session_id == "t" for problem in store.verify())

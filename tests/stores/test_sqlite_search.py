@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import apsw
 import pytest
 
 from backtrail.events import MESSAGE_KINDS, Hit, NewEvent, SessionInfo
@@ -109,6 +110,32 @@ def test_catch_up_goes_in_slices_and_continues(
                 store.search("word")
         assert len(store.search("word", limit=100)) == 30
         assert len(found(store.search('"word 9"'))) == 3
+
+
+def test_catch_up_asks_once_which_logs_are_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before every slice: with many sessions, asking takes longer than indexing."""
+    monkeypatch.setattr(sqlite_search, "SLICE", 5)
+    with open_store(f"sqlite:///{tmp_path}/x.db") as store:
+        for number in range(40):
+            store.create(SessionInfo(id=f"s{number}"))
+            said = {"message": {"role": "user", "content": f"word{number}"}}
+            store.append(f"s{number}", [NewEvent("user_message", said)] * 5)
+    asked: list[str] = []
+
+    def note(cursor: apsw.Cursor, sql: str, bindings: object) -> bool:
+        asked.extend(["behind"] if "unindexed UNION" in sql else [])
+        return True
+
+    def trace(connection: apsw.Connection) -> None:
+        connection.exec_trace = note
+
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, trace])
+    with SQLiteStore(tmp_path / "x.db") as again:
+        assert [hit.session_id for hit in again.search("word39", limit=1)] == ["s39"]
+        assert len(again.search("word7")) == 5
+    assert 1 <= len(asked) <= 4
 
 
 def found(hits: list[Hit]) -> list[tuple[str, int]]:

@@ -1,14 +1,16 @@
 """Compaction: the view that is sent to a model shrinks, the log keeps everything.
 
-When the conversation is nearly too long, the model is asked for a summary of its older part.
+When the conversation is nearly too long, the model is asked for a summary of its older part. How
+long it is, the provider said with its last reply; only what came since is estimated.
 A `compaction` event holds it, and up to which event it goes. The view is then the pinned
 messages, the summary, and what came after. A rewind past the event takes it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +19,8 @@ from ..agents import LiveTurn
 from ..calls import answers_in, calls_in, repair
 from ..events import MESSAGE_KINDS, Event, Format, Json, NewEvent
 from ..formats.messages import convert
-from ..messages import page_of, text_of
+from ..history import spent
+from ..messages import page_of, speech_of, text_of
 from ..turns import Append, Ask
 from ..views import conversation, is_pinned
 from .hooks import Veto
@@ -35,6 +38,8 @@ PROMPT = (
 
 _BYTES_PER_TOKEN = 4
 _WORTH = 0.25
+_LAST = 256
+"""How many events are looked at for the newest reply; one further back says little of now."""
 
 
 @dataclass(slots=True)
@@ -47,7 +52,7 @@ class Compaction:
 
     def before(self, loop: Loop, turn: LiveTurn) -> Generator[Json, Json, None]:
         """Compact if the view is nearly too long for the model."""
-        if self.window is None or _size(self.view(turn, loop.model.format)) < self._most():
+        if self.window is None or self._tokens(loop, turn) < self.window * self.at:
             return
         events = _live(turn)
         cut = self._cut(events)
@@ -66,7 +71,7 @@ class Compaction:
             return
         spent = cost(reply.model or loop.model.name, reply.usage)
         turn.count(reply.usage, spent)
-        if not _words(reply.message):
+        if not speech_of(reply.message).strip():
             return
         data = {"summary": reply.message, "until": cut, "format": loop.model.format}
         data |= {"usage": reply.usage} | ({} if spent is None else {"cost_usd": spent})
@@ -79,8 +84,21 @@ class Compaction:
             return turn.recalled(format)
         return _view(_live(turn), format, turn)
 
-    def _most(self) -> float:
-        return (self.window or 0) * self.at * _BYTES_PER_TOKEN
+    def _tokens(self, loop: Loop, turn: LiveTurn) -> float:
+        """How long the view is: as counted at the last reply, and an estimate of what came since.
+
+        All of it is estimated where no reply since the last compaction says its tokens.
+        """
+        format = loop.model.format
+        since: list[dict[str, Json]] = []
+        for kind, data in islice(_newest_first(turn), _LAST):
+            if kind == "compaction":
+                break
+            if kind == "assistant_message" and (counted := _counted(data, format)):
+                return counted + _estimate(since)
+            if kind in MESSAGE_KINDS and isinstance(data.get("message"), dict):
+                since.append(data["message"])
+        return _estimate(self.view(turn, format))
 
     def _cut(self, events: list[Event]) -> int | None:
         """The last event to be summarised: the newest stay, and no call is cut in two."""
@@ -118,6 +136,37 @@ def _live(turn: LiveTurn) -> list[Event]:
     return events
 
 
+def _newest_first(turn: LiveTurn) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    """The kinds and data of the history, read as far as they are taken."""
+    session = turn.session
+    yield from ((new.kind, new.data) for new in reversed(session._unsaved))
+    if session._at != 0:
+        live = session.store.walk(session.id, until=session._at)
+        yield from ((event.kind, event.data) for event in live)
+
+
+def _counted(data: Mapping[str, Json], format: Format) -> int:
+    """How many tokens a conversation has up to a reply, as its provider said; 0 if it did not.
+
+    The message does not tell whose it is: plain text is spelled alike by all.
+    """
+    usage = spent(data)
+    tokens = usage.get("input_tokens", 0)
+    if not tokens:
+        return 0
+    tokens += usage.get("output_tokens", 0)
+    if format == "anthropic":
+        # What is read from the cache, or written to it, is not in the count of the input.
+        return tokens + usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
+    # Thoughts are in the count of the output, and are not sent back.
+    return tokens - usage.get("reasoning_tokens", 0)
+
+
+def _estimate(messages: Iterable[Mapping[str, Json]]) -> float:
+    """About how many tokens the words of messages are; a picture has no words."""
+    return sum(len(text_of(message).encode()) for message in messages) / _BYTES_PER_TOKEN
+
+
 def _until(events: list[Event]) -> int:
     """Up to where the newest compaction goes."""
     found = [event for event in events if event.kind == "compaction"]
@@ -138,7 +187,7 @@ def _view(
     summaries = [event for event in events if event.kind == "compaction"]
     kept = [event for event in events if is_pinned(event)]
     if summaries:
-        text = _words(summaries[-1].data.get("summary"))
+        text = speech_of(summaries[-1].data.get("summary")).strip()
         note = {"role": "user", "content": f"[What was said before, in short]\n{text}"}
         kept.append(Event(0, "", "", "user_message", {"message": note, "format": "openai"}))
     for event in events:
@@ -156,15 +205,6 @@ def _stays(event: Event, turn: LiveTurn) -> bool:
     if message is None or is_pinned(event) or calls_in(message) or answers_in(message):
         return False
     return event.data.get("pinned") is True or event.id == turn.event.id
-
-
-def _words(message: Json) -> str:
-    """What a message says in words, without calls and thoughts."""
-    content = message.get("content") if isinstance(message, dict) else message
-    if isinstance(content, list):
-        texts = [b.get("text") for b in content if isinstance(b, dict) and b.get("type") == "text"]
-        return "\n".join(text for text in texts if isinstance(text, str)).strip()
-    return text_of(content).strip()
 
 
 def _size(value: Json) -> int:

@@ -20,7 +20,7 @@ from ..agents import LiveTurn
 from ..calls import ToolCall, answers_in, calls_in, pending
 from ..errors import Unsupported
 from ..events import Format, Json
-from ..messages import text_of
+from ..messages import speech_of
 from ..subscribing import Delta
 from ..turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said
 from .compaction import Compaction
@@ -361,4 +361,4 @@ def _system(
     """The system prompt apart from the messages, where the provider wants it so."""
     if format != "anthropic" or not messages or messages[0].get("role") != "system":
         return None, messages
-    return text_of(messages[0].get("content")), messages[1:]
+    return speech_of(messages[0]), messages[1:]

@@ -30,26 +30,34 @@ def open_agent(provider: str, model: str, options: Mapping[str, Json]) -> Loop:
     Options: `tools`, `can_use_tool`, `phase`, `allow`, `deny`, `hooks`, `roots`, `window`
     (tokens that the model can read), and those of the model and of the loop.
     """
+    parts = _parts(options)
+
+    def opener(name: str) -> Model:
+        return open_model(provider, name, **{n: options[n] for n in _MODEL if n in options})
+
+    return Loop(model=opener(model), spawn=spawn, opener=opener, **parts)
+
+
+def check_options(options: Mapping[str, Json]) -> None:
+    """Raise `InvalidData` for options that no agent can be made with."""
+    _parts(options)
+
+
+def _parts(options: Mapping[str, Json]) -> dict[str, Json]:
+    """What a loop is made of, besides its model."""
     unknown = set(options) - {*_MODEL, *_LOOP, *_OTHERS}
     if unknown:
         known = ", ".join(sorted((*_MODEL, *_LOOP, *_OTHERS)))
         raise InvalidData(f"an agent has no option `{min(unknown)}`; there are {known}")
     _check_limits(options.get("limits"))
-
-    def opener(name: str) -> Model:
-        return open_model(provider, name, **{n: options[n] for n in _MODEL if n in options})
-
-    return Loop(
-        model=opener(model),
-        tools=tools_named(options.get("tools") or "none"),
-        permissions=_permissions(options),
-        hooks=Hooks(options.get("hooks") or {}),
-        compaction=Compaction(window=options.get("window")),
-        roots=tuple(Path(root).resolve() for root in options.get("roots", ())),
-        spawn=spawn,
-        opener=opener,
+    return {
+        "tools": tools_named(options.get("tools") or "none"),
+        "permissions": _permissions(options),
+        "hooks": Hooks(options.get("hooks") or {}),
+        "compaction": Compaction(window=options.get("window")),
+        "roots": tuple(Path(root).resolve() for root in options.get("roots", ())),
         **{name: options[name] for name in _LOOP if name in options},
-    )
+    }
 
 
 def _permissions(options: Mapping[str, Json]) -> Permissions:

@@ -18,7 +18,7 @@ from ..calls import repair as repaired
 from ..errors import BacktrailError
 from ..events import Event, Format, Json, NewEvent, new_id
 from ..formats.messages import convert
-from ..messages import as_message, format_of, text_of
+from ..messages import answer_in, as_message, format_of, kind_of
 from ..turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said, check_job
 from .compaction import Compaction
 from .tools import ToolFailed
@@ -121,8 +121,7 @@ class Child:
             flow.close()
         if self._end.reason != "end_turn":
             raise ToolFailed(f"it ended with {self._end.reason}: {self._end.error or 'no answer'}")
-        said = [m for m in self._turn.spoken if m.get("role") == "assistant"]
-        return text_of(said[-1].get("content")) if said else ""
+        return answer_in((kind_of(message), message) for message in self._turn.spoken)
 
     def _check(self) -> None:
         """Its own time is up: a tool error. The parent's: the turn ends."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ..frozen import dataclass
 from .hints import hint
 from .wording import brief, plural
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from .call import Call
 
 _MOST = 5
-_FACTS = ("changed since by somebody else", "somebody else changed it in between")
-_NOT_MERGED = re.compile(r"(?:^|; )([^;]*), so no merge")
+_FACTS = ("since", "between")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,7 @@ def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
             found.append(Decision(path, command))
         elif path in written and written[path].acts:
             command = hint(call, "restore", *words, "overwrite", *last, session=session.id)
-            why = _NOT_MERGED.search(merged[path].reason)
-            because = why[1] if why is not None else merged[path].reason
+            because = merged[path].no_merge or merged[path].reason
             found.append(Decision(path, command, because, written[path].action))
     return found
 
@@ -93,9 +90,9 @@ def advise(call: Call, kept: list[FileChange], found: list[Decision]) -> None:
 
 def _because(kept: list[FileChange], it: str) -> str:
     """Why files were kept, as far as it is known."""
-    if all(file.reason.startswith(_FACTS) for file in kept):
+    if all(file.code in _FACTS for file in kept):
         return f"because somebody else changed {it}"
-    if any(file.reason.startswith("a later change of this session") for file in kept):
+    if any(file.code == "later" for file in kept):
         return "for the reasons above"
     return f"because somebody else may have changed {it}"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from ..views import Rewind
     from .call import Call
+
+T = TypeVar("T")
 
 
 def allow_option(parser: ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def allow_option(parser: ArgumentParser) -> None:
     )
 
 
-def with_allowance(call: Call, go: Callable[[], Rewind]) -> Rewind:
+def with_allowance(call: Call, go: Callable[[], T]) -> T:
     """Go; where the folder is not allowed yet, let the person decide and go again."""
     from ..allowance import allow
     from ..strangers import NotAllowed

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
 from .output import Output
-from .places import around, here, is_project_of
+from .places import FORK, around, here, is_project_of, title
 from .verbs import Usage
 from .wording import short
 
 if TYPE_CHECKING:
-    from ..events import Event, SessionInfo
+    from ..events import Event, Problem, SessionInfo
+    from ..options import SessionOptions
     from ..session import Session
     from ..settings import Settings
     from ..stores.base import Store
@@ -75,6 +76,14 @@ class Call:
     # --- sessions ------------------------------------------------------------------------
 
     def info(self, name: str | None = None) -> SessionInfo:
+        """A session to read: as `find`, and where a rewind of its files is unfinished, that."""
+        from ..files.unfinished import at_opening
+
+        info = self.find(name)
+        self._say(at_opening(self.store, info.id, files=False))
+        return info
+
+    def find(self, name: str | None = None) -> SessionInfo:
         """A session by id, unique prefix, key or title; None or `latest`: the latest here."""
         if name is None or name == "latest":
             return self._here()
@@ -118,6 +127,7 @@ class Call:
             if len(name) >= SHORTEST:
                 found = [info for info in known if info.id.startswith(name)]
             found = found or [i for i in known if (i.title or "").casefold() == name.casefold()]
+            found = found or [info for info in known if self._is_shown_as(info, name)]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -126,6 +136,14 @@ class Call:
             )
         listed = "".join(f"\n  {info.id}  {info.title or ''}".rstrip() for info in found[:20])
         raise NotFound(f"`{name}` may be any of {len(found)} sessions, say more:{listed}")
+
+    def _is_shown_as(self, info: SessionInfo, name: str) -> bool:
+        """Whether `ls` shows a session by this name, which it may cut short."""
+        wanted = name.removeprefix(f"{FORK} ").casefold()
+        if not wanted.removesuffix("…"):
+            return False
+        shown = title(self.store, info).casefold()
+        return shown.startswith(wanted[:-1]) if wanted.endswith("…") else shown == wanted
 
     def _too_short(self, name: str) -> str:
         """Why a beginning of an id did not find it."""
@@ -136,11 +154,23 @@ class Call:
     def session(
         self, name: str | None = None, *, files: bool | Literal["background", "force"] = True
     ) -> Session:
-        """The same, opened; closed with the call."""
+        """The same, opened; closed with the call. What a crash cut short is finished first.
+
+        A preview finishes nothing, and says what is unfinished itself.
+        """
         from ..session import Session
 
-        info = self.info(name)
-        return self.keep(Session.resume(self.store, info.id, files=files, progress=self.reading()))
+        info = self.find(name)
+        if getattr(self.arguments, "dry_run", False):
+            options: SessionOptions = {"files": files, "progress": self.reading()}
+            return self.keep(Session(self.store, info.id, options, owns=False, at=None))
+        session = Session.resume(self.store, info.id, files=files, progress=self.reading())
+        self._say(session.problems)
+        return self.keep(session)
+
+    def _say(self, problems: list[Problem]) -> None:
+        for problem in problems:
+            self.out.note(f"backtrail: {problem.detail}")
 
     def reading(self) -> Callable[[int], None]:
         """A count of the files that are read, for a session that is kept as long as the call."""
@@ -218,4 +248,9 @@ class Call:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        store = self.__dict__.get("store")
         self._open.close()
+        if store is not None and self.verb not in ("gc", "hook"):
+            from ..stores import due
+
+            due.start(store, self.settings.text("retention"), self.settings.unasked())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import Unsupported
+from .allow import with_allowance
 from .foreign import is_foreign
 from .moving import NOT_DONE
 from .output import clean
@@ -262,6 +263,7 @@ class _Opening:
 
     def _reopened(self, info: SessionInfo, *, at: str | None, fork: bool) -> Session:
         from ..session import Session
+        from ..strangers import check_folder
 
         if is_foreign(info) and not fork:
             raise Unsupported(
@@ -269,6 +271,10 @@ class _Opening:
                 "tells how to go on there; `--fork` goes on with a copy here"
             )
         store = self._call.store
+        root = info.root or info.cwd
+        if root is not None:
+            # The folder that a stranger's record names is none that the person chose to work in.
+            with_allowance(self._call, lambda: check_folder(info, root))
         more: SessionOptions = {**self._options}
         if self._call.arguments.system_prompt is not None:
             more["system_prompt"] = self._call.arguments.system_prompt

@@ -22,6 +22,7 @@ def _options(parser: ArgumentParser) -> None:
 
 def _run(call: Call) -> int:
     from ..files import verify
+    from ..files.verifying import UNFINISHED
 
     if call.arguments.url is not None:
         call.arguments.store = call.arguments.url
@@ -49,7 +50,7 @@ def _run(call: Call) -> int:
                 f"{unsealed} event{'' if unsealed == 1 else 's'} of an earlier version have no "
                 "check sum: changes in them are not noticed until `backtrail verify --seal`"
             )
-    return DAMAGED if problems else 0
+    return DAMAGED if any(problem.what != UNFINISHED for problem in problems) else 0
 
 
 COMMANDS = {

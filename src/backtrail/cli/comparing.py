@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..errors import BacktrailError
+from ..files.names import one_line
 from .call import Call
 from .diffs import print_diff, print_files, summary
 from .options import session_option
+from .plans import listed
+from .prompts import NO_CALLS, not_alone
 from .verbs import Command
 
 if TYPE_CHECKING:
@@ -33,8 +38,9 @@ def _options(parser: ArgumentParser) -> None:
 def _run(call: Call) -> None:
     session = call.session(call.arguments.session)
     start, end = _span(call, session)
+    kept: set[str] = set()
     if call.arguments.a is None:
-        found = _last_turn(call, session)
+        found, kept = _last_turn(call, session)
     else:
         found = _compared(call, session, start, end)
     if call.out.as_json:
@@ -51,7 +57,13 @@ def _run(call: Call) -> None:
         print_files(call.out, found.files)
     else:
         print_diff(call.out, found.files)
-    call.out.note(summary(found.files))
+    own = [file for file in found.files if file.path not in kept]
+    others = [file for file in found.files if file.path in kept]
+    if own:
+        call.out.note(summary(own))
+    if others:
+        names = listed([one_line(file.path) for file in others], 5)
+        call.out.note(f"perhaps not its own: {summary(others)}: {names}")
 
 
 def _span(call: Call, session: Session) -> tuple[Where, Where | None]:
@@ -66,22 +78,29 @@ def _span(call: Call, session: Session) -> tuple[Where, Where | None]:
     return next(said, None) or 0, last_done(call.store, session.id)
 
 
-def _last_turn(call: Call, session: Session) -> Diff:
-    """What the last turn changed; what others did meanwhile is not its own."""
-    from ..filepoints import changes_in_turn, last_turn, point_at
+def _last_turn(call: Call, session: Session) -> tuple[Diff, set[str]]:
+    """What the last turn changed, without what others did; and which paths are perhaps theirs."""
+    from ..filepoints import last_turn, point_at, turn_in_effect
     from ..files.cleaning import has_contents, opened
     from ..files.differences import Diff
     from ..files.names import inside
 
     if not has_contents(call.store):
-        return Diff()
+        return Diff(), set()
     root = os.fsencode(session.info().root or "/")
     paths = [inside(root, path) for path in call.paths] or None
+    from ..watching import foreseen
+
     prompt, events = last_turn(call.store, session.id)
+    with suppress(BacktrailError):
+        # As status has it: a call that nobody ended is part of the turn. Where the folder cannot
+        # be looked at, what the log has can.
+        events += foreseen(session)
     if point_at(call.store, session.id, prompt or 0).tree is None:
         call.out.note(PARTLY)
     with opened(call.store) as depot:
-        return changes_in_turn(depot.blobs.get, events, paths)
+        found = turn_in_effect(call.store, session.id, depot.blobs.get, events, paths)
+    return found, {path for one in events if one.kind not in NO_CALLS for path in not_alone(one)}
 
 
 def _compared(call: Call, session: Session, start: Where, end: Where | None) -> Diff:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ..frozen import dataclass
 from .call import Call
 from .verbs import Command, modules, summary
 

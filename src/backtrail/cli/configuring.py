@@ -80,6 +80,8 @@ def _show(call: Call) -> None:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "–"
     return f"{value:g} s" if isinstance(value, float) else str(value)
 
 

@@ -8,11 +8,11 @@ import shutil
 import stat
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError
+from ..frozen import dataclass
 from .call import Call
 from .erase import refuse_agents
 from .verbs import Command
@@ -291,8 +291,10 @@ def _hooks(call: Call) -> Iterator[Check]:
     from ..hooks.misses import read
     from ..hooks.places import folder_of
 
-    if not call.settings.hooks:
-        yield Check("hooks", "warning", "hooks are switched off", "`backtrail config show`")
+    off = call.settings.why_unrecorded(Path.cwd())
+    if off is not None:
+        told = f"hooks are switched off here: {off}"
+        yield Check("hooks", "warning", told, "`backtrail config show`")
         return
     try:
         missed = read(folder_of(call.store))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..files.names import one_line
+from ..frozen import replace
 from .output import Output, clean, shortened
 from .wording import lines, plural
 
@@ -35,13 +35,16 @@ def print_files(out: Output, files: Sequence[FileDiff], indent: str = "") -> Non
     """A line for each file: how it changed, and by how many lines."""
     for file in files:
         letter = LETTERS[file.status]
-        name = f"{file.old_path} → {file.path}" if file.old_path is not None else file.path
+        moved = file.old_path if letter == "?" else None
+        name = file.path if file.old_path in (None, moved) else f"{file.old_path} → {file.path}"
         changed = file.insertions or file.deletions
         notes = [lines(file.insertions, file.deletions)] if changed else []
         if file.modes:
             notes.append(f"mode {file.modes[0]} → {file.modes[1]}")
         if file.status in ("not captured", "type"):
             notes.append("not captured" if letter == "?" else "another kind of file")
+        if moved is not None:
+            notes.append(f"moved from {one_line(moved)}")
         told = f"  {', '.join(notes)}" if notes else ""
         shown = f"  {one_line(name)}"
         out.spans((indent, ""), (letter, STYLES[letter]), (shown, ""), (told, "dim"))

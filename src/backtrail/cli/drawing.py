@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..frozen import dataclass, field
 from .call import Call
 from .options import session_argument
-from .places import around, is_within, title
+from .places import around, is_empty, is_within, title
 from .verbs import Command
 from .wording import ago, brief, plural, short
 
@@ -44,6 +44,7 @@ def _run(call: Call) -> None:
     if call.arguments.all:
         folder = around(call.store)[0]
         tops = {_top(info, known).id for info in infos if is_within(info, folder)}
+        tops -= {id for id in tops if is_empty(call.store, known[id])}
         roots = [info for info in infos if info.id in tops]
         mark = None
     else:
@@ -98,12 +99,17 @@ def _session(call: Call, info: SessionInfo, infos: list[SessionInfo], passed: se
 
 
 def _said_at(call: Call, session_id: str, left: int, head: int) -> str:
-    """The first prompt of a branch."""
-    from ..messages import text_of
+    """The first prompt of a branch: on the way back from its end to where it parted."""
+    from ..messages import speech_of
 
-    for event in call.store.read(session_id, after=left, until=head, kinds=("user_message",)):
-        return brief(text_of(event.data.get("message")), 50)
-    return "(no prompt)"
+    first = None
+    # What else has a number in between may be on another way.
+    for event in call.store.walk(session_id, until=head):
+        if event.seq <= left:
+            break
+        if event.kind == "user_message":
+            first = event
+    return "(no prompt)" if first is None else brief(speech_of(first.data.get("message")), 50)
 
 
 def _subagent(call: Call, session_id: str, log: str) -> _Node:

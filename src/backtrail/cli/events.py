@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound, Unsafe
+from ..frozen import dataclass
 from .call import Call
 from .diffs import LETTERS
 from .options import number_option, session_argument
@@ -82,7 +82,7 @@ def told(event: Event) -> str:
     calls = ", ".join(f"{asked.name}(…)" for asked in asks)
     files = event.data.get("files")
     touched = "files changed" if isinstance(files, dict) and "after" in files else ""
-    if event.kind == "files_changed":
+    if event.kind == "files_changed" and not step.text:
         touched = "by others"
     missing = "".join(f"not captured: {brief(one.row_text, 100)}" for one in step.missing[:1])
     said = filter(None, (step.name or "", brief(step.text, 70), calls, touched, missing))
@@ -102,13 +102,14 @@ class _Touch:
     file: FileDiff
 
     def to_dict(self) -> dict[str, Json]:
+        from ..filepoints import author_of
         from .reading import file_row
 
         return {
             "session": self.session.id,
             "seq": self.event.seq,
             "ts": self.event.ts,
-            "by": _by(self.event),
+            "by": author_of(self.event),
             "prompt": self.prompt,
             **file_row(self.file),
         }
@@ -116,6 +117,7 @@ class _Touch:
 
 def _changes(call: Call) -> None:
     """Who changed these paths: in the session named, else in all sessions of the folder."""
+    from ..filepoints import author_of
     from ..files.cleaning import has_contents, opened
 
     info = call.info(call.arguments.session)
@@ -143,7 +145,7 @@ def _changes(call: Call) -> None:
                 ago(touch.event.ts),
                 short(touch.session.id),
                 str(touch.event.seq),
-                _by(touch.event),
+                author_of(touch.event),
                 f"{LETTERS[touch.file.status]} {touch.file.path} "
                 f"{lines(touch.file.insertions, touch.file.deletions)}",
                 brief(touch.prompt, 50),
@@ -155,17 +157,10 @@ def _changes(call: Call) -> None:
     )
 
 
-def _by(event: Event) -> str:
-    if event.kind == "files_changed":
-        return "others"
-    name = event.data.get("name")
-    return name if isinstance(name, str) else event.kind
-
-
 def _touches(call: Call, session: SessionInfo, get: Get) -> list[_Touch]:
     """The events of a session that changed the paths, in order."""
     from ..files.names import inside
-    from ..messages import text_of
+    from ..messages import speech_of
 
     if session.root is None:
         return []
@@ -183,7 +178,7 @@ def _touches(call: Call, session: SessionInfo, get: Get) -> list[_Touch]:
     prompt = ""
     for event in call.store.read(session.id, after=session.fork_seq or 0):
         if event.kind == "user_message":
-            prompt = text_of(event.data.get("message"))
+            prompt = speech_of(event.data.get("message"))
         files = event.data.get("files")
         if isinstance(files, dict) and "after" in files:
             touched = _touched(get, event.seq, files, paths)

@@ -8,59 +8,84 @@ thinks.
 
 from __future__ import annotations
 
-import re
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import NotFound
+from .output import clean
 from .plans import listed
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
     from ..exchange.native import NativeSession
     from ..session import Session
+    from .call import Call
 
-AGENTS = ("claude-code", "codex")
-"""Agents whose sessions can be written."""
+AGENTS = ("claude-code", "codex", "gemini")
+"""Agents whose sessions can be written, and that can be told something with their next prompt."""
 
-HEARING = (*AGENTS, "gemini")
-"""Agents that can be told something with their next prompt."""
-
-_NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-"""What an agent calls its sessions; a record from elsewhere may hold an option instead."""
-
-_BEGIN = {"claude-code": "claude --session-id {id}", "codex": "codex"}
-_RESUME = {"claude-code": "claude --resume", "codex": "codex resume"}
+_BEGIN = {"claude-code": "claude --session-id {id}", "codex": "codex", "gemini": "gemini"}
+_RESUME = {
+    "claude-code": "claude --resume", "codex": "codex resume", "gemini": "gemini --resume",
+}  # fmt: skip
 
 
 def is_foreign(info: SessionInfo) -> bool:
     """Whether a session belongs to an agent that has its own record of it."""
-    return info.agent_name in AGENTS and hears(info)
-
-
-def hears(info: SessionInfo) -> bool:
-    """Whether a session belongs to an agent whose hooks can tell it something."""
-    return info.agent_name in HEARING and isinstance(info.metadata.get("native"), dict)
+    return info.agent_name in AGENTS and isinstance(info.metadata.get("native"), dict)
 
 
 def written(session: Session, into: str | None = None) -> NativeSession:
-    """A new native session with the present history of a session."""
+    """A new native session with the present history of a session, in a folder that is here."""
     from ..exchange.native import write_session
 
+    check_here(session.info(), into)
     return write_session(session, into_cwd=into)
+
+
+def check_here(info: SessionInfo, folder: str | None = None) -> None:
+    """`NotFound` if a session's folder is somewhere else now, or on another machine."""
+    folder = folder or info.cwd
+    # A name that is too long for the system raises in `Path.is_dir`.
+    if folder is not None and not os.path.isdir(folder):  # noqa: PTH112
+        raise NotFound(
+            f"the folder {clean(folder)} of session `{info.id}` is not here: "
+            f"`backtrail relocate DIR --session {info.id}` says which one is"
+        )
+
+
+def native_line(call: Call, info: SessionInfo) -> str:
+    """The shell line that goes on with a session in its agent, written for it if need be."""
+    from ..exchange.native import is_here
+
+    if info.turn_count == 0 or is_here(info):
+        return resume_line(info)
+    return written(call.session(info.id, files=False)).command
 
 
 def told(session: Session, paths: Sequence[str]) -> None:
     """Leave a note for the agent's next prompt: these files are other than it thinks."""
     from ..hooks.notes import leave
 
-    names = listed(paths, 30)
-    text = (
-        f"The user restored these files to an earlier state with Backtrail: {names}; "
-        "read them again before you change them."
+    leave(session.store, session.id, _restored(paths))
+
+
+def told_to_left(session: Session, native: Json, paths: Sequence[str]) -> None:
+    """The same for who goes on in the native session that was left."""
+    from ..hooks.notes import leave, left_name
+
+    name = left_name(str(native.get("agent")), str(native.get("id")))
+    leave(session.store, name, _restored(paths))
+
+
+def _restored(paths: Sequence[str]) -> str:
+    return (
+        "The user restored these files to an earlier state with Backtrail: "
+        f"{listed(paths, 30)}; read them again before you change them."
     )
-    leave(session.store, session.id, text)
 
 
 def _native_line(info: SessionInfo, native: Json) -> str:
@@ -68,7 +93,9 @@ def _native_line(info: SessionInfo, native: Json) -> str:
     begins = _BEGIN[info.agent_name or ""]
     path = native.get("path")
     # A session of Claude Code keeps its id, and may have been begun without our hooks.
-    is_there = "{id}" in begins and isinstance(path, str) and Path(path).is_file()
+    # One of Codex's that goes on with another was written in any case.
+    keeps_id = "{id}" in begins or native.get("based") is True
+    is_there = keeps_id and isinstance(path, str) and Path(path).is_file()
     if info.turn_count == 0 and not is_there:
         return begins.format(id=shlex.quote(native["id"]))
     return f"{_RESUME[info.agent_name or '']} {shlex.quote(native['id'])}"
@@ -78,7 +105,9 @@ def resume_line(info: SessionInfo, store: str | None = None) -> str:
     """The shell line that goes on with a session, in the agent it belongs to."""
     place = f"cd {shlex.quote(info.cwd)} && " if info.cwd else ""
     native: Json = info.metadata.get("native")
-    if is_foreign(info) and _NATIVE_ID.fullmatch(str(native.get("id"))):
+    from ..exchange.native import NATIVE_ID
+
+    if is_foreign(info) and NATIVE_ID.fullmatch(str(native.get("id"))):
         return f"{place}{_native_line(info, native)}"
     words = ["backtrail", "chat", "--resume", info.id, *(["--store", store] if store else [])]
     url = info.metadata.get("base_url")

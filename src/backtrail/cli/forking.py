@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BacktrailError, NotFound
-from .foreign import is_foreign, resume_line, written
+from ..errors import BacktrailError
+from .foreign import check_here, is_foreign, native_line, resume_line, written
 from .options import session_argument, session_option
 from .verbs import Command
 from .wording import brief, plural
@@ -69,7 +68,8 @@ def resume(call: Call) -> int:
     """Say how to go on with a session, or do it."""
     given = call.arguments
     info = call.info(given.session)
-    line = resume_line(info, call.store.url if given.store else None)
+    store = call.store.url if given.store else None
+    line = native_line(call, info) if is_foreign(info) else resume_line(info, store)
     if not given.run:
         if call.out.as_json:
             agent = info.agent_name if is_foreign(info) else "backtrail"
@@ -77,20 +77,15 @@ def resume(call: Call) -> int:
         else:
             call.out.line(line)
         return 0
-    if info.cwd is not None and not Path(info.cwd).is_dir():
-        raise NotFound(
-            f"the folder {info.cwd} of session `{info.id}` is gone: `backtrail relocate` tells it "
-            "where it is now"
-        )
+    check_here(info)
     if is_foreign(info):
         call.store.close()
         os.execv("/bin/sh", ["/bin/sh", "-c", line])
     from . import main
 
-    store = ["--store", call.store.url] if given.store else []
     if info.cwd is not None:
         os.chdir(info.cwd)
-    return main(["chat", "--resume", info.id, *store])
+    return main(["chat", "--resume", info.id, *(["--store", store] if store else [])])
 
 
 def _fork_options(parser: ArgumentParser) -> None:
@@ -129,6 +124,7 @@ COMMANDS: dict[str, Command] = {
         backtrail resume               the line that goes on with the latest session here
         backtrail resume 01a1e22c --run
         """,
-        "A session of another agent goes on in that agent.",
+        "A session of another agent goes on in that agent. Where that has no such session any\n"
+        "more, or never had it on this machine, one is written.",
     ),
 }

@@ -213,6 +213,7 @@ def _status(call: Call) -> int:
     misses = recent(folder, agent)
     lost, rows = ([], []) if trouble is not None else _not_captured(call)
     wrong = trouble is not None or any(one.problem for one in found)
+    off = call.settings.why_unrecorded(Path.cwd())
     if call.out.as_json:
         last = misses[-1]._asdict() if misses else None
         call.out.data(
@@ -221,7 +222,7 @@ def _status(call: Call) -> int:
                 "misses": {"count": len(misses), "last": last},
                 "not_captured": rows_json(rows),
                 "limit": call.settings.hook_timeout,
-                "on": call.settings.hooks,
+                "on": off is None,
                 "problem": trouble,
                 "warnings": list(call.settings.warnings),
             }
@@ -230,8 +231,8 @@ def _status(call: Call) -> int:
     _tell_installed(call, found)
     for warning in call.settings.warnings:
         call.out.line(warning, "yellow")
-    if not call.settings.hooks:
-        call.out.line("hooks are switched off by the settings: nothing is recorded", "yellow")
+    if off is not None:
+        call.out.line(f"hooks are switched off here, {off}: nothing is recorded", "yellow")
     if trouble is not None:
         call.out.line(f"the store cannot be opened: {trouble}", "red")
     if misses:

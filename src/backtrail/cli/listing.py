@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .call import Call
 from .options import number_option
-from .places import ARCHIVED, PINNED, around, is_within, title
+from .places import ARCHIVED, FORK, PINNED, around, is_empty, is_within, title
 from .verbs import Command
 from .wording import ago, moment, money, plural, short
 
@@ -82,6 +82,7 @@ def chosen(call: Call, folder: Path | None) -> list[SessionInfo]:
         info
         for info in infos
         if info.relation != "subagent"
+        and not is_empty(call.store, info)
         and (folder is None or is_within(info, folder))
         and (wanted.archived or wanted.tag == ARCHIVED or ARCHIVED not in info.tags)
         and (wanted.model is None or wanted.model.lower() in (info.model or "").lower())
@@ -99,7 +100,7 @@ def _is_plain(infos: list[SessionInfo], folder: Path | None) -> bool:
 def _row(call: Call, info: SessionInfo, folder: Path | None) -> list[str]:
     name = title(call.store, info)
     if info.relation == "fork":
-        name = f"⑂ {name}"
+        name = f"{FORK} {name}"
     tags = sorted(info.tags, key=lambda tag: tag != PINNED)
     row = [
         short(info.id),
@@ -122,6 +123,7 @@ COMMANDS = {
         backtrail ls --all --since 7d
         backtrail ls --agent claude-code --branch main --json
         """,
-        about="Newest first, pinned ones before all. Archived ones are hidden.",
+        about="Newest first, pinned ones before all. Archived ones are hidden, and those in which\n"
+        "an agent was opened and nothing was said.",
     )
 }

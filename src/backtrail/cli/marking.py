@@ -5,11 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from ..errors import NotFound
 from .call import Call
+from .erase import refuse_agents
 from .hints import hint, point_name
-from .options import session_option
+from .moving import NOT_DONE
+from .options import session_option, yes_option
+from .output import clean
 from .places import around, here
-from .verbs import Command
+from .verbs import Command, Usage
 from .wording import short
 
 if TYPE_CHECKING:
@@ -20,9 +24,41 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument("label", nargs="?", metavar="LABEL", help="a name to find it by")
     session_option(parser)
     parser.add_argument("--at", metavar="POINT", help="mark an earlier point instead of now")
+    parser.add_argument("--delete", metavar="POINT", help="delete a checkpoint: its label or id")
+    yes_option(parser)
 
 
-def _run(call: Call) -> None:
+def _run(call: Call) -> int:
+    given = call.arguments
+    if given.delete is not None:
+        if given.label is not None or given.at is not None:
+            raise Usage("--delete names the checkpoint itself: give no LABEL and no --at")
+        return _delete(call)
+    _mark(call)
+    return 0
+
+
+def _delete(call: Call) -> int:
+    """Delete a checkpoint; what is in it stays in the log."""
+    refuse_agents(call, "checkpoint --delete")
+    session = call.session(call.arguments.session)
+    event = call.point(session, call.arguments.delete)
+    if event.kind != "checkpoint":
+        raise NotFound(f"event {event.seq} of session `{session.id}` is no checkpoint")
+    name = event.data.get("label") or short(event.id)
+    if not call.confirm(f"Delete the checkpoint {clean(str(name))}?"):
+        call.out.note("nothing was deleted")
+        return NOT_DONE
+    point = session.delete_checkpoint(event)
+    if call.out.as_json:
+        call.out.data({"session": session.id, "deleted": point.to_dict()})
+    else:
+        call.out.line(f"deleted checkpoint {clean(str(name))} of event {point.seq}")
+        call.out.note("what only it kept of the files goes with the next collection")
+    return 0
+
+
+def _mark(call: Call) -> None:
     session, is_new = _session(call)
     at = None if call.arguments.at is None else call.point(session, call.arguments.at)
     point = session.checkpoint(call.arguments.label, at=at)
@@ -65,6 +101,7 @@ COMMANDS = {
         backtrail checkpoint
         backtrail checkpoint "before the rewrite"
         backtrail checkpoint good --at @-1
+        backtrail checkpoint --delete good
         """,
         about="Works in any folder: where there is no session yet, one is begun.",
     )

@@ -56,7 +56,7 @@ def preview(call: Call, session: Session, plan: Rewind, why_no_files: str) -> No
     lines = lines_of(plan, messages(session), why_no_files=why_no_files)
     show(call.out, lines, aside=True)
     if not why_no_files:
-        show(call.out, never_touched(session), aside=True)
+        show(call.out, never_touched(session, plan), aside=True)
 
 
 def act(
@@ -81,22 +81,28 @@ def _hand_on(
     session: Session, result: Rewind, more: dict[str, Json], *, moved: bool
 ) -> Exception | None:
     """Let the agent that a session belongs to know; an error is for later: the rewind is done."""
-    from .foreign import hears, is_foreign, told, written
+    from .foreign import is_foreign, told, told_to_left, written
 
     info = session.info()
-    if not hears(info):
+    if not is_foreign(info):
         return None
-    try:
-        if moved and is_foreign(info):
+    failed: Exception | None = None
+    if moved:
+        try:
             native = written(session)
             more["native"] = {"id": native.id, "path": str(native.path)}
             more["resume"] = native.command
+        except (BacktrailError, OSError) as error:
+            failed, more["native_error"] = error, str(error)
+    try:
+        if result.files_changed and "native" in more:
+            told_to_left(session, info.metadata["native"], result.files_changed)
         elif result.files_changed:
+            # The agent's old session goes on as this one.
             told(session, result.files_changed)
     except (BacktrailError, OSError) as error:
-        more["native_error"] = str(error)
-        return error
-    return None
+        failed, more["native_error"] = error, str(error)
+    return failed
 
 
 def tell(
@@ -110,8 +116,8 @@ def tell(
     more = more or {}
     kept = len(result.conflicts) if result.applied else 0
     ways = decisions(call, session, result) if kept else []
-    lost = result.not_captured if result.applied else []
-    code = CONFLICT if kept or lost else 0
+    lost = result.not_captured
+    code = CONFLICT if kept or (lost and result.applied) else 0
     code = NOT_FOUND if result.error is not None else code
     if call.out.as_json:
         row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
@@ -125,8 +131,11 @@ def tell(
         call.out.note(f"backtrail: this would be refused: {result.error}")
     if kept:
         advise(call, result.conflicts, ways)
+    if not result.applied and scope != "conversation" and not why:
+        show(call.out, never_touched(session, result), aside=True)
     if lost:
-        call.out.note(f"not taken back, since it was not captured: {plural(len(lost), 'path')}")
+        stays = "not taken back" if result.applied else "would not be taken back"
+        call.out.note(f"{stays}, since it was not captured: {plural(len(lost), 'path')}")
         for one in lost[:SHOWN]:
             call.out.note(f"  {told(one)}")
         if len(lost) > SHOWN:

@@ -13,10 +13,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Literal
 
+from ..frozen import dataclass
 from .output import Output, clean, width
 
 Outcome = Literal["go on", "chosen", "left"]

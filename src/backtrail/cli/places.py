@@ -22,6 +22,9 @@ PINNED = "pinned"
 ARCHIVED = "archived"
 """The tag of a session that is not listed."""
 
+_DEEDS = ("user_message", "assistant_message", "tool_result", "action")
+"""The kinds of events without which a session is empty."""
+
 
 def here() -> Path:
     """The current folder by its one name."""
@@ -44,17 +47,26 @@ def is_within(info: SessionInfo, folder: Path) -> bool:
 
 
 def latest_in(store: Store, folder: Path) -> SessionInfo | None:
-    """The newest session of a folder that is neither archived nor a subagent's."""
+    """The newest session of a folder that is offered to people."""
     try:
         found = store.latest(folder)
     except NotFound:
         return None
-    if ARCHIVED not in found.tags:
+    if is_offered(store, found):
         return found
-    for info in store.sessions(cwd=folder):
-        if info.relation != "subagent" and ARCHIVED not in info.tags:
-            return info
-    return None
+    return next((i for i in store.sessions(cwd=folder) if is_offered(store, i)), None)
+
+
+def is_offered(store: Store, info: SessionInfo) -> bool:
+    """Whether a session is one to go on with: not archived, no subagent's, and not empty."""
+    return info.relation != "subagent" and ARCHIVED not in info.tags and not is_empty(store, info)
+
+
+def is_empty(store: Store, info: SessionInfo) -> bool:
+    """Whether an agent was opened, and neither said nor did anything, on any branch."""
+    if info.message_count or not isinstance(info.metadata.get("native"), dict):
+        return False
+    return next(store.read(info.id, kinds=_DEEDS, limit=1), None) is None
 
 
 def around(store: Store) -> tuple[Path, SessionInfo | None]:
@@ -66,7 +78,7 @@ def around(store: Store) -> tuple[Path, SessionInfo | None]:
     # One look at all sessions costs less than one question for each folder above.
     newest: dict[str, SessionInfo] = {}
     for info in store.sessions():
-        if info.relation != "subagent" and ARCHIVED not in info.tags:
+        if is_offered(store, info):
             for folder in filter(None, (info.cwd, info.root)):
                 newest.setdefault(folder, info)
     for above in start.parents:
@@ -107,16 +119,20 @@ def came_from(store: Store, folder: Path) -> Path | None:
     return None if old == folder or old.is_dir() else old
 
 
+FORK = "⑂"
+"""What stands before the title of a fork."""
+
+
 def title(
     store: Store, info: SessionInfo, limit: int = 60, masked: Callable[[str], str] = str
 ) -> str:
     """A session's title; without one, what was said first. What is `masked` is so before a cut."""
     if info.title:
         return brief(masked(info.title), limit)
-    from ..messages import text_of
+    from ..messages import speech_of
 
     for event in store.read(info.id, kinds=("user_message",), limit=1):
-        return brief(masked(text_of(event.data.get("message"))), limit)
+        return brief(masked(speech_of(event.data.get("message"))), limit)
     return ""
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
 from ..files.names import one_line
+from ..frozen import replace
 from .wording import brief, plural
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def lines_of(result: Rewind, messages: int, *, why_no_files: str = "") -> list[L
     found: list[Line] = []
     if why_no_files:
         found.append((("files: untouched, ", "bold"), (why_no_files, "")))
-    elif result.files:
+    elif result.files or result.cut is not None:
         found += _files(result)
     for warning in dict.fromkeys(result.warnings):
         found.append((("warning: ", "yellow"), (warning, "")))
@@ -57,7 +58,7 @@ def _files(result: Rewind) -> list[Line]:
     if result.conflicts:
         summary += f", {plural(len(result.conflicts), 'conflict')}"
     found: list[Line] = [(("files: ", "bold"), (summary, ""))]
-    ordered = sorted(result.files, key=lambda file: _ORDER.index(file.action))
+    ordered = sorted(_as_moves(result.files), key=lambda file: _ORDER.index(file.action))
     shown = ordered[: max(LONGEST_LIST, len(result.conflicts))]
     words = [_DONE[file.action] if result.applied else file.action for file in shown]
     broad = max(map(len, words), default=0)
@@ -70,14 +71,27 @@ def _files(result: Rewind) -> list[Line]:
 
 def _counted(result: Rewind) -> str:
     """How many files and folders change."""
-    folders = [file.folder for file in result.files if file.acts]
+    folders = [file.folder for file in _as_moves(result.files) if file.acts]
     counts = {"file": folders.count(False), "folder": folders.count(True)}
     return " and ".join(plural(n, word) for word, n in counts.items() if n) or "nothing"
 
 
+def _as_moves(files: Sequence[FileChange]) -> list[FileChange]:
+    """The files with both names of one that moves as one, as `diff` and `status` count them."""
+    origins = {file.old_path for file in files if file.old_path is not None}
+    return [
+        file if file.old_path is None else replace(file, action="move")
+        for file in files
+        if not (file.action == "delete" and file.path in origins)
+    ]
+
+
 def _file(file: FileChange, word: str) -> Line:
     style = _COLORS.get(file.action, "green")
-    pieces: list[Span] = [(f"  {word}  ", style), (brief(one_line(file.path), 200), "")]
+    name = brief(one_line(file.path), 200)
+    if file.old_path is not None:
+        name = f"{brief(one_line(file.old_path), 200)} → {name}"
+    pieces: list[Span] = [(f"  {word}  ", style), (name, "")]
     pieces += [("/", "")] if file.folder else []
     if file.action != "conflict" and (file.insertions or file.deletions):
         pieces.append((f"  {signed(file.insertions, file.deletions)}", "dim"))
@@ -115,12 +129,13 @@ def why_unwatched(session: Session) -> str:
     return ""
 
 
-def never_touched(session: Session) -> list[Line]:
-    """What lies in the folder and is not captured, in one line."""
+def never_touched(session: Session, plan: Rewind) -> list[Line]:
+    """What lies in the folder and is not captured, in one line; of that, a plan may move some."""
     names = [f"{path} ({reason})" for path, reason, _ in session.not_captured()]
     if not names:
         return []
-    text = "not captured, so not touched: " + listed(names, 5)
+    moved = any(file.action == "move" for file in plan.files)
+    text = f"not captured{'' if moved else ', so not touched'}: {listed(names, 5)}"
     return [((text, "dim"),)]
 
 

@@ -25,8 +25,12 @@ Look = Callable[[int, int | None], "list[CallChanges]"]
 Total = Callable[["list[Event]"], "list[FileDiff]"]
 """What the calls among some events did to the files in all."""
 
-BY_OTHERS = frozenset({"others", "rewound", "undone", "redone"})
+BY_OTHERS = frozenset({"others", "going back", "rewound", "undone", "redone"})
 """Who changes files but is no call of a turn."""
+
+
+NO_CALLS = ("files_changed", "rewound", "undone", "redone")
+"""Kinds of events that change files and are no calls."""
 
 
 def prompts(session: Session) -> list[Event]:
@@ -63,14 +67,15 @@ def spans(session: Session) -> dict[int, int | None]:
 @contextmanager
 def adding_up(session: Session) -> Iterator[Total]:
     """A way to see what the calls of a turn came to."""
-    from ..filepoints import changes_in_turn
+    from ..filepoints import turn_in_effect
     from ..files.cleaning import has_contents, opened
 
     if not has_contents(session.store):
         yield lambda events: []
         return
     with opened(session.store) as depot:
-        yield lambda events: changes_in_turn(depot.blobs.get, events).files
+        store, id = session.store, session.id
+        yield lambda events: turn_in_effect(store, id, depot.blobs.get, events).files
 
 
 def _turns(session: Session) -> dict[int, list[Event]]:
@@ -82,6 +87,17 @@ def _turns(session: Session) -> dict[int, list[Event]]:
             events = found[event.seq] = []
         elif "files" in event.data:
             events.append(event)
+    return found
+
+
+def not_alone(event: Event) -> dict[str, list[str] | None]:
+    """The paths of an event that others may have changed: which sessions, None for a person."""
+    files = event.data.get("files")
+    if not isinstance(files, dict):
+        return {}
+    found: dict[str, list[str] | None] = dict.fromkeys(files.get("doubtful", ()))
+    for part in files.get("parts", ()):
+        found |= dict.fromkeys(part.get("shared", ()), part.get("sessions", []))
     return found
 
 
@@ -115,21 +131,24 @@ class Rows(Sequence[str]):
         return self._made[at]
 
     def _row(self, at: int) -> str:
-        from ..messages import text_of
+        from ..messages import speech_of
 
         event = self._found[at]
-        text = brief(text_of(event.data.get("message")), 300)
+        text = brief(speech_of(event.data.get("message")), 300)
         return f"{self._whens[at]:>{self._broad}}  {self._changes(event):<16}  {text}"
 
     def _changes(self, event: Event) -> str:
         """What a turn did to the files, in a few words."""
-        files = self._look(self._turns.get(event.seq, []))
-        lost = self._missing(event.seq)
-        if not files:
-            return lost
+        events = self._turns.get(event.seq, [])
+        found = self._look(events)
+        kept = {path for one in events if one.kind not in NO_CALLS for path in not_alone(one)}
+        files = [file for file in found if file.path not in kept]
         plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
-        count = plural(len(files), "file")
-        return " ".join(filter(None, (count, signed(plus, minus), lost)))
+        count = plural(len(files), "file") if files else ""
+        others = len(found) - len(files)
+        perhaps = f"({others} perhaps not its own)" if others else ""
+        lost = self._missing(event.seq)
+        return " ".join(filter(None, (count, signed(plus, minus), perhaps, lost)))
 
     def _missing(self, first: int) -> str:
         """How much of a turn was not captured; empty if all was."""
@@ -142,6 +161,6 @@ class Rows(Sequence[str]):
 
 def quoted(event: Event) -> str:
     """What was said, in quotes, short enough for a sentence."""
-    from ..messages import text_of
+    from ..messages import speech_of
 
-    return f'"{brief(text_of(event.data.get("message")), 60)}"'
+    return f'"{brief(speech_of(event.data.get("message")), 60)}"'

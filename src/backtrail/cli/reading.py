@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..calls import ToolCall, answers_in, calls_in
 from ..errors import InvalidData
 from ..events import MESSAGE_KINDS, Event, Json
 from ..filepoints import changes_by_turn
-from ..messages import kind_of, text_of
+from ..frozen import dataclass, field
+from ..history import BACK, spent
+from ..messages import kind_of, speech_of, text_of
 from ..uncaptured import Missing, missing_in, row_dict
+from .prompts import not_alone
+from .wording import short
 
 if TYPE_CHECKING:
     from ..files.differences import FileDiff
@@ -40,6 +43,8 @@ class Step:
     error: bool = False
     files: list[FileDiff] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    perhaps: list[str] = field(default_factory=list)
+    """Those of the files that are perhaps not its own."""
 
     def to_dict(self, *, diffs: bool) -> dict[str, Json]:
         """The step as JSON; what is empty is left out."""
@@ -93,15 +98,26 @@ def file_row(file: FileDiff, *, diffs: bool = False) -> dict[str, Json]:
 
 
 def turns(events: Iterable[Event], files: Files) -> list[TurnShown]:
-    """Events in order, turn by turn."""
+    """Events in order, turn by turn; what brings a turn back tells no file of it again."""
     found = [TurnShown(0, None)]
+    told: set[str] = set()
     for event in events:
-        step = step_of(event, files.get(event.seq, []))
+        changed = files.get(event.seq, [])
+        if _brings_back(event):
+            changed = [file for file in changed if file.path not in told]
+        told |= {file.path for file in changed}
+        step = step_of(event, changed)
         if step.kind == "user_message":
             found.append(TurnShown(len(found), step))
         else:
             found[-1].steps.append(step)
     return found
+
+
+def _brings_back(event: Event) -> bool:
+    """Whether an event did again what its history has: a redone turn, or a rewind taken back."""
+    kinds = {"redone": "user_message", "undone": "rewound"}
+    return event.kind in kinds and event.data.get("kind") == kinds[event.kind]
 
 
 def step_of(event: Event, files: list[FileDiff]) -> Step:
@@ -127,7 +143,7 @@ def step_of(event: Event, files: list[FileDiff]) -> Step:
     return Step(
         event.seq, event.id, event.ts, kind, text, thinking,
         name if isinstance(name, str) else None, calls, answers, failed(data), files,
-        missing_in(event),
+        missing_in(event), [file.path for file in files if file.path in not_alone(event)],
     )  # fmt: skip
 
 
@@ -204,6 +220,8 @@ def noted(event: Event) -> str:
     if event.kind == "checkpoint":
         label = data.get("label")
         return str(label) if label else f"of event {data.get('at')}"
+    if event.kind == "checkpoint_deleted":
+        return f"the checkpoint {short(str(data.get('checkpoint')))}"
     if event.kind == "rewound":
         scope = data.get("scope")
         only = f", {scope} only" if scope in ("files", "conversation") else ""
@@ -212,9 +230,13 @@ def noted(event: Event) -> str:
         what = "rewind" if data.get("kind") == "rewound" else "turn"
         return f"the {what} of event {data.get('of')}"
     if event.kind == "compaction":
-        return text_of(data.get("summary"))
+        return speech_of(data.get("summary"))
     if event.kind in ("session_end", "turn_end"):
         return str(data.get("reason") or data.get("exit_reason") or "")
+    if event.kind == "subagent_usage":
+        return f"of {data.get('subagent')}: {sum(spent(data).values())} tokens"
+    if event.kind == "files_changed" and BACK in data:
+        return f"the agent put them back as at event {data[BACK]}"
     if event.kind in ("session_start", "session_resume", "files_changed"):
         return ""
     return text_of(data)
@@ -225,7 +247,7 @@ def last_done(store: Store, session_id: str, *, others: bool = True) -> int:
 
     Without `others`, one that tells what others did to the files is none, either.
     """
-    passed = ("checkpoint",) if others else ("checkpoint", "files_changed")
+    passed = ("checkpoint", "checkpoint_deleted", *(() if others else ("files_changed",)))
     events = store.read(session_id, reverse=True)
     return next((event.seq for event in events if event.kind not in passed), 0)
 

@@ -44,7 +44,9 @@ def _delete(call: Call) -> int:
         call.out.data({"dry_run": call.arguments.dry_run, "sessions": rows})
     elif not call.arguments.dry_run:
         call.out.line(f"deleted {plural(len(infos), 'session')}")
-        call.out.note("contents of their files go with `backtrail gc`; `purge` would erase all")
+        call.out.note(
+            "contents of their files go later, or with `backtrail gc`; `purge` erases all"
+        )
     return 0
 
 

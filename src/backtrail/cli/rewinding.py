@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import ArgumentParser
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
+from ..frozen import dataclass, replace
 from .allow import allow_option
 from .moving import NOT_DONE, act, may_act, messages, preview, refuse_half, tell
 from .options import session_option, yes_option
@@ -111,12 +111,14 @@ def _wished(call: Call, session: Session) -> Wish | None:
 
 
 def _check_known(session: Session, wish: Wish, names: list[str], paths: list[str]) -> None:
-    """`NotFound` for a path that is neither there nor was at the point: a slip of the pen."""
+    """`NotFound` for a path that is not there, nor was then or in between: a slip of the pen."""
     for name, path in zip(names, paths, strict=True):
         if os.path.lexists(path) or why_unwatched(session):
             continue
         plan = replace(wish, scope="files", paths=[path]).act(session, dry_run=True)
-        if not plan.files and not session.diff(wish.target, paths=[path]):
+        if plan.files or session.diff(wish.target, paths=[path]):
+            continue
+        if not _was_changed(session, path):
             raise NotFound(f"there is no `{name}`, neither now nor then")
 
 
@@ -265,6 +267,7 @@ def restore(call: Call) -> int:
     name = one_line(shown(os.fsencode(given.file)))
     if given.at is not None:
         wish = Wish(call.point(session, given.at))
+        _check_known(session, wish, [name], [path])
     else:
         change = _last_change(session, path)
         if change is None:
@@ -291,18 +294,13 @@ def _last_change(session: Session, path: str) -> Event | None:
     """
     from ..filepoints import changes_by
     from ..files.cleaning import has_contents, opened
-    from ..files.names import inside, shown
+    from ..files.names import shown
     from ..files.plan import last_in_effect
     from ..points import find_event
 
-    root = os.fsencode(os.path.realpath(session.info().root or "."))
-    there = inside(root, path)
+    there = _inside(session, path)
     name = shown(there)
-    with looking(session) as look:
-        calls = (call for first, until in spans(session).items() for call in look(first, until))
-        names = (n for call in calls for f in call.files for n in (f.path, f.old_path) if n)
-        changed = any(not name or n == name or n.startswith(f"{name}/") for n in names)
-    if not changed or not has_contents(session.store):
+    if not _was_changed(session, path) or not has_contents(session.store):
         raise NotFound(
             f"session `{session.id}` did not change `{name or '.'}`: `backtrail log -- "
             f"{shlex.quote(name or '.')}` lists which "
@@ -312,6 +310,24 @@ def _last_change(session: Session, path: str) -> Event | None:
         changes = (change for event in session.events() for change in changes_by(event))
         seq = last_in_effect(depot.blobs.get, changes, [there] if there else None)
     return find_event(session.store, session.id, seq) if seq else None
+
+
+def _was_changed(session: Session, path: str) -> bool:
+    """Whether a call of the session changed a path or something below it, in effect or not."""
+    from ..files.names import shown
+
+    name = shown(_inside(session, path))
+    with looking(session) as look:
+        calls = (call for first, until in spans(session).items() for call in look(first, until))
+        names = (n for call in calls for f in call.files for n in (f.path, f.old_path) if n)
+        return any(not name or n == name or n.startswith(f"{name}/") for n in names)
+
+
+def _inside(session: Session, path: str) -> bytes:
+    """A path from the root of the workspace."""
+    from ..files.names import inside
+
+    return inside(os.fsencode(os.path.realpath(session.info().root or ".")), path)
 
 
 def _path(session: Session, name: str) -> str:

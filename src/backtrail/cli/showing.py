@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..calls import ToolCall
 from ..errors import NotFound
+from ..files.names import one_line
+from ..frozen import replace
 from .call import Call
 from .diffs import print_diff, print_files
 from .options import mask_option, session_argument
 from .output import Output
 from .places import masking, title
+from .plans import listed
 from .uncaptured import print_rows, rows_json
 from .verbs import Command
 from .wording import ago, brief, money, plural, short
@@ -26,7 +28,7 @@ _LINES = 15
 """Lines of what was said that are shown without `--full`."""
 _RESULT = 4
 """Lines of what a tool answered."""
-_QUIET = ("session_start", "session_resume", "turn_end")
+_QUIET = ("session_start", "session_resume", "turn_end", "subagent_usage")
 """Kinds that only `--full` shows."""
 
 
@@ -51,7 +53,9 @@ def _run(call: Call) -> None:
     logs = call.store.logs(info.id)
     if log not in logs:
         raise NotFound(f"session `{info.id}` has no subagent `{call.arguments.subagent}`")
-    events = call.store.history(info.id, log=log)
+    # A subagent's log is one line of time, also where a message was taken in twice.
+    side = log != MAIN_LOG
+    events = [*call.store.read(info.id, log=log)] if side else call.store.history(info.id)
     found = _wanted(turns(events, {}), call.arguments.turn, info)
     if log == MAIN_LOG:
         # What happened to files is costly to tell, so not for turns that nobody wants to see.
@@ -142,7 +146,7 @@ class _Printer:
                 self._call(asked)
             self._text(step.text, "    ", "red" if step.error else "dim", _RESULT)
         elif step.kind == "files_changed":
-            self._out.line("  • changed by others", "magenta")
+            self._out.line(f"  • {step.text or 'changed by others'}", "magenta")
         else:
             said = self._masked(step.text)
             said = said if self._full else brief(said, 100)
@@ -153,6 +157,9 @@ class _Printer:
             self._out.line(f"    not captured: {self._masked(one.row_text)}", "yellow")
         if step.files:
             print_files(self._out, step.files, "    ")
+            if step.perhaps:
+                names = self._masked(listed([one_line(path) for path in step.perhaps], 5))
+                self._out.line(f"    perhaps not its own: {names}", "yellow")
             if self._full:
                 masked = [replace(file, text=self._masked(file.text)) for file in step.files]
                 print_diff(self._out, masked, "    ")

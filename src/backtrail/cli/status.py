@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import BacktrailError
+from ..errors import BacktrailError, Conflict
+from ..events import timestamp
+from ..files.unfinished import UNDER_WAY, at_opening
+from ..frozen import dataclass, field
 from .call import Call
 from .diffs import print_files, summary
 from .hints import hint
 from .options import session_argument
 from .places import around, came_from, here, latest_in, title
+from .prompts import not_alone
 from .uncaptured import print_rows, rows_json
 from .verbs import Command
 from .wording import ago, brief, plural, short
@@ -18,8 +21,9 @@ from .wording import ago, brief, plural, short
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..events import Event, Json, SessionInfo
+    from ..events import Event, Json, Problem, SessionInfo
     from ..files.differences import FileDiff
+    from ..files.workspace import UnderWay
 
 SHOWN = 10
 """Files of a kind that people see; the rest is counted."""
@@ -40,9 +44,14 @@ class _Now:
     prompt: Event | None
     turn: list[FileDiff] = field(default_factory=list)
     since: list[FileDiff] = field(default_factory=list)
+    put_back: list[FileDiff] = field(default_factory=list)
+    """What the agent itself put back since, as with a rewind of its own."""
     not_captured: list[tuple[str, str, int]] = field(default_factory=list)
     problem: str | None = None
     left: list[str] = field(default_factory=list)
+    busy: list[UnderWay] = field(default_factory=list)
+    anew: bool = False
+    """Whether another folder than the session's is at its place."""
     kept: dict[str, list[str] | None] = field(default_factory=dict)
     """Files of the turn that may not be its own: of which sessions, or None for a person."""
 
@@ -57,8 +66,9 @@ def _run(call: Call) -> None:
             call.out.note(f"session of {folder}")
         info = found
     else:
-        info = call.info(call.arguments.session)
-    now = _look(call, info)
+        info = call.find(call.arguments.session)
+    left = at_opening(call.store, info.id, files=True)
+    now = _look(call, call.store.info(info.id) if left else info, left)
     steps = _next(call, now)
     if call.out.as_json:
         call.out.data(_as_json(call, now, steps))
@@ -98,65 +108,72 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 # --- looking -----------------------------------------------------------------------------
 
 
-def _look(call: Call, info: SessionInfo) -> _Now:
+def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
+    """How things stand; a restore that was cut short is finished by now, or `unfinished`."""
+    from ..browsing import by_others, under_way
     from ..filepoints import last_tree, last_turn
     from ..uncaptured import logged
     from ..watching import foreseen
-    from .reading import last_done
 
     prompt, events = last_turn(call.store, info.id)
     turn: list[FileDiff] = []
     since: list[FileDiff] = []
+    back: list[FileDiff] = []
+    busy: list[UnderWay] = []
+    anew = False
     missing: list[tuple[str, str, int]] | None = None
-    problem: str | None = None
-    left: list[str] = []
+    problem = next((one.detail for one in unfinished if one.what == UNDER_WAY), None)
+    left = [one.detail for one in unfinished if one.what != UNDER_WAY]
     try:
-        turn = _changed(call, events)
-        if info.cwd is not None and last_tree(call.store, info.id) is not None:
+        turn = _changed(call, info.id, events)
+        if problem is None and info.cwd is not None and last_tree(call.store, info.id) is not None:
             session = call.session(info.id)
-            since = session.diff(last_done(call.store, info.id, others=False)).files
+            since = by_others(session, prompt)
+            busy = under_way(session)
             # What undo would find: a call that nobody ended is no other's work.
             coming = foreseen(session)
             if coming:
                 events = [*events, *coming]
-                told = {file.path for file in _changed(call, coming)}
-                since = [file for file in since if file.path not in told]
-                turn = _changed(call, events)
+                since, back = _told_apart(call, info.id, since, coming)
+                turn = _changed(call, info.id, events)
             missing = session.not_captured()
-            left = [p.detail for p in session.problems if p.what == "restore"]
+            found = [p.detail for p in session.problems if p.what == "restore"]
+            left += [detail for detail in found if detail not in left]
     except BacktrailError as error:
         problem = str(error)
+        anew = isinstance(error, Conflict)
     if missing is None:
         missing = logged(call.store, info)
     kept: dict[str, list[str] | None] = {}
     for event in events:
         if event.kind not in ("files_changed", "rewound", "undone", "redone"):
-            kept |= _not_alone(event)
+            kept |= not_alone(event)
     changed = {file.path for file in turn}
     kept = {path: whose for path, whose in kept.items() if path in changed}
-    return _Now(info, prompt, turn, since, missing, problem, left, kept)
+    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew, kept)
 
 
-def _not_alone(event: Event) -> dict[str, list[str] | None]:
-    """The paths of an event that others may have changed: which sessions, None for a person."""
-    files = event.data.get("files")
-    if not isinstance(files, dict):
-        return {}
-    found: dict[str, list[str] | None] = dict.fromkeys(files.get("doubtful", ()))
-    for part in files.get("parts", ()):
-        found |= dict.fromkeys(part.get("shared", ()), part.get("sessions", []))
-    return found
+def _told_apart(
+    call: Call, session_id: str, since: list[FileDiff], coming: list[Event]
+) -> tuple[list[FileDiff], list[FileDiff]]:
+    """Of what changed since: what others did, and what the agent put back by itself."""
+    calls = [event for event in coming if event.kind != "files_changed"]
+    own = {file.path for file in _changed(call, session_id, calls)}
+    rest = [event for event in coming if event.kind == "files_changed"]
+    back = {file.path for file in _changed(call, session_id, rest)}
+    others = [file for file in since if file.path not in own | back]
+    return others, [file for file in since if file.path in back]
 
 
-def _changed(call: Call, events: list[Event]) -> list[FileDiff]:
-    """What the calls of a turn changed, as far as contents are there."""
-    from ..filepoints import changes_in_turn
+def _changed(call: Call, session_id: str, events: list[Event]) -> list[FileDiff]:
+    """What the calls of a turn changed that still is so, as far as contents are there."""
+    from ..filepoints import turn_in_effect
     from ..files.cleaning import has_contents, opened
 
     if not has_contents(call.store) or not any("files" in event.data for event in events):
         return []
     with opened(call.store) as depot:
-        return changes_in_turn(depot.blobs.get, events).files
+        return turn_in_effect(call.store, session_id, depot.blobs.get, events).files
 
 
 def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
@@ -165,7 +182,11 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
 
     found = read_operations(call.store, now.info.id)
     steps: list[tuple[str, str]] = []
-    if found.undone:
+    if now.problem is not None:
+        # What goes back would be refused.
+        if now.anew:
+            steps.append(("relocate", "take this folder, as it is, for the session's"))
+    elif found.undone:
         steps.append(("redo", "do again what was undone"))
     elif found.done and found.done[-1].kind == "rewound":
         steps.append(("undo", "take the rewind back"))
@@ -174,7 +195,7 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
         steps.append(("undo", "take the last turn back"))
     elif found.done:
         steps.append(("undo", "take the last turn back"))
-    if found.done and now.prompt is not None:
+    if found.done and now.prompt is not None and now.problem is None:
         steps.append(("rewind", "go back to an earlier prompt"))
     steps.append(("resume", "go on with the session"))
     steps.append(("show", "read the session"))
@@ -186,7 +207,7 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
 
 
 def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, Json]:
-    from ..messages import text_of
+    from ..messages import speech_of
     from .reading import file_row
 
     prompt = now.prompt
@@ -194,9 +215,11 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         "session": now.info.to_dict(),
         "prompt": None
         if prompt is None
-        else {"seq": prompt.seq, "ts": prompt.ts, "text": text_of(prompt.data.get("message"))},
+        else {"seq": prompt.seq, "ts": prompt.ts, "text": speech_of(prompt.data.get("message"))},
         "last_turn": [file_row(file) | _whose(now, file.path) for file in now.turn],
         "since": [file_row(file) for file in now.since],
+        "put_back": [file_row(file) for file in now.put_back],
+        "under_way": [_call_row(one) for one in now.busy],
         "not_captured": rows_json(now.not_captured),
         "problem": now.problem or next(iter(now.left), None),
         "next": [{"command": command, "what": what} for command, what in steps],
@@ -204,20 +227,25 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
 
 
 def _print(call: Call, now: _Now) -> None:
-    from ..messages import text_of
+    from ..messages import speech_of
 
     out, info = call.out, now.info
     out.spans((title(call.store, info) or "(nothing said yet)", "bold"))
     facts = [short(info.id), info.agent_name or info.model or "", plural(info.turn_count, "turn")]
     out.line(" · ".join(filter(None, [*facts, ago(info.updated_at), *info.tags])), "dim")
     if now.prompt is not None:
-        said = brief(text_of(now.prompt.data.get("message")), 100)
+        said = brief(speech_of(now.prompt.data.get("message")), 100)
         out.line()
         out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
     own = [file for file in now.turn if file.path not in now.kept]
     _print_files(call, "It changed" if now.prompt else "Changed", own)
     _print_kept(call, now)
-    _print_files(call, "Changed since, by others", now.since)
+    for one in now.busy:
+        out.line()
+        out.line(f"Under way: {one}", "yellow")
+    whose = "perhaps by what is under way" if now.busy else "by others"
+    _print_files(call, f"Changed since, {whose}", now.since)
+    _print_files(call, "Put back by the agent itself:", now.put_back)
     print_rows(out, now.not_captured, "status")
     if now.problem is not None:
         out.line()
@@ -225,6 +253,18 @@ def _print(call: Call, now: _Now) -> None:
     for note in now.left:
         out.line()
         out.line(f"Files: {note}", "yellow")
+
+
+def _call_row(call: UnderWay) -> dict[str, Json]:
+    """A call that is open, as JSON."""
+    return {
+        "session": call.session,
+        "name": call.name,
+        "agent": call.program or None,
+        "pid": call.pid,
+        "since": timestamp(call.since),
+        "root": call.root,
+    }
 
 
 def _whose(now: _Now, path: str) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from ..errors import BacktrailError, NotFound
 from .hints import hint, point_name
 from .output import clean
 from .picking import pick
-from .places import here, title
+from .places import here, is_offered, title
 from .streaming import Screen, ending
 from .verbs import Usage
 from .wording import ago, brief, plural, short
@@ -82,7 +82,7 @@ class Chat:
         finally:
             self._tell_problems(session)
         # It is over: with its id, this only reads how it went.
-        return session.send(prompt, id=id)
+        return session.send(prompt, id=id, retry="never")
 
     def _tell_problems(self, session: Session) -> None:
         for problem in session.problems[self._told :]:
@@ -179,7 +179,7 @@ class Chat:
             self.call.out.line(f"/{name:<11} {about}")
 
     def _rewind(self, point: str) -> None:
-        from ..messages import text_of
+        from ..messages import speech_of
         from .rewinding import Wish, go_back, picked
 
         session = self._needed()
@@ -193,7 +193,7 @@ class Chat:
         go_back(self.call, session, wish)
         if wish.before and session.info().message_count != before:
             # Most people want to say it again, a little better.
-            self._draft = clean(text_of(wish.target.data.get("message")))
+            self._draft = clean(speech_of(wish.target.data.get("message")))
 
     def _undo(self, _: str) -> None:
         from .rewinding import take_back
@@ -242,7 +242,7 @@ def _unquoted(text: str) -> str:
 
 def pick_session(call: Call) -> str | None:
     """The session of this folder that a person picks, by id; None if they leave."""
-    infos = [i for i in call.store.sessions(cwd=here()) if i.relation != "subagent"]
+    infos = [i for i in call.store.sessions(cwd=here()) if is_offered(call.store, i)]
     if not infos:
         raise NotFound(f"no session in {here()}")
     rows = [

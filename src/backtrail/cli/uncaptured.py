@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..files.names import one_line
+from ..files.trees import MOVED_FROM
 from ..uncaptured import Row, row_dict
 from .output import Output
 from .wording import brief, plural, size
@@ -34,7 +35,10 @@ def print_rows(out: Output, rows: Sequence[Row], verb: str) -> None:
     if not rows:
         return
     out.line()
-    out.line(f"Not captured, so never touched: {plural(len(rows), 'path')}", "yellow")
+    # What is not where it first was, a rewind moves back.
+    moved = any(MOVED_FROM.decode() in reason for _, reason, _ in rows)
+    words = "Not captured" if moved else "Not captured, so never touched"
+    out.line(f"{words}: {plural(len(rows), 'path')}", "yellow")
     for row in rows[:SHOWN]:
         out.line(f"  {told(row)}", "dim")
     if len(rows) > SHOWN:

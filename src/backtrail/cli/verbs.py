@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from argparse import ArgumentParser
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError
+from ..frozen import dataclass
+from ..loading import load_msgspec
 
 if TYPE_CHECKING:
     from .call import Call
@@ -95,5 +96,6 @@ def summary(verb: str) -> str:
 
 def command(verb: str) -> Command:
     """The command of a verb; loads its module."""
+    load_msgspec()
     found: dict[str, Command] = importlib.import_module(f"{__package__}.{modules()[verb]}").COMMANDS
     return found[verb]

@@ -7,6 +7,7 @@ records.py        the session's record: made, found again, kept up to date
 foreign.py        taking a foreign session in, whoever's it is
 claude_code*.py   Claude Code's transcripts; file_history.py: its copies of files
 codex.py          Codex's rollouts
+gemini.py         Gemini CLI's own record of a chat: where it went back to, a new one
 lists.py          lists of messages
 importing.py      what there is to import, and importing it
 mirroring.py      a live transcript into the session that hooks write to

@@ -10,7 +10,7 @@ Importing reads and never writes there. Importing again adds only what is new.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +19,7 @@ from ..agent.models.prices import cost
 from ..errors import BacktrailError, NotFound
 from ..events import Json, NewEvent, SessionInfo
 from ..formats import claude_code as cc
-from ..messages import normal_usage, text_of
+from ..messages import normal_usage, speech_of
 from ..stores.base import Store
 from .claude_code_lines import FilesOf, Maker, SideMaker, may_cut, name_of, no_files, side_name
 from .foreign import Span, import_from, reader_of
@@ -164,7 +164,7 @@ def native_id(path: Path) -> str:
 def speaks(line: Line) -> bool:
     """Whether with a line the conversation goes on."""
     what = cc.what_is(line.value) if line.value is not None else "other"
-    # Not with a prompt alone: `/exit` is one.
+    # Not with a prompt alone, or a command such as `/exit`.
     return what in ("assistant", "result", "summary")
 
 
@@ -223,7 +223,7 @@ def take_main(
 ) -> Taken:
     """Take in what is new in a session's own transcript."""
     file = native_id(path)
-    maker = Maker(file, files_of, lambda model, usage: cost(model, normal_usage(usage)))
+    maker = Maker(file, files_of, _price)
     return take_in(store, session_id, path, file, maker, name_of,
                    final=final, until=until, cut=may_cut, progress=progress)  # fmt: skip
 
@@ -237,7 +237,7 @@ def take_sides(
         try:
             if size_of(file) != position(store, session_id, file.name, name):
                 begin = NewEvent("start", _begun(file), id="start", ts=_first_time(file))
-                maker = SideMaker(name, begin)
+                maker = SideMaker(name, begin, _price)
                 taken = take_in(store, session_id, file, file.name, maker, name_of,
                                 side=name, final=final, progress=progress)  # fmt: skip
                 _add(total, taken)
@@ -245,6 +245,10 @@ def take_sides(
         except Unreadable as error:
             total.problems.append(f"subagent {name}: {error}")
     return total
+
+
+def _price(model: str, usage: Mapping[str, Json]) -> float | None:
+    return cost(model, normal_usage(usage))
 
 
 def _about(file: Path) -> Path:
@@ -277,7 +281,7 @@ def _finish(store: Store, session_id: str, name: str, file: Path) -> int:
     if last is None or last.kind == "result" or not read_object(_about(file)).get("finished"):
         return 0
     message = last.data.get("message")
-    said = text_of(message.get("content")) if isinstance(message, dict) else ""
+    said = speech_of(message) if isinstance(message, dict) else ""
     result = NewEvent("result", {"ok": True, "text": said}, id="result", ts=last.ts)
     return len(append_new(store, session_id, log, [result]))
 
@@ -310,7 +314,7 @@ def facts_in(lines: Iterator[Line]) -> Facts:
         if value.get("type") == "assistant":
             facts.model = cc.model_of(value) or facts.model
         if facts.prompt is None and cc.what_is(value) == "prompt":
-            facts.prompt = cc.said(value["message"])[:200] or None
+            facts.prompt = cc.said(cc.message_of(value))[:200] or None
     return facts
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 
 from ..events import Event, Json, NewEvent
 from ..formats import claude_code as cc
-from ..messages import text_of
+from ..messages import normal_usage, text_of
 from .intake import GrowingLog, Taken
 from .reading import Line
 from .transcripts import find_line, fit_id, fit_time, line_id
@@ -38,6 +39,9 @@ def may_cut(line: Line) -> bool:
     return line.value is not None and cc.what_is(line.value) == "prompt"
 
 
+Cost = Callable[[str, Mapping[str, Json]], float | None]
+"""What a model's tokens cost; None if that is not known."""
+
 FilesOf = Callable[[Line], tuple[dict[str, Json] | None, NewEvent | None]]
 """What a line tells about files: for its own event, and an event that comes before it."""
 
@@ -52,7 +56,7 @@ class Maker(msgspec.Struct):
 
     file: str
     files_of: FilesOf = no_files
-    cost: Callable[[str, Mapping[str, Json]], float | None] = lambda model, usage: None
+    cost: Cost = lambda model, usage: None
 
     def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
         """Add the events of these lines to the log."""
@@ -71,6 +75,7 @@ class _Batch(msgspec.Struct):
     homes: dict[str, str] = {}
     groups: dict[int, list[Line]] = {}
     latest: str | None = None
+    aside: dict[str, list[Line]] = {}
 
     def made(self) -> Taken:
         for line in self.lines:
@@ -84,6 +89,8 @@ class _Batch(msgspec.Struct):
         self.groups = responses(self.lines, self.by_uuid)
         for line in self.lines:
             self._place(line)
+        for name, lines in self.aside.items():
+            note_usage(name, lines, self.log, self.maker.cost)
         return self.taken
 
     def _tell(self, line: Line, problem: str) -> None:
@@ -141,6 +148,9 @@ class _Batch(msgspec.Struct):
         if cc.what_is(value) == "other":
             return self._before(), False
         parent = cc.parent_of(value)
+        anew = cc.what_is(value) == "prompt" and cc.starts_over(value)
+        if anew and (parent is None or self._is_spoken(parent)):
+            return None, True
         if parent is None and value.get("parentUuid", "") is None:
             return None, cc.what_is(value) != "boundary"
         if parent is None:
@@ -150,6 +160,21 @@ class _Batch(msgspec.Struct):
             self._tell(line, f"has a parent that is not there, `{parent[:80]}`")
             return self._before(), False
         return found or None, not found
+
+    def _is_spoken(self, last: str) -> bool:
+        """Whether a person or the model said anything up to a line.
+
+        Notes alone, as of the `/clear` that a session begins with, are sent with the first prompt.
+        """
+        passed: set[str] = set()
+        uuid: str | None = last
+        while uuid is not None and uuid not in passed and len(passed) < _WALK:
+            passed.add(uuid)
+            value = self._line(uuid).value
+            if value is None or cc.what_is(value) not in ("note", "link"):
+                return True
+            uuid = cc.parent_of(value)
+        return uuid is not None
 
     def _before(self) -> str | None:
         """The event of the line before; of what was said last, where there is none."""
@@ -196,10 +221,6 @@ class _Batch(msgspec.Struct):
             self.log.note(before.kind, before.data, before.id or "", before.ts)
         group = self.groups.get(line.at, [line])
         self.done |= {one.at for one in group}
-        known = self._known_prompt(line) if what == "prompt" else None
-        if known is not None:
-            self._at_home(line, known)
-            return
         more = what == "assistant" and self.log.continues(cc.response_of(line.value or {}), after)
         if what == "assistant":
             group, after, more = self._left(group, after, more)
@@ -214,7 +235,10 @@ class _Batch(msgspec.Struct):
             data |= own
         id, ts = name_of(group[0])
         made = id or line_id(group[0])
-        self.log.add(_KINDS[what], data, made, ts, after, root=root)
+        if what == "prompt":
+            made = self.log.say(data, made, ts, after, partial(_is_it, line), root=root)
+        else:
+            self.log.add(_KINDS[what], data, made, ts, after, root=root)
         for one in group:
             self._at_home(one, made)
 
@@ -244,7 +268,7 @@ class _Batch(msgspec.Struct):
             self.homes[uuid] = home
 
     def _data(self, group: list[Line], what: str) -> dict[str, Json]:
-        messages = [line.value["message"] for line in group if line.value is not None]
+        messages = [cc.message_of(line.value) for line in group if line.value is not None]
         data: dict[str, Json] = {
             "message": cc.merged(messages) if what == "assistant" else messages[0],
             "format": "anthropic",
@@ -256,21 +280,6 @@ class _Batch(msgspec.Struct):
             if price is not None:
                 data["cost_usd"] = price
         return data
-
-    def _known_prompt(self, line: Line) -> str | None:
-        """The event of a prompt that somebody else noted when it was typed.
-
-        Only what was said last can be it: what is answered already stays where it is.
-        """
-        tip = self.log.tip
-        event = self.log.event(tip) if tip is not None else None
-        if event is None or event.kind != "user_message" or event.data.get("source") is not None:
-            return None
-        words = cc.said((line.value or {})["message"])
-        same = text_of(event.data.get("message")).strip() == words.strip()
-        claimed = event.id in self.taken.homes.values()
-        known = same or line.get("promptId") == event.id
-        return event.id if known and not claimed else None
 
     def _compact(self, line: Line, after: str | None) -> str:
         """A compaction: the summary, and up to which event it tells."""
@@ -293,6 +302,7 @@ class _Batch(msgspec.Struct):
         if what not in _KINDS:
             return
         name = side_name(line.get("agentId")) or self._side_root(line)
+        self.aside.setdefault(name, []).append(line)
         self.taken.sides.setdefault(f"subagents/{name}", []).extend(side_events([line]))
 
     def _side_root(self, line: Line) -> str:
@@ -306,6 +316,13 @@ class _Batch(msgspec.Struct):
             passed.add(at.at)
         root = at.get("uuid")
         return side_name(root) or f"side-{line.at}"
+
+
+def _is_it(line: Line, event: Event) -> bool:
+    """Whether a hook noted a line as this event, when the prompt was typed."""
+    words = cc.said(cc.message_of(line.value or {}))
+    same = text_of(event.data.get("message")).strip() == words.strip()
+    return same or line.get("promptId") == event.id
 
 
 def _lines_in(event: Event | None) -> list[Json]:
@@ -357,10 +374,57 @@ def side_events(lines: list[Line]) -> Iterator[NewEvent]:
         if line.value is None or cc.what_is(line.value) not in _KINDS or line.at in told:
             continue
         group = groups.get(line.at, [line])
-        messages = [one.value["message"] for one in group if one.value is not None]
+        messages = [cc.message_of(one.value) for one in group if one.value is not None]
         id, ts = name_of(line)
         message = cc.merged(messages) if len(messages) > 1 else messages[0]
         yield NewEvent("message", {"message": message}, id=id or line_id(line), ts=ts)
+
+
+def note_usage(name: str, lines: list[Line], log: GrowingLog, cost: Cost) -> None:
+    """Note in the main log what a subagent's responses in these lines used, each once.
+
+    Lines that are read again, as after a crash, begin with those that were noted before.
+    """
+    last = next(
+        log.store.read(log.session_id, log=f"subagents/{name}", reverse=True, limit=1), None
+    )
+    known = _response_in(last)
+    responses: dict[str, Line] = {}
+    for line in lines:
+        response = cc.response_of(line.value or {})
+        if line.get("type") == "assistant" and response is not None and response != known:
+            responses[response] = line
+    found = list(responses.items())
+    while found:
+        id = f"{name[-128:]}-{found[0][0][-100:]}-usage"
+        there = log.event(id)
+        if there is None:
+            data = _used(name, [line for _, line in found], cost)
+            log.note("subagent_usage", data, id, name_of(found[-1][1])[1])
+            return
+        told = there.data.get("responses")
+        found = found[told if isinstance(told, int) and told > 0 else 1 :]
+
+
+def _response_in(event: Event | None) -> str | None:
+    message = event.data.get("message") if event is not None else None
+    return cc.response_of({"message": message})
+
+
+def _used(name: str, lines: list[Line], cost: Cost) -> dict[str, Json]:
+    """What responses used in all: tokens, and the cost where it is known."""
+    total: dict[str, int] = {}
+    price: float | None = None
+    for line in lines:
+        usage = line.value["message"].get("usage") if line.value is not None else None
+        usage = usage if isinstance(usage, Mapping) else {}
+        for kind, count in normal_usage(usage).items():
+            total[kind] = total.get(kind, 0) + count
+        model = cc.model_of(line.value or {})
+        paid = cost(model, usage) if model is not None else None
+        price = price if paid is None else (price or 0.0) + paid
+    data: dict[str, Json] = {"subagent": name, "responses": len(lines), "usage": total}
+    return data if price is None else {**data, "cost_usd": price}
 
 
 class SideMaker(msgspec.Struct):
@@ -368,10 +432,12 @@ class SideMaker(msgspec.Struct):
 
     name: str
     about: NewEvent
+    cost: Cost = lambda model, usage: None
 
     def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
-        """The events of these lines, none of them for the main log."""
+        """The events of these lines; for the main log, what they used."""
         taken = Taken()
+        note_usage(self.name, lines, log, self.cost)
         for line in lines:
             if line.value is None:
                 taken.problems.append(f"line at byte {line.at} {line.problem}")

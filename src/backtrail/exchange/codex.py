@@ -20,7 +20,7 @@ from typing import Literal
 from ..errors import BacktrailError, NotFound
 from ..events import Json, SessionInfo
 from ..formats import codex
-from ..messages import text_of
+from ..messages import speech_of
 from ..stores.base import Store
 from .codex_lines import Maker, SideMaker, may_cut, name_of
 from .foreign import Span, import_from, reader_of
@@ -68,6 +68,13 @@ def _rollouts(top: Path) -> Iterator[Path]:
             file = Path(folder, name)
             if _ROLLOUT.fullmatch(name) and not file.is_symlink():
                 yield file
+
+
+def has_rollout(id: str) -> bool:
+    """Whether Codex has the session of this id on this machine."""
+    home = codex_home()
+    files = (file for name in ("sessions", "archived_sessions") for file in _rollouts(home / name))
+    return any(id in file.name for file in files)
 
 
 def native_id(path: Path) -> str:
@@ -217,7 +224,7 @@ def facts_in(lines: Iterator[Line]) -> Facts:
             provider = _text(payload.get("model_provider"))
             facts.more |= {"model_provider": provider} if provider else {}
         if facts.prompt is None and codex.what_is(value) == "prompt":
-            facts.prompt = text_of(payload.get("content"))[:200] or None
+            facts.prompt = speech_of(payload)[:200] or None
         if kind in ("session_meta", "turn_context"):
             cwd = _text(payload.get("cwd"))
             facts.cwd = facts.cwd or (cwd if cwd and cwd.startswith("/") else None)

@@ -16,9 +16,10 @@ import msgspec
 
 from ..calls import calls_in
 from ..events import MESSAGE_KINDS, Event, Json, SessionInfo
-from ..filepoints import changes_by_turn
+from ..filepoints import author_of, changes_by_turn
 from ..files.cleaning import has_contents, opened
 from ..files.differences import FileDiff
+from ..history import NOTED
 from ..secrets import Masking
 from ..stores.base import Store, checkpoint_of
 from ..uncaptured import Row, missing_in, whole
@@ -125,8 +126,10 @@ class _Writing:
         # Those that no call asked for; their calls may have been taken back.
         document.subagents = list(self._subagents.values())
         known = {event.seq for event in live}
-        spoken = self._store.read(self._id, kinds=MESSAGE_KINDS)
-        document.left_out = sum(event.seq not in known for event in spoken)
+        for event in self._store.read(self._id, kinds=MESSAGE_KINDS):
+            document.left_out += event.seq not in known
+            # What a hook noted is told again, and not left out.
+            document.left_out -= NOTED in event.data
         return document
 
     # --- files -----------------------------------------------------------------------------
@@ -143,9 +146,7 @@ class _Writing:
         files = data.get("files")
         if not isinstance(files, Mapping):
             return None
-        name = data.get("name")
-        by = "others" if event.kind == "files_changed" else event.kind
-        changes = Changes(event.seq, name if isinstance(name, str) else by, shown)
+        changes = Changes(event.seq, author_of(replace(event, data=dict(data))), shown)
         for diff in self._changes.get(event.seq, ()):
             masked = self._masking.json(msgspec.to_builtins(diff))
             changes.files.append(msgspec.convert(masked, FileDiff))
@@ -253,7 +254,7 @@ def _note(event: Event, text: str) -> Entry:
 def _told(event: Event, data: Mapping[str, Json]) -> str | None:
     """What is said about an event that is no message; None where nobody needs to know."""
     kind = event.kind
-    if kind in ("session_start", "session_resume", "files_changed"):
+    if kind in ("session_start", "session_resume", "files_changed", "subagent_usage"):
         return None
     if kind == "checkpoint":
         label = checkpoint_of(event, "").label

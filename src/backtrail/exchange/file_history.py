@@ -83,7 +83,7 @@ class FileHistory:
                 self._learn(path, backup)
         elif kind == "user":
             uuid = fit_id(value.get("uuid"))
-            if uuid is not None and cc.what_is(value) == "prompt":
+            if uuid is not None and cc.what_is(value) in ("prompt", "note"):
                 self._prompts[uuid] = line.at
             if cc.what_is(value) == "result":
                 self._result(line, value)

@@ -16,17 +16,22 @@ import msgspec
 
 from ..errors import Conflict, NotFound
 from ..events import MESSAGE_KINDS, Event, Json, NewEvent
-from ..history import path
+from ..history import BACK, BEGINS, NOTED, walk
 from ..stores.base import Store
 from .reading import Line, read_lines, size_of
-from .transcripts import append_entries, entries, line_id, position, purged
+from .transcripts import append_entries, entries, line_id, log_of, position, purged
 
 _TRIES = 50
 _CHUNK = 8 << 20
 _MOST = 64 << 20
+_RECENT = 50
+"""How many lines may stand between a prompt and the result of a call that it stopped."""
 
 Progress = Callable[[int], None]
 """Told how many bytes of a file were taken in since the last time."""
+
+_SEEN = ("tree", "git", "files", "workspace")
+"""What a hook's event of a prompt says of the files."""
 
 SPOKEN = (*MESSAGE_KINDS, "compaction")
 """The kinds of events that a line of a transcript may become."""
@@ -65,6 +70,7 @@ class GrowingLog:
         self._together: list[str] | None = None
         self._response: str | None = None
         self._scanned = False
+        self._claimed: set[str] = set()
 
     @property
     def tip(self) -> str | None:
@@ -120,10 +126,14 @@ class GrowingLog:
             return False
         together = self._last()
         follows: int | None = None
+        late: Event | None = None
         if root and together:
             follows = 0
         elif after is not None and after not in together:
+            late = self._overtaking(kind, after)
             follows = self.seq(after)
+            if late is not None:
+                follows = late.previous if kind == "tool_result" else None
         number = self.head + len(self.new) + 1
         self.new.append(NewEvent(kind, data, id=id, follows=follows, ts=ts))
         self._seqs[id] = number
@@ -131,7 +141,37 @@ class GrowingLog:
         more = kind == "tool_result" or (response is not None and response == self._response)
         self._together = [*together, id] if more and follows is None else [id]
         self._response = self._response if kind == "tool_result" else response
+        if late is not None and kind == "tool_result":
+            # The model is sent it behind the results.
+            again = {**late.data, NOTED: late.seq, "source": data.get("source") or {}}
+            self.add("user_message", again, f"{late.id}-again"[-256:], late.ts, None)
         return True
+
+    def _overtaking(self, kind: str, after: str) -> Event | None:
+        """The prompt said last, if it was typed while the call was at work that `after` is of.
+
+        Who stops a call with a prompt waiting has the prompt in the transcript first, and then
+        the call's result and a note about the stop.
+        """
+        tip = self.tip
+        prompt = self._event(tip) if kind in ("tool_result", "system_message") and tip else None
+        if prompt is None or prompt.kind != "user_message" or not self._is_told(prompt):
+            return None
+        if kind == "system_message" and NOTED not in prompt.data:
+            return None
+        return prompt if after in self._said(prompt.previous)[0] else None
+
+    def _event(self, id: str) -> Event | None:
+        """An event that is there or will be."""
+        coming = (event for event in self.coming() if event.id == id)
+        return next(coming, None) or self.event(id)
+
+    def _is_told(self, prompt: Event) -> bool:
+        """Whether a line has told of a prompt."""
+        if not _is_noted(prompt) or prompt.id in self._claimed:
+            return True
+        lines = self.store.read(self.session_id, log=log_of(), reverse=True, limit=_RECENT)
+        return any(line.data.get("event") == prompt.id for line in lines)
 
     def note(self, kind: str, data: Mapping[str, Json], id: str, ts: str | None) -> bool:
         """Append an event that says nothing; False if it is there already."""
@@ -142,15 +182,122 @@ class GrowingLog:
         self._seqs[id] = self.head + len(self.new)
         return True
 
+    def say(
+        self,
+        data: Mapping[str, Json],
+        id: str,
+        ts: str | None,
+        after: str | None,
+        is_it: Callable[[Event], bool],
+        *,
+        root: bool = False,
+    ) -> str:
+        """Append a person's prompt next, unless a hook noted it in its place; its event's id.
+
+        A prompt that answers anything but what was said last moves the head: the person went
+        back in the agent, so a rewind comes before it. `is_it` tells whether an event that a
+        hook noted is this prompt. Standing in another place, it is said again.
+        """
+        if self.seq(id) is not None:
+            return id
+        noted = self._noted(is_it)
+        last = self._last()
+        if noted is not None and noted.id in last:
+            last = self._said(noted.previous)[0]
+        goes_back = bool(last) if root else after is not None and after not in last
+        if noted is not None:
+            if not goes_back and noted.id == self.tip:
+                self._claimed.add(noted.id)
+                return noted.id
+            seen = {name: noted.data[name] for name in _SEEN if name in noted.data}
+            data = {**seen, **data, NOTED: noted.seq}
+        if goes_back:
+            to, dropped = self._parting(after)
+            about = {"to": to, "scope": "conversation", "mode": "mine", "events_dropped": dropped}
+            about |= {"source": data.get("source")}
+            self.rewind(about, f"{id}-rewound"[-256:], ts, to)
+            after, root = None, False
+        if noted is not None:
+            self._claimed.add(noted.id)
+        self.add("user_message", data, id, ts, after, root=root)
+        return id
+
     def rewind(self, data: Mapping[str, Json], id: str, ts: str | None, to: int) -> bool:
-        """Append a rewind of the conversation next; False if it is there already."""
+        """Append a rewind of the conversation next; False if it is there already.
+
+        A prompt that a hook noted, and no line has told of yet, was said after it.
+        """
         if self.seq(id) is not None:
             return False
+        pending = self.pending
+        if pending is not None:
+            begins = self._beginning(pending)
+            both = {"scope": "both"} if begins < pending.seq else {}
+            data = {**data, **both, BEGINS: begins}
         self.new.append(NewEvent("rewound", data, id=id, follows=to, ts=ts))
         self._seqs[id] = self.head + len(self.new)
-        spoken = [event for event in path([*self.stored(), *self.coming()]) if event.kind in SPOKEN]
-        self._together = [spoken[-1].id] if spoken else []
+        self._together, self._response = self._said(None)
         return True
+
+    @property
+    def pending(self) -> Event | None:
+        """What was said last, if a hook noted it and no line has told of it."""
+        tip = self.tip
+        event = self.event(tip) if tip is not None and tip not in self._claimed else None
+        return event if event is not None and _is_noted(event) else None
+
+    def _noted(self, is_it: Callable[[Event], bool]) -> Event | None:
+        """The newest prompt, if a hook noted it and no line has told of it.
+
+        What is answered stays where it is, and what this program rewound does, too.
+        """
+        kinds = ("user_message", "rewound", "undone", "redone")
+        found = self.store.read(self.session_id, until=self.head, reverse=True, kinds=kinds)
+        for event in found if self.head else ():
+            if event.kind != "user_message":
+                if event.data.get("source") is None:
+                    return None
+                continue
+            if not _is_noted(event) or event.id in self._claimed or not is_it(event):
+                return None
+            return event if event.id == self.tip or not self._is_live(event) else None
+        return None
+
+    def _is_live(self, event: Event) -> bool:
+        below = (one for one in self._walk() if one.seq <= event.seq)
+        return next(below, None) == event
+
+    def _beginning(self, noted: Event) -> int:
+        """The first event that belongs to a rewind, of which a hook noted the prompt behind it."""
+        before = next(self.store.read(self.session_id, until=noted.seq - 1, reverse=True), None)
+        if before is not None and before.kind == "files_changed" and BACK in before.data:
+            return before.seq
+        return noted.seq
+
+    def _parting(self, after: str | None) -> tuple[int, int]:
+        """Where a conversation goes on that goes back to an event, and how much it leaves."""
+        goal = (self.seq(after) if after is not None else 0) or 0
+        to, dropped, pending = goal, 0, self.pending
+        for event in self._walk():
+            if event.seq <= goal:
+                # Of a branch that was left earlier, the event itself.
+                return to if event.seq == goal else goal, dropped
+            if event.kind in SPOKEN:
+                to = event.previous
+                dropped += event != pending
+        return goal or to, dropped
+
+    def _walk(self, until: int | None = None) -> Iterator[Event]:
+        """The history with what is to be appended, newest first."""
+        coming = self.coming()[::-1]
+
+        def read_back(bound: int | None) -> Iterator[Event]:
+            yield from (event for event in coming if bound is None or event.seq <= bound)
+            last = self.head if bound is None else min(bound, self.head)
+            if last:
+                yield from self.store.read(self.session_id, until=last, reverse=True)
+
+        return walk(read_back, until) if until != 0 else iter(())
 
     def stored(self) -> Iterator[Event]:
         """All that is there."""
@@ -166,22 +313,27 @@ class GrowingLog:
     def _last(self) -> list[str]:
         """What was said last: a response, perhaps in parts, and the results of its calls."""
         if self._together is None:
-            found: list[str] = []
-            asked = False
-            for event in self.store.walk(self.session_id, until=self.head) if self.head else ():
-                if event.kind not in SPOKEN:
-                    continue
-                response = _response(event.kind, event.data)
-                if asked and (response is None or response != self._response):
-                    break
-                found.append(event.id)
-                if event.kind == "assistant_message":
-                    asked, self._response = True, response
-                elif event.kind != "tool_result":
-                    break
-            found.reverse()
-            self._together = found
+            self._together, self._response = self._said(None)
         return self._together
+
+    def _said(self, until: int | None) -> tuple[list[str], str | None]:
+        """What was said last up to an event, and the response that it is of."""
+        found: list[str] = []
+        asked = False
+        last: str | None = None
+        for event in self._walk(until):
+            if event.kind not in SPOKEN:
+                continue
+            response = _response(event.kind, event.data)
+            if asked and (response is None or response != last):
+                break
+            found.append(event.id)
+            if event.kind == "assistant_message":
+                asked, last = True, response
+            elif event.kind != "tool_result":
+                break
+        found.reverse()
+        return found, last
 
     def append(self) -> list[Event]:
         """Append all that is new; `Conflict` if somebody else appended meanwhile."""
@@ -194,6 +346,11 @@ class GrowingLog:
                 # All ids are there: somebody took in the same lines, but fewer of them.
                 raise Conflict(f"event `{there.id}` was made of other lines: make it anew")
         return stored
+
+
+def _is_noted(event: Event) -> bool:
+    """Whether a hook noted a prompt, and not a line of the transcript."""
+    return event.kind == "user_message" and event.data.get("source") is None
 
 
 def _response(kind: str, data: Mapping[str, Json]) -> str | None:
@@ -278,6 +435,9 @@ def _take(store: Store, session_id: str, lines: list[Line], make: Make) -> Taken
 def append_new(store: Store, session_id: str, log: str, events: list[NewEvent]) -> list[Event]:
     """Append to a side log what is not there yet; that is what comes back."""
     last = next(store.read(session_id, log=log, reverse=True, limit=1), None)
+    if last is not None and events and events[0].kind == "start":
+        # What comes after an event that is there already follows that one.
+        events = events[1:]
     stored = store.append(session_id, events, log=log)
     return [event for event in stored if last is None or event.seq > last.seq]
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 from ..errors import AlreadyExists, NotFound
 from ..events import Event, Json, NewEvent, SessionInfo
+from ..formats.gemini import STAMPED, stamp_of
 from ..session import Session
 from ..stores.base import Store
 from .records import Found
@@ -62,6 +63,10 @@ def _left_at(store: Store, session_id: str, native_id: str) -> int:
             last = store.find(session_id, name).seq
         except NotFound:
             pass
+    if line is None:
+        # Of Gemini CLI no lines are kept: its events say which record they come with.
+        stamped = store.read(session_id, kinds=STAMPED, reverse=True)
+        last = next((e.seq for e in stamped if (s := stamp_of(e)) and s.file == native_id), 0)
     for event in store.read(session_id, after=last, kinds=_MOVES):
         # A rollback that the agent made itself comes from its own lines.
         if event.follows is not None and "source" not in event.data:

@@ -8,25 +8,34 @@ is to run in. What came from the agent's own transcript is written as it was.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shlex
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from ..allowance import ORIGIN
 from ..errors import StoreFailed, Unsupported
-from ..events import Event, Json, SessionInfo, new_id
+from ..events import Event, Json, SessionInfo, new_id, now
 from ..formats.claude_code import slug
+from ..formats.codex import goes_on
 from ..session import Session
 from ..stores.base import resolved
-from . import claude_code, codex
+from . import claude_code, codex, gemini
 from .native_lines import claude_code_lines, codex_lines
 from .reading import as_line
 from .transcripts import append_entries, entries, fit_time
+
+BASED = "based"
+"""Says of a native session that it goes on with another one, whatever is said in it."""
+
+NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+"""What an agent calls its sessions; a record from elsewhere may hold an option instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,8 @@ def write_session(
 
     `into_cwd` is the folder that the agent will run in, by default the session's. `config_dir`
     is where the agent keeps its sessions, by default where the old one is, else the usual
-    place. `Unsupported` if the session is of no agent that this is known for.
+    place. No path that came with a session from elsewhere is written to. `Unsupported` if the
+    session is of no agent that this is known for.
 
     Nothing said is nothing to resume: then no file is written, and the command begins anew.
     """
@@ -60,6 +70,8 @@ def write_session(
         raise Unsupported(f"session `{session.id}` has no folder: say where it is to go on")
     cwd = resolved(cwd)
     history = session.history()
+    if agent == gemini.AGENT:
+        return _gemini_session(session, info, history, cwd)
     if agent == claude_code.AGENT:
         native_id = str(uuid.uuid4())
         made = claude_code_lines(session.store, info, history, native_id, cwd)
@@ -73,22 +85,47 @@ def write_session(
         path = home / "sessions" / _today(native_id)
         resume, begin = f"codex resume {native_id}", "codex"
     is_empty = all(event is None or event.kind == "system_message" for _, event in made)
+    # What a fork of Codex's own has of its parent is there before anything is said.
+    is_based = agent == codex.AGENT and goes_on(made[0][0]) is not None
+    is_empty = is_empty and not is_based
     content = [] if is_empty else [msgspec.json.encode(line) for line, _ in made]
     if not is_empty:
         _write(path, b"".join(line + b"\n" for line in content))
     if not is_empty or agent == claude_code.AGENT:
-        _note(session, info, agent, native_id, path, content, [event for _, event in made])
+        homes = [event for _, event in made]
+        _note(session, info, agent, native_id, path, content, homes, based=is_based)
     go = begin if is_empty else resume
     return NativeSession(native_id, path, f"cd {shlex.quote(cwd)} && {go}")
+
+
+def _gemini_session(
+    session: Session, info: SessionInfo, history: Sequence[Event], cwd: str
+) -> NativeSession:
+    """The same for Gemini CLI, which says by its own records what was said."""
+    folder = gemini.chats_of(cwd)
+    try:
+        old = gemini.chats_of(resolved(info.cwd or cwd))
+    except Unsupported:
+        old = folder
+    records = gemini.kept_records(session.store, session.id, history, old)
+    native_id, ts = str(uuid.uuid4()), now()
+    path = folder / gemini.file_name(native_id, ts)
+    begin = f"cd {shlex.quote(cwd)} && gemini"
+    if not records:
+        return NativeSession(native_id, path, begin)
+    lines = gemini.native_lines(records, native_id, cwd, ts)
+    _write(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    _note(session, info, gemini.AGENT, native_id, path, [], [])
+    return NativeSession(native_id, path, f"{begin} --resume {native_id}")
 
 
 def agent_of(info: SessionInfo) -> str:
     """The agent whose session this is; `Unsupported` if none that is known here."""
     native = info.metadata.get("native")
     agent = native.get("agent") if isinstance(native, dict) else info.agent_name
-    if agent not in (claude_code.AGENT, codex.AGENT):
+    if agent not in (claude_code.AGENT, codex.AGENT, gemini.AGENT):
         raise Unsupported(
-            f"session `{info.id}` is not of Claude Code or Codex: nothing to write for "
+            f"session `{info.id}` is not of Claude Code, Codex or Gemini CLI: nothing to write for "
             f"`{agent or 'no agent'}`"
         )
     return str(agent)
@@ -96,15 +133,43 @@ def agent_of(info: SessionInfo) -> str:
 
 def _home(info: SessionInfo, *folders: str) -> Path | None:
     """Where the agent of the old session keeps its sessions, if that is on this machine."""
-    native = info.metadata.get("native")
-    old = native.get("path") if isinstance(native, dict) else None
-    if not isinstance(old, str) or "\0" in old or not old.startswith("/"):
+    old = _recorded(info)
+    if old is None:
         return None
-    for above in Path(old).parents:
+    for above in old.parents:
         # A record may come from anywhere: only a folder of our own is believed.
         if above.name in folders and _is_ours(above) and _is_ours(above.parent):
             return above.parent
     return None
+
+
+def _recorded(info: SessionInfo) -> Path | None:
+    """The file that a session's record names; None for one that came from elsewhere."""
+    native = info.metadata.get("native")
+    path = native.get("path") if isinstance(native, dict) else None
+    if info.metadata.get(ORIGIN) is not None or not isinstance(path, str):
+        return None
+    return Path(path) if path.startswith("/") and "\0" not in path else None
+
+
+def is_here(info: SessionInfo) -> bool:
+    """Whether the agent of a session finds its native session on this machine."""
+    native = info.metadata.get("native")
+    id = native.get("id") if isinstance(native, dict) else None
+    if not isinstance(id, str) or not NATIVE_ID.fullmatch(id):
+        return False
+    recorded = _recorded(info)
+    if recorded is not None and recorded.is_file():
+        return True
+    if agent_of(info) == codex.AGENT:
+        return codex.has_rollout(id)
+    if info.cwd is None:
+        return False
+    if agent_of(info) == gemini.AGENT:
+        return gemini.has_chat(resolved(info.cwd), id)
+    # Claude Code looks for a session among those of the folder that it runs in.
+    projects = claude_code.config_dir() / "projects"
+    return (projects / slug(resolved(info.cwd)) / f"{id}.jsonl").is_file()
 
 
 def _is_ours(folder: Path) -> bool:
@@ -142,7 +207,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _note(
     session: Session, info: SessionInfo, agent: str, native_id: str, path: Path,
-    content: Iterable[bytes], homes: list[Event | None],
+    content: Iterable[bytes], homes: list[Event | None], *, based: bool = False,
 ) -> None:  # fmt: skip
     """The session goes on in the new file: what is in it was taken in already."""
     at = 0
@@ -167,6 +232,6 @@ def _note(
     if info.relation == "fork" and info.key != f"{agent}:{about.get('id')}":
         # Until now it only said what its parent says.
         names = []
-    about |= {"agent": agent, "id": native_id, "path": str(path)}
+    about |= {"agent": agent, "id": native_id, "path": str(path)} | ({BASED: True} if based else {})
     about["earlier"] = [name for name in names if isinstance(name, str)]
     session.store.update(session.id, key=f"{agent}:{native_id}", metadata={"native": about})

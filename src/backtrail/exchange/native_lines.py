@@ -6,14 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 
+import msgspec
+
+from ..allowance import ORIGIN
 from ..calls import INTERRUPTED, answer_to, answers_in, calls_in
 from ..events import MESSAGE_KINDS, Event, Format, Json, SessionInfo, now
 from ..formats import claude_code as cc
 from ..formats import codex
 from ..formats.anthropic import CONTINUED
-from ..formats.claude_code_lines import VERSION, Chain
+from ..formats.claude_code_lines import VERSION, Chain, spoken_alone
 from ..formats.messages import convert
-from ..messages import page_of, text_of
+from ..messages import page_of, speech_of
 from ..stores.base import Store
 from ..views import conversation, is_pinned
 from .reading import Line
@@ -34,19 +37,32 @@ class _Kept:
         for session_id in _line_of(store, info):
             files: dict[str, str] = {}
             for kept in all_lines(store, session_id):
-                if kept.line.value is None:
+                line = _trusted(kept.line, info)
+                if line is None:
                     continue
                 if kept.event is not None:
                     # The same event may be in several files; the first is the original.
                     if files.setdefault(kept.event, kept.file) == kept.file:
-                        self.of[kept.event].append(kept.line)
+                        self.of[kept.event].append(line)
                 elif kept.behind is not None:
                     if files.get(kept.behind, kept.file) == kept.file:
-                        self.behind[kept.behind].append(kept.line)
+                        self.behind[kept.behind].append(line)
                 else:
-                    self.first[kept.file].append(kept.line)
+                    self.first[kept.file].append(line)
             if self.of:
                 return
+
+
+def _is_strangers(info: SessionInfo) -> bool:
+    return info.metadata.get(ORIGIN) is not None
+
+
+def _trusted(line: Line, info: SessionInfo) -> Line | None:
+    """A line of Claude Code to be written again; of a stranger's only what is spoken."""
+    if line.value is None or not _is_strangers(info):
+        return line if line.value is not None else None
+    spoken = spoken_alone(line.value)
+    return None if spoken is None else msgspec.structs.replace(line, value=spoken)
 
 
 def _line_of(store: Store, info: SessionInfo) -> Iterable[str]:
@@ -88,7 +104,7 @@ def claude_code_lines(
             for line in old[run[0].id]:
                 chain.copy(line.value or {})
         elif run[0].kind == "compaction":
-            chain.compact(text_of(run[0].data.get("summary")), run[0].ts)
+            chain.compact(speech_of(run[0].data.get("summary")), run[0].ts)
         else:
             for message in _converted(run, "anthropic"):
                 chain.say(message, run[0].ts)
@@ -158,7 +174,8 @@ class _Rollouts:
         self._behind: dict[str, dict[str, list[Line]]] = {}
         for session_id in _line_of(store, info):
             for kept in all_lines(store, session_id):
-                if kept.line.value is None:
+                value = kept.line.value
+                if value is None or (_is_strangers(info) and not codex.is_spoken(value)):
                     continue
                 into = self.of if kept.event is not None else self._behind
                 files = into.setdefault(kept.event or kept.behind or "", {})
@@ -255,7 +272,7 @@ def _told(event: Event, items: list[dict[str, Json]], *, screen: bool) -> list[d
 def _items(run: list[Event]) -> list[dict[str, Json]]:
     """Events as items of the Responses API."""
     if run[0].kind == "compaction":
-        return [{"message": text_of(run[0].data.get("summary"))}]
+        return [{"message": speech_of(run[0].data.get("summary"))}]
     if len(run) == 1 and run[0].data.get("format") == "responses":
         message = run[0].data.get("message")
         return [message] if isinstance(message, dict) else []

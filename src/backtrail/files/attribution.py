@@ -15,7 +15,7 @@ import msgspec
 
 from ..events import Json
 from .brackets import Bracket, Met, Transition
-from .marks import thing_at
+from .marks import origin_of, thing_at
 from .names import shown
 from .trees import Get, diff_trees
 
@@ -118,7 +118,7 @@ def _part(
     sessions: set[str] = set()
     for path, before, after in diff_trees(get, transition.before, transition.after):
         if after is not None and not after.kept:
-            moved.add(thing_at(path, after))
+            moved.add(origin_of(thing_at(path, after)))
         claims, elsewhere = _claims(transition.brackets, met, path)
         claimed = any(
             other.owner == bracket.owner and other.id != bracket.id and other.id not in open_now
@@ -133,7 +133,7 @@ def _part(
             shared.append(path)
             sessions |= others | {one.owner.partition("@")[0] for one in met if elsewhere}
         if before is not None and not before.kept and (after is None or after.kept):
-            lost.append((path, thing_at(path, before)))
+            lost.append((path, origin_of(thing_at(path, before))))
     gone = [path for path, thing in lost if thing not in moved]
     part = Part(transition.before, transition.after, foreign, shared, sorted(sessions))
     return part, own, gone

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable
 
@@ -29,9 +30,11 @@ _LOOKS = 5
 Rename = Callable[[int, bytes, int, bytes, int], None]
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 def _find_renameat2() -> Rename | None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    call = getattr(libc, "renameat2", None)
+    call = getattr(_libc, "renameat2", None)
     if call is None:
         return None
     call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
@@ -47,6 +50,27 @@ def _find_renameat2() -> Rename | None:
 
 renameat2: Rename | None = _find_renameat2()
 """The system's call for moving names atomically; None where there is none, or in a test."""
+
+
+def _find_syncfs() -> Callable[[int], None] | None:
+    call = getattr(_libc, "syncfs", None)
+    # Before Linux 5.8 it returned without a word about what could not be written.
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if call is None or release is None or tuple(map(int, release.groups())) < (5, 8):
+        return None
+    call.argtypes = [ctypes.c_int]
+
+    def syncfs(fd: int) -> None:
+        """Sync all of the file system that an open file is on."""
+        if call(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    return syncfs
+
+
+syncfs: Callable[[int], None] | None = _find_syncfs()
+"""One sync for everything on a file system; None where there is none that tells errors."""
 
 
 def renameat2_is_there() -> bool:

@@ -20,7 +20,7 @@ from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT
 from .index import Index
 from .known import KnownDirectory, KnownFile
-from .trees import NOTHING, Kind, digest_of, remember
+from .trees import NOTHING, UNREADABLE, Kind, digest_of, remember
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ def unreadable(error: OSError) -> bytes:
     """
     if error.errno in _EXHAUSTED:
         raise StoreFailed(f"cannot scan: {error.strerror}", errno=error.errno) from error
-    return f"unreadable: {error.strerror or error}".encode()
+    return UNREADABLE + (error.strerror or str(error)).encode()
 
 
 def is_gone(error: OSError) -> bool:

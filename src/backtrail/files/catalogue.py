@@ -26,11 +26,13 @@ from ..errors import BacktrailError, Damaged
 from ..events import Json, new_id
 from ..stores.sqlite_checks import decoded, typed
 from ..stores.sqlite_schema import Schema
+from ..stores.sqlite_transactions import Execute
 from ..telemetry import logger
 from .brackets import Bracket, Met, Opening, Place, Runner, Split, Transition, own_birth
 from .lines import Lines
 from .roots import Identity
 from .timeline import Line
+from .unfinished import put_mark, take_mark
 
 _FIRST = """
 CREATE TABLE workspaces(
@@ -59,6 +61,7 @@ class Catalogue:
     """The line of time of every workspace that shares one blob store."""
 
     def __init__(self, path: Path) -> None:
+        self._folder = path.parent
         self._lines = Lines(path, SCHEMA)
         self._database = self._lines.database
 
@@ -258,6 +261,8 @@ class Catalogue:
     def write_journal(self, place: Place, content: bytes) -> None:
         """A restore begins: its plan and its final event, on the disk when this returns."""
         with self._database.writing as execute:
+            # In the transaction, so that nobody takes the mark away who has seen no journal.
+            put_mark(self._folder)
             execute(
                 "INSERT INTO journals VALUES(?, ?, ?, ?, ?, ?)",
                 (place.n, *place.identity, place.path, content),
@@ -281,7 +286,20 @@ class Catalogue:
         """The restore is finished."""
         with self._database.writing as execute:
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
+            self._unmark(execute)
         self._lines.flush()
+
+    def unfinished(self) -> list[Place]:
+        """The directories whose restore was cut short, or is under way."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT workspace, device, inode, born, path FROM journals WHERE workspace > 0"
+            ).fetchall()
+        return [_place(row) for row in rows]
+
+    def _unmark(self, execute: Execute) -> None:
+        if execute("SELECT 1 FROM journals WHERE workspace > 0").fetchone() is None:
+            take_mark(self._folder)
 
     def set_aside(self, workspace: int, why: str) -> None:
         """The restore that was cut short can never be finished: keep it, out of the way."""
@@ -297,6 +315,7 @@ class Catalogue:
                 (-workspace, *place.identity, place.path, kept),
             )
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
+            self._unmark(execute)
         self._lines.flush()
 
     def set_aside_of(self, workspace: int) -> tuple[str, bytes] | None:

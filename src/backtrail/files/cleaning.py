@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -17,7 +16,11 @@ import msgspec
 from .. import telemetry
 from ..errors import Damaged, InvalidData, NotFound, SessionBusy
 from ..events import MAIN_LOG, Event, Json, NewEvent, Problem
-from ..stores.base import Store
+from ..frozen import dataclass
+from ..history import DELETED
+from ..stores import due
+from ..stores.base import Store, is_deleted
+from ..stores.due import GRACE
 from ..stores.memory import MemoryStore
 from ..stores.opening import store_at
 from ..stores.wrapper import store_name as store_name
@@ -25,8 +28,8 @@ from ..stores.wrapper import store_names, unwrapped
 from . import garbage, tombstones
 from .blobs import Reference
 from .brackets import Bracket, is_dead
-from .depot import Depot
-from .garbage import GRACE, RECENT, Garbage, Point, mark_and_sweep, reach
+from .depot import Depot, known_folder
+from .garbage import RECENT, Garbage, Point, mark_and_sweep, reach
 from .journal import decoded
 
 _SHARES = (1.0, 0.8)
@@ -88,7 +91,11 @@ def collect(
         opened(store) as depot,
     ):
         limit = garbage.default_budget(depot.folder) if budget is None else budget
+        began = time.time()
         done = _Collection(store, depot, grace, dry_run).run(limit)
+        if not dry_run and grace <= GRACE:
+            full = garbage.is_nearly_full(done.used, limit)
+            due.settled(unwrapped(store), began, full=full)
         span.measurements.update(
             blobs=done.blobs, bytes=done.bytes, calls=done.calls, points=done.points,
             used=done.used,
@@ -111,10 +118,10 @@ def opened(store: Store) -> Iterator[Depot]:
 
 def has_contents(store: Store) -> bool:
     """Whether a store may have contents: where it has none, none are made."""
-    store = unwrapped(store)
-    if store.contents is None:
-        return isinstance(store, MemoryStore)
-    return (store.contents / "blobs.db").exists()
+    folder = known_folder(store)
+    if folder is None:
+        return isinstance(unwrapped(store), MemoryStore)
+    return (folder / "blobs.db").exists()
 
 
 def planned(depot: Depot) -> set[bytes]:
@@ -318,16 +325,48 @@ class _Collection:
     def _named(self, session_id: str) -> dict[bytes, tuple[float, float, str | None]]:
         """The trees that a session's events name: first and last time, and a label."""
         named: dict[bytes, tuple[float, float, str | None]] = {}
+        deleted = self._deleted(session_id)
         # Gone, or going: only a fork of it is left, and reads the same events.
         with suppress(NotFound):
             for event in self._store.read(session_id, log=MAIN_LOG):
                 at = _time_of(event)
-                label = event.data.get("label") if event.kind == "checkpoint" else None
+                mark = event.kind == "checkpoint" and event.id not in deleted
+                label = event.data.get("label") if mark else None
                 for root in trees_of(event):
                     first, last, known = named.get(root, (at, at, None))
                     kept = known or (label if isinstance(label, str) else None)
                     named[root] = (min(first, at), max(last, at), kept)
         return named
+
+    def _deleted(self, session_id: str) -> set[Json]:
+        """The ids of the checkpoints that a session has deleted."""
+        with suppress(NotFound):
+            return {
+                str(event.data.get("checkpoint"))
+                for event in self._store.read(session_id, kinds=(DELETED,))
+            }
+        return set()
+
+
+def drop_unnamed(store: Store, session_id: str, depot: Depot, roots: Iterable[bytes]) -> None:
+    """Drop a session's references to trees that it names only in deleted checkpoints."""
+    left = set(roots) - _named_trees(store, session_id)
+    references = [Reference(name, session_id, root) for name in store_names(store) for root in left]
+    known = [one for one in depot.blobs.references() if one in references]
+    garbage.drop(depot.blobs, known)
+    again = left & _named_trees(store, session_id)
+    # Named meanwhile: whoever did it may have found the reference still there.
+    depot.blobs.write([], [one for one in known if one.root in again])
+
+
+def _named_trees(store: Store, session_id: str) -> set[bytes]:
+    """The trees that a session's events name."""
+    return {
+        root
+        for event in store.read(session_id)
+        if event.kind != "checkpoint" or not is_deleted(store, session_id, event.id)
+        for root in trees_of(event)
+    }
 
 
 def _is_lost(call: Bracket) -> bool:

@@ -52,13 +52,14 @@ def _merged(get: Get, put: Put, step: Step, taken: Sequence[Own]) -> Step:
     """The step that takes the changes out of the file as it is, newest first."""
     found = _subtracted(get, step.before, taken)
     if isinstance(found, str):
-        return replace(step, reason=f"{step.reason}; {found}, so no merge")
+        reason = f"{step.reason}; {found}, so no merge"
+        return replace(step, reason=reason, no_merge=found)
     content, mode = found
     after = Entry("file", mode, len(content), digest_of(content))
     if alike(after, step.before):
-        return replace(step, action="skip", after=step.before, reason=ALREADY)
+        return replace(step, action="skip", after=step.before, reason=ALREADY, code="")
     put(content)
-    return replace(step, action="merge", after=after)
+    return replace(step, action="merge", after=after, code="")
 
 
 def _subtracted(get: Get, there: Entry | None, taken: Sequence[Own]) -> tuple[bytes, int] | str:

@@ -28,10 +28,11 @@ NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 class Deed:
     """One change. `put` and `took` moved a thing from or to `name` on the workbench,
     `swapped` did both; `removed` and `mode` tell the mode that was there; `moved` brought
-    what is not captured from the path `name`.
+    what is not captured from the path `name`; `parked` moved such a thing to `name` on the
+    workbench, and `unparked` from there.
     """
 
-    kind: Literal["put", "took", "swapped", "removed", "mode", "moved"]
+    kind: Literal["put", "took", "swapped", "removed", "mode", "moved", "parked", "unparked"]
     index: int
     path: bytes
     name: bytes = b""
@@ -81,8 +82,10 @@ class Deeds:
             except FileExistsError:
                 return
             _set_mode(parent, name, deed.mode)
-        elif deed.kind == "took":
+        elif deed.kind in ("took", "parked"):
             put_in(self._bench.fd, deed.name, parent, name)
+        elif deed.kind == "unparked":
+            put_in(parent, name, self._bench.fd, deed.name)
         elif deed.kind == "moved":
             self._directories.forget(deed.name)
             put_in(parent, name, *self._directories.parent(deed.name))

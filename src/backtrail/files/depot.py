@@ -2,7 +2,8 @@
 
 For a store in files this is a folder beside its logs, or the one that `blobs=` names, which
 several stores may share. For a store in memory it is a temporary folder that goes when the
-last session closes. Sessions of one process share what is open.
+last session closes. A store of somebody else's making that names no place has one in the user's
+data folder. Sessions of one process share what is open.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from ..errors import Unsupported
-from ..folders import state_folder
+from ..errors import AlreadyExists, NotFound
+from ..events import NewEvent, SessionInfo
+from ..folders import state_folder, user_folder
+from ..hashing import sha256
 from ..stores.base import Store
 from ..stores.files import make_directory, mark, refuse_links
 from ..stores.wrapper import unwrapped
@@ -114,12 +117,50 @@ def _folder_of(store: Store) -> tuple[Path, int | None]:
     from ..stores.memory import MemoryStore
 
     if not isinstance(store, MemoryStore):
-        raise Unsupported(
-            f"{store.url or type(store).__name__} has no place for file contents: name one with "
-            "open_store(…, blobs=DIR), or set `contents`"
-        )
+        store.contents = folder_for(_kept_name(store, make=True))
+        return store.contents, None
     with _lock:
         known = _temporary.get(store)
         if known is None or not os.path.isdir(known[0]):
             known = _temporary[store] = tempfile.mkdtemp(prefix="backtrail-"), os.getpid()
     return Path(known[0]), known[1]
+
+
+def known_folder(store: Store) -> Path | None:
+    """The folder for a store's files, if it is sure to outlive the process; none is made."""
+    store = unwrapped(store)
+    if store.contents is not None:
+        return Path(store.contents)
+    from ..stores.memory import MemoryStore
+
+    name = "" if isinstance(store, MemoryStore) else _kept_name(store, make=False)
+    return folder_for(name) if name else None
+
+
+def folder_for(name: str) -> Path:
+    """Where the contents of a store lie that has this name and no place for them."""
+    return Path(user_folder("data"), "contents", sha256(name.encode()).hexdigest()[:32])
+
+
+def _note() -> str:
+    """The session that holds the name of a store which has neither an id nor a URL."""
+    return f"memory-{sha256(b'contents of files').hexdigest()[:32]}"
+
+
+def _kept_name(store: Store, *, make: bool) -> str:
+    """The name of a store: its id, its URL, else one that is kept in it; empty if there is none."""
+    name = store.id or store.url
+    if name:
+        return name
+    if not make:
+        try:
+            return str(store.find(_note(), "contents").data.get("text", ""))
+        except NotFound:
+            return ""
+    try:
+        store.create(SessionInfo(id=_note(), title="Where contents of files are"))
+    except AlreadyExists:
+        pass
+    # Whoever comes second gets the name that is there.
+    event = NewEvent("note", {"text": os.urandom(16).hex()}, id="contents")
+    return str(store.append(_note(), [event])[0].data["text"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
 from ..errors import Damaged, NotFound
 from ..events import AsDict, Json
+from ..frozen import dataclass, field
 from .names import one_line, shown
 from .plan import Step, renames, within
 from .textdiff import line_counts, unified
@@ -23,7 +23,8 @@ Status = Literal["added", "deleted", "modified", "renamed", "mode", "type", "not
 class FileDiff(AsDict):
     """How one path differs. `insertions` and `deletions` are lines, `text` a unified diff.
 
-    `old_path` is where a renamed file was, `modes` are octal, before and after.
+    `old_path` is where a renamed file was, or what is not captured and moved; `modes` are
+    octal, before and after.
     """
 
     path: str
@@ -73,17 +74,36 @@ def diff(
 
 
 def described(get: Get, found: Iterable[Difference]) -> Diff:
-    """Differences for people: renames as one line, directories only if empty or changed."""
-    found = list(found)
+    """Differences for people: moves as one line, directories only if empty or changed."""
+    found, things = _with_moves(list(found))
     moves = renames(found)
     came = {path for path, before, _ in found if before is None and path in moves}
     files = [
-        _described(get, difference, moves[difference.path] if difference.path in came else None)
+        FileDiff(shown(difference.path), "not captured", old_path=shown(things[difference.path]))
+        if difference.path in things
+        else _described(
+            get, difference, moves[difference.path] if difference.path in came else None
+        )
         for difference in found
         if not (difference.path in moves and difference.path not in came)
         and not _only_holds(difference, found)
     ]
     return Diff(files)
+
+
+def _with_moves(found: list[Difference]) -> tuple[list[Difference], dict[bytes, bytes]]:
+    """Differences without what left a path for another, and where that came from, by its path."""
+    if all(entry is None or entry.kept for _, *both in found for entry in both):
+        return found, {}
+    from .moves import things_moved
+
+    things = things_moved(found)
+    left = set(things.values())
+    # What is there now, if anything, came to a free place.
+    left_out = [
+        d if d.path not in left or d.path in things else d._replace(before=None) for d in found
+    ]
+    return [d for d in left_out if d.before or d.after], things
 
 
 def paths_of(found: Iterable[Difference]) -> set[str]:
@@ -154,6 +174,8 @@ def _printed(file: FileDiff) -> str:
     lines = [f"diff a/{old} b/{new}\n"]
     if file.status == "renamed":
         lines.append(f"rename from {old}\nrename to {new}\n")
+    elif file.old_path:
+        lines.append(f"{file.status} {new}, moved from {old}\n")
     elif file.status != "modified":
         lines.append(f"{file.status} {new}\n")
     if file.modes:

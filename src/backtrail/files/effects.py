@@ -9,17 +9,34 @@ are never what its events add up to, but what of them stands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from ..errors import Damaged
 from ..events import Json
+from ..frozen import dataclass
 from .names import hidden
 from .trees import Entry, alike
 
-DOUBTFUL = "changed while the call waited for an answer or after it was given up, perhaps by you"
-"""Why a path stays that may have changed when its call did not run."""
+Conflict = Literal["since", "between", "shared", "doubtful", "later", "held", "during", "lost", ""]
+"""Why a path is a conflict, for programs; empty where it is none.
+
+Somebody else changed it `since` or in `between`; another session may have (`shared`), or a person
+while the call did not run (`doubtful`); a `later` change of the session stays. It is `held` back by
+what stays around it, changed `during` the restore, or its content is `lost`.
+"""
+
+WHY: dict[Conflict, str] = {
+    "later": "a later change of this session stays",
+    "since": "changed since by somebody else",
+    "between": "somebody else changed it in between",
+    "shared": "another session may have changed it at the same time",
+    "doubtful": "changed while the call waited for an answer or after it was given up, perhaps "
+    "by you",
+}
+"""The same for people, where nothing else is to be said."""
 
 
 class Range(NamedTuple):
@@ -64,8 +81,7 @@ class Change:
     took: Ranges | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Own:
+class Own(msgspec.Struct, eq=False):
     """One change of one path by the session; `taken` are the changes that it took back.
 
     `is_more` says that it took back earlier ones, too, which nobody looks at here,
@@ -79,7 +95,7 @@ class Own:
     uncertain: bool = False
     doubtful: bool = False
     in_effect: bool = True
-    taken: list[Own] = field(default_factory=list)
+    taken: list[Own] = []
     is_more: bool = False
     goes_back: bool = False
 
@@ -134,16 +150,21 @@ class Trail:
         back from it leads to what they wrote.
         """
         earlier = any(one.first < self._start for one in ranges)
-        if earlier and self._whole:
+        if earlier and self._whole and not self._took_these(own, ranges):
             return
         last = next((o for o in reversed(self._all) if o.in_effect and among(o.seq, ranges)), None)
         if last is not None and last.goes_back and not alike(last.after, own.before):
             return
-        own.is_more = earlier
+        own.is_more = earlier and not self._whole
         for one in reversed(self._all):
             if one.in_effect and among(one.seq, ranges):
                 one.turn()
                 own.taken.append(one)
+
+    def _took_these(self, own: Own, ranges: Ranges) -> bool:
+        """Whether it took back changes known here and, by what it left, no earlier ones."""
+        taken = [one for one in self.standing if among(one.seq, ranges)]
+        return bool(taken) and alike(taken[0].before, own.after)
 
     def _undone(self, own: Own) -> list[Own]:
         """The last taker, if this is its exact inverse."""
@@ -176,18 +197,18 @@ def _turn(taken: Iterable[Own]) -> None:
         one.turn()
 
 
-def conflict_with(there: Entry | None, taken: Sequence[Own], standing: Sequence[Own]) -> str:
+def conflict_with(there: Entry | None, taken: Sequence[Own], standing: Sequence[Own]) -> Conflict:
     """Why `taken`, of the changes `standing`, cannot simply be taken back; empty if they can."""
     if list(taken) != list(standing[-len(taken) :]):
-        return "a later change of this session stays"
+        return "later"
     if not alike(there, taken[-1].after):
-        return "changed since by somebody else"
+        return "since"
     if any(not alike(a.after, b.before) for a, b in pairwise(taken)):
-        return "somebody else changed it in between"
+        return "between"
     if any(own.shared for own in taken):
-        return "another session may have changed it at the same time"
+        return "shared"
     if any(own.doubtful for own in taken):
-        return DOUBTFUL
+        return "doubtful"
     return ""
 
 

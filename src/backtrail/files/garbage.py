@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import Damaged, DiskLow, InvalidData, NotFound
+from ..stores.due import GRACE, note_full
 from ..stores.files import failed
 from .blobs import Blobs, Reference
 from .trees import Get, parse_tree
-
-GRACE = 3600.0
-"""Seconds for which a blob that nobody relies on is spared: somebody may be about to."""
 
 RECENT = 7 * 24 * 3600.0
 """Seconds for which automatic points are left alone, and calls that crashes left."""
@@ -32,6 +30,7 @@ BUDGET = "BACKTRAIL_BUDGET"
 """Names the variable that sets the budget: bytes, or such as `20GB`."""
 
 _GB = 1 << 30
+_NEARLY = 0.9
 
 
 class Garbage(NamedTuple):
@@ -180,14 +179,21 @@ def default_budget(path: str | Path) -> int:
     return size
 
 
+def is_nearly_full(used: int, limit: int) -> bool:
+    """Whether blobs take so much that a collection should make room before capture stops."""
+    return used > limit * _NEARLY
+
+
 def check_budget(used: int, path: str | Path, limit: int | None = None) -> None:
-    """Raise `DiskLow` if blobs take more than they may."""
+    """Raise `DiskLow` if blobs take more than they may; near that, a collection is noted."""
     most = default_budget(path) if limit is None else limit
+    if is_nearly_full(used, most):
+        note_full(Path(path))
     if used > most:
         raise DiskLow(
             f"contents of files take {used >> 20} MB in {path}, and may take {most >> 20} MB: "
-            "files are not captured until `backtrail gc` has made room, sessions are deleted "
-            f"and collected, or {BUDGET} allows more",
+            "files are not captured until a collection (`backtrail gc`) has made room, sessions "
+            f"are deleted, or {BUDGET} allows more",
             errno=errno.EDQUOT,
         )
 

@@ -122,8 +122,11 @@ def is_mount_point(folder: int, name: bytes) -> bool:
 
     A folder of that name with something in it is as any other.
     """
-    if name not in MOUNT_POINTS:
-        return False
+    return name in MOUNT_POINTS and is_empty(folder, name)
+
+
+def is_empty(folder: int, name: bytes) -> bool:
+    """Whether a name in an open folder is that of a folder with nothing in it."""
     try:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, dir_fd=folder)
@@ -273,8 +276,17 @@ def stores_among(fd: int, names: Collection[bytes], *, marked: bool) -> set[byte
     for lock in names:
         base = lock.removesuffix(b"-lock")
         if base != lock and base in names and _is_database(fd, base):
-            ends = (b"", b"-lock", b"-wal", b"-shm", b"-leases", b"-files", b"-retention")
-            found.update(base + end for end in ends)
+            ends = (
+                "",
+                "-lock",
+                "-wal",
+                "-shm",
+                "-leases",
+                "-files",
+                "-retention",
+                "-retention.log",
+            )
+            found.update(base + end.encode() for end in ends)
     return found.intersection(names)
 
 

@@ -51,6 +51,8 @@ class _Saved(msgspec.Struct, array_like=True, gc=False):
     rules: dict[bytes, dict[bytes, bytes]] = {}
     pending: list[bytes] = []
     adopted: bool = False
+    looked: int = 0
+    strangers: dict[int, int] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,7 +63,8 @@ class Index:
     """The last known state of one workspace.
 
     `doubtful`: it may rely on blobs that the store does not have. `changed`: it knows more
-    than what was saved last.
+    than what was saved last. `looked` is when the last whole scan began, `strangers` are the
+    inodes and births of files that came from where nothing is captured: see `Arrivals`.
     """
 
     def __init__(self, blobs: str, epoch: int) -> None:
@@ -73,6 +76,8 @@ class Index:
         self.rules: dict[bytes, dict[bytes, bytes]] = {}
         self.pending: set[bytes] = set()
         self.adopted = False
+        self.looked = 0
+        self.strangers: dict[int, int] = {}
         self.doubtful = False
         self.changed = False
 
@@ -89,6 +94,7 @@ class Index:
             index.root, index.device = _nested(saved), saved.device
             index._take_marks(saved.marks)
             index._take_rules(saved)
+            index.looked, index.strangers = saved.looked, saved.strangers
             index.doubtful = (saved.blobs, saved.epoch) != (blobs, epoch)
         return index
 
@@ -101,6 +107,7 @@ class Index:
         saved = _saved(self.root, self.blobs, epoch, self.device)
         saved.marks, saved.rules, saved.adopted = self.marks, self.rules, self.adopted
         saved.pending = sorted(self.pending)
+        saved.looked, saved.strangers = self.looked, self.strangers
         body = _encode(saved)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -138,6 +145,12 @@ class Index:
         for name in path.split(b"/") if path else ():
             known = known.directories.get(name) if known is not None else None
         return known
+
+    def was_control(self, path: bytes) -> bool:
+        """Whether what is not captured at a path was once seen at a name of version control."""
+        where, _, name = path.rpartition(b"/")
+        mark = self.marks.get(where, {}).get(name)
+        return mark is not None and mark.control
 
     def prune(self) -> None:
         """Forget marks and rules in directories that are not there any more."""

@@ -7,12 +7,14 @@ a step knows when it is done and an event is found by its id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from ..errors import NotFound
 from ..events import Json, NewEvent
+from ..frozen import dataclass, field
 from ..history import KEPT
 from ..stores import sqlite_checks
 from ..stores.base import Store
@@ -76,12 +78,13 @@ def kept(event: NewEvent, plan: Plan) -> NewEvent:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Journal).decode
 
 
 def decoded(content: bytes) -> Journal:
     """The journal that `encoded` gave; `Damaged` if it is none."""
-    return sqlite_checks.decoded(_decode, content, "the journal of a restore")
+    # No decoder is kept: most processes meet no journal, and it needs all that a plan is made of.
+    decode: Callable[[bytes], Journal] = partial(msgspec.msgpack.decode, type=Journal)
+    return sqlite_checks.decoded(decode, content, "the journal of a restore")
 
 
 def tell(journal: Journal, after: bytes, store: Store | None) -> bool:

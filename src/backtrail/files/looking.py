@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from ..errors import Conflict
@@ -69,25 +69,27 @@ class Looking:
     def captured(
         self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
         stop: Callable[[], bool] | None = None, *, sync: bool = True, adopt: bool = False,
+        kept: Collection[bytes] = (),
     ) -> bytes:  # fmt: skip
         """The tree, all of it stored; scanned again where a collection took some of it.
 
         Without `sync` it survives this process, and a power cut within 250 ms: enough for
         what lies on the disk as files, until somebody changes these. Ignore rules that changed
-        are in force from a look on that may `adopt` them: one for a prompt.
+        are in force from a look on that may `adopt` them: one for a prompt. To what a restore
+        brought back, the `kept` paths, no rule applies.
         """
         if root < 0:
             return self.gone(log)
         for _ in range(_TRIES - 1):
             try:
-                return self._capture(root, log, paths, stop, sync, adopt)
+                return self._capture(root, log, paths, stop, sync, adopt, kept)
             except Conflict:
                 # The index is loaded anew, and what the store lost is read again.
                 continue
             except IndexDamaged:
                 # It can be made anew from the files.
                 self._path.unlink(missing_ok=True)
-        return self._capture(root, log, paths, stop, sync, adopt)
+        return self._capture(root, log, paths, stop, sync, adopt, kept)
 
     def settle(self, paths: Collection[bytes] | None) -> None:
         """Before somebody changes files at `paths` (None: anywhere): they are on the disk.
@@ -118,12 +120,13 @@ class Looking:
 
     def _capture(
         self, root: int, log: Log | None, paths: Collection[bytes] | None,
-        stop: Callable[[], bool] | None, sync: bool, adopt: bool,
+        stop: Callable[[], bool] | None, sync: bool, adopt: bool, kept: Collection[bytes],
     ) -> bytes:  # fmt: skip
         index = self._loaded(check=paths is None)
         self._stored = False
         capture = Capture(self._blobs, self._check_room)
-        scanner = Scanner(index, capture, self._limits, self._progress, stop, adopt=adopt)
+        limits, progress = self._limits, self._progress
+        scanner = Scanner(index, capture, limits, progress, stop, adopt=adopt, kept=kept)
         try:
             tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
             new = Reference(*log, tree) if log is not None else None
@@ -204,6 +207,14 @@ class Looking:
         """Drop the index: the next scan reads everything again."""
         self._index = None
         self._path.unlink(missing_ok=True)
+
+    def was_control(self, path: bytes) -> bool:
+        """Whether what is not captured at a path was once version control's here."""
+        return self._loaded().was_control(path)
+
+    def strangers(self) -> Mapping[int, int]:
+        """The inodes and births of files that came from where nothing is captured."""
+        return self._loaded().strangers
 
     def not_captured(self) -> list[tuple[str, str, int]]:
         """What the last scan did not keep: path, reason, size."""

@@ -272,8 +272,8 @@ class Root:
             if os.fstat(self.lock.fd).st_nlink:
                 return
             # Somebody cleared the registry, or the folder: this lock is nobody's.
+            self.lock.drop()
             self.lock.release()
-            self.lock.close()
             self._about = None
         raise Unsupported(f"{self.folder} is removed again and again: nothing can be locked there")
 

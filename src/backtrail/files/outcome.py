@@ -10,26 +10,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from .moves import with_moves
+from .effects import Conflict
+from .moves import NOWHERE, Local, with_moves
 from .names import shown
 from .plan import Action, Plan, Step
-from .trees import Get, Present
+from .trees import UNREADABLE, Get, Present, alike
 
 
-def settled(get: Get, plan: Plan, moves: Mapping[bytes, set[bytes]] | None = None) -> Plan:
+def settled(
+    get: Get, plan: Plan, moves: Mapping[bytes, set[bytes]] | None = None,
+    local: Local = NOWHERE,
+) -> Plan:  # fmt: skip
     """Hold back what depends on a path that stays.
 
     `moves` has each name of a file that was renamed, with the others next to it.
     """
     present = Present(get, plan.now)
-    plan, ends = with_moves(get, present, plan)
-    names = {**_families(moves or {}), **{path: {other} for path, other in ends.items()}}
-    steps = {step.path: step for step in sorted(plan.steps, key=lambda step: step.path)}
+    plan, ends = with_moves(get, present, plan, local)
+    names = {**_families(moves or {}), **ends}
+    ordered = sorted(plan.steps, key=lambda step: step.path)
+    steps = {step.path: _said(step) for step in ordered}
     staying: dict[bytes, bytes] = {}
     while _hold_up(present, steps, names) | _hold_down(present, steps, staying):
         pass
     ready = list(steps.values())
     return replace(plan, steps=ready, opened=_locked(present, ready))
+
+
+def _said(step: Step) -> Step:
+    """The step, a conflict where nobody can look: what is there was captured, or would be."""
+    if step.action != "skip" or step.before is None or alike(step.before, step.after):
+        return step
+    if step.before.kept or not step.before.value.startswith(UNREADABLE):
+        return step
+    why = step.before.value.decode("utf-8", "replace")
+    reason = f"{why}; allow it (`chmod u+rwx`), and go back again"
+    return replace(step, action="conflict", reason=reason, code="held")
 
 
 def _hold_up(present: Present, steps: dict[bytes, Step], names: Mapping[bytes, set[bytes]]) -> bool:
@@ -44,7 +60,7 @@ def _hold_up(present: Present, steps: dict[bytes, Step], names: Mapping[bytes, s
             if any(other.action == "conflict" for other in others):
                 reason = "the other end of its move stays"
         if reason:
-            steps[path] = replace(step, action="conflict", reason=reason)
+            steps[path] = replace(step, action="conflict", reason=reason, code="held")
             held = True
     return held
 
@@ -76,7 +92,8 @@ def _hold_down(present: Present, steps: dict[bytes, Step], staying: dict[bytes, 
         if stays is not None:
             action: Action = "skip" if step.after is None else "conflict"
             reason = f"holds {shown(stays)}, which stays"
-            steps[path] = replace(step, action=action, reason=reason)
+            code: Conflict = "held" if action == "conflict" else ""
+            steps[path] = replace(step, action=action, reason=reason, code=code)
             staying[path] = stays
             held = True
     return held

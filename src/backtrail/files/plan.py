@@ -8,16 +8,16 @@ present state, which is stored already, with what is wanted; neither looks at th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal
 
 from ..errors import Damaged, NotFound, Unsafe
+from ..frozen import dataclass, field, replace
 from .control import control_in
-from .effects import Change, Own, Ranges, Trail, among, conflict_with, is_already
+from .effects import WHY, Change, Conflict, Own, Ranges, Trail, among, conflict_with, is_already
 from .merge import lines_of
 from .names import shown
-from .trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees
+from .trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees, flatten
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "move", "skip", "conflict"]
 """What happens to a path; `skip` and `conflict` leave it alone.
@@ -30,6 +30,8 @@ Action = Literal["create", "write", "delete", "chmod", "link", "merge", "move", 
 class Step:
     """One path of a plan: what is there now, and what will be.
 
+    `code` says why it is a conflict, `reason` the same for people, and `no_merge` why the
+    changes cannot be taken out of what is there.
     `source` is the path from which a thing is moved here, and `inode` its number, known when
     the plan is carried out.
     """
@@ -42,6 +44,8 @@ class Step:
     uncertain: bool = False
     source: bytes = b""
     inode: int = 0
+    code: Conflict = ""
+    no_merge: str = ""
 
     @property
     def acts(self) -> bool:
@@ -216,6 +220,13 @@ def last_in_effect(get: Get, changes: Iterable[Change], paths: Collection[bytes]
     return max((own.seq for trail in inside for own in trail.standing), default=0)
 
 
+def standing(get: Get, changes: Iterable[Change]) -> dict[bytes, set[int]]:
+    """Which of a session's own `changes` of each path are in effect, by their events."""
+    known = (change for change in changes if _is_known(get, change))
+    trails, _ = _trails(get, known, None, 0, whole=False)
+    return {path: {own.seq for own in trail.standing} for path, trail in trails.items()}
+
+
 def _is_known(get: Get, change: Change) -> bool:
     try:
         for _ in diff_trees(get, change.before, change.after):
@@ -251,15 +262,27 @@ def _taking_back(path: bytes, there: Entry | None, goes: list[Own], standing: li
     step = replace(step_to(path, there, wanted), uncertain=uncertain)
     if is_already(there, goes):
         return step
-    reason = conflict_with(there, goes, standing)
+    code = conflict_with(there, goes, standing)
     if there is not None and _gives_way(there, wanted):
         if there.kind == "directory" and there.value != (goes[-1].after or there).value:
-            reason = reason or "changed since by somebody else"
+            code = code or "since"
     elif not step.acts and step.reason != ALREADY:
-        reason = ""
-    if reason:
-        return replace(step, action="conflict", reason=reason)
+        code = ""
+    if code:
+        return replace(step, action="conflict", reason=WHY[code], code=code)
     return step
+
+
+def creation(get: Get, path: bytes, tree: Entry) -> Iterator[Step]:
+    """The steps for all that is in a directory that comes to a path."""
+    for inner, entry in flatten(get, tree.value, path + b"/"):
+        yield step_to(inner, None, entry)
+
+
+def removal(get: Get, path: bytes, tree: Entry) -> Iterator[Step]:
+    """The steps for all that is in a directory that goes from a path."""
+    for inner, entry in flatten(get, tree.value, path + b"/"):
+        yield step_to(inner, entry, None)
 
 
 def _gives_way(there: Entry, wanted: Entry | None) -> bool:

@@ -16,6 +16,7 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from ..errors import Damaged, NotFound, StoreFailed, Unsafe
 from .beneath import (
@@ -27,20 +28,18 @@ from .beneath import (
     exchange,
     is_one_file,
     put_in,
-    renameat2_is_there,
     take_out,
 )
 from .control import control_in
 from .deeds import ABSENT, NOT_EMPTY, Deed, Deeds, is_directory, same
+from .effects import Conflict
 from .names import shown
 from .plan import Plan, Step
+from .transfers import APPEARED, CHANGED, NO_DIRECTORY, Transfers, number
 from .trees import Get
-from .workbench import SYNCED_TOGETHER, Workbench, deleted, new, old, read_name, sync_together
+from .workbench import Unsynced, Workbench, deleted, new, old, read_name
 
-_CHANGED = "changed during the restore"
 _CONTROL = "version control's, which is never written"
-_IMMOVABLE = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EINVAL})
-"""Why the system may refuse to move a directory, whatever is tried again."""
 _UNAVAILABLE = "its content cannot be had any more"
 
 Steps = dict[int, Step]
@@ -58,8 +57,8 @@ class Restore:
         self._at = b""
         self._went: Steps = {}
         self._deeds = Deeds(self._directories, self._bench)
+        self._transfers = Transfers(self._directories, self._bench, self._deeds, finishing=False)
         self._checked: set[bytes] = set()
-        self._finishing = False
         self._stuck: list[bytes] = []
 
     def apply(self, plan: Plan) -> Plan:
@@ -97,7 +96,7 @@ class Restore:
         Where a content cannot be had any more, the path stays as it is; so does one of
         version control, whatever wrote the journal.
         """
-        self._finishing = True
+        self._transfers = Transfers(self._directories, self._bench, self._deeds, finishing=True)
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
         for index in [i for i, step in steps.items() if _is_refused(step)]:
             self._note(index, steps.pop(index), _CONTROL)
@@ -138,6 +137,8 @@ class Restore:
         """Give back one thing, or remove it if it is one of ours, or its place is taken."""
         index, what = read_name(name)
         step = plan.steps[index] if 0 <= index < len(plan.steps) else None
+        if step is not None and what == b"mov" and self._transfers.give_back(index, step):
+            return
         built = step is not None and what == b"new" and self._bench.holds(name, step.after)
         if step is not None and what != b"part" and not built and not _is_refused(step):
             try:
@@ -166,8 +167,9 @@ class Restore:
     def _note(self, index: int, step: Step, reason: str) -> Step:
         """The step turns into a conflict. What was to be moved stays, and nothing comes there."""
         if step.source:
-            self._stuck.append(step.source)
-        self._went[index] = replace(step, action="conflict", reason=reason)
+            self._stuck += [step.source, step.path]
+        code: Conflict = "lost" if reason == _UNAVAILABLE else "during"
+        self._went[index] = replace(step, action="conflict", reason=reason, code=code)
         return self._went[index]
 
     def _as_it_went(self, plan: Plan) -> Plan:
@@ -185,16 +187,17 @@ class Restore:
         """Build all that comes, before any name changes; the steps that lack their content."""
         built: list[int] = []
         lacking: list[int] = []
-        for index, step in steps.items():
-            self._at = step.path
-            if step.after is None or step.action in ("chmod", "move"):
-                continue
+        coming = [item for item in steps.items() if item[1].action not in ("chmod", "move")]
+        entries = [(index, step.path, step.after) for index, step in coming if step.after]
+        self._bench.expect(len(entries))
+        for index, path, entry in entries:
+            self._at = path
             try:
-                content = self._get(step.after.value) if step.after.kind == "file" else b""
+                content = self._get(entry.value) if entry.kind == "file" else b""
             except (NotFound, Damaged):
                 lacking.append(index)
                 continue
-            self._bench.build(index, step.after, content)
+            self._bench.build(index, entry, content)
             built.append(index)
         self._bench.finish(built)
         return lacking
@@ -203,19 +206,17 @@ class Restore:
         """Sync every directory in which a name changed."""
         names = {name for step in steps.values() for name in (step.path, step.source) if name}
         paths = sorted({name.rpartition(b"/")[0] for name in names})
-        for at in range(0, len(paths), SYNCED_TOGETHER):
-            fds: list[int] = []
-            try:
-                for path in paths[at : at + SYNCED_TOGETHER]:
-                    self._at = path
-                    try:
-                        fds.append(os.dup(self._directories.at(path)))
-                    except ABSENT:
-                        continue
-                sync_together(fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
+        unsynced = Unsynced(self._root, len(paths))
+        try:
+            for path in paths:
+                self._at = path
+                try:
+                    unsynced.add(os.dup(self._directories.at(path)))
+                except ABSENT:
+                    continue
+            unsynced.sync()
+        finally:
+            unsynced.close()
 
     def _clear(self, plan: Plan) -> None:
         """Remove the workbench. From here on nothing can be taken back."""
@@ -230,7 +231,7 @@ class Restore:
         step = None if step is not None and _is_refused(step) else step
         self._at = step.path if step is not None else name
         known = what == b"part" or name in self._checked
-        known = known or (step is not None and self._bench.knows(name, step))
+        known = known or (what != b"mov" and step is not None and self._bench.knows(name, step))
         if known and self._bench.drop(name):
             return
         parent, home = self._root, b"kept"
@@ -246,7 +247,7 @@ class Restore:
         place = self._put_beside(name, parent, home)
         if step is not None:
             there = "" if place == home else f": what was there is now {shown(place)}"
-            self._note(index, step, _CHANGED + there)
+            self._note(index, step, CHANGED + there)
 
     def _put_beside(self, name: bytes, parent: int, home: bytes) -> bytes:
         """Put something to its place or, if that is taken, beside it; the name it got."""
@@ -256,12 +257,56 @@ class Restore:
                 return place
         raise FileExistsError(errno.EEXIST, "files are in the way", shown(beside))
 
+    # --- moving what is not captured -----------------------------------------------------
+
+    def _move_out(self, moves: Steps, steps: Steps) -> None:
+        """Let everything leave that is moved, before anything else comes or goes."""
+        made = {step.path: (index, step) for index, step in steps.items()}
+        left = {step.source for step in moves.values()}
+        for index, step in sorted(moves.items(), key=lambda item: item[1].path):
+            if step.source:
+                ready = self._is_ready(step, made, left)
+                self._at = step.source
+                if reason := self._transfers.leave(index, step, ready=ready):
+                    self._note(index, step, reason)
+
+    def _is_ready(self, move: Step, made: dict[bytes, tuple[int, Step]], left: set[bytes]) -> bool:
+        """Whether the directories above a thing's new place are there, and stay; makes them."""
+        parts = move.path.split(b"/")
+        above = [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
+        steps = [made[path] for path in above if path in made and made[path][1].acts]
+        for _, step in steps:
+            from_directory = step.before is None or is_directory(step.before)
+            if step.path in left or not (from_directory and is_directory(step.after)):
+                return False
+        for index, step in steps:
+            self._at = step.path
+            if self._take(index, step).action == "conflict":
+                return False
+        return True
+
+    def _move_in(self, moves: Steps) -> None:
+        """Give everything its name that had to wait for its place."""
+        for index, step in sorted(moves.items(), key=lambda item: item[1].path):
+            if step.source and index not in self._went:
+                self._at = step.path
+                make_way = partial(self._make_way, index, step)
+                if reason := self._transfers.arrive(index, step, make_way):
+                    self._note(index, step, reason)
+        for index, step in moves.items():
+            if not step.source and not self._transfers.is_left(step):
+                self._note(index, step, "could not be moved")
+
     # --- taking steps --------------------------------------------------------------------
 
     def _take_all(self, plan: Plan, steps: Steps) -> None:
+        moves = {index: step for index, step in steps.items() if step.action == "move"}
+        self._move_out(moves, steps)
         for index, step in in_order(steps):
-            self._at = step.path
-            self._went[index] = self._take(index, step)
+            if index not in moves:
+                self._at = step.path
+                self._went[index] = self._take(index, step)
+        self._move_in(moves)
         self._look_again(steps)
         for _, step in sorted(steps.items(), key=lambda item: item[1].path, reverse=True):
             if is_directory(step.after):
@@ -274,8 +319,6 @@ class Restore:
 
     def _take(self, index: int, step: Step) -> Step:
         """Take one step; the step as it went."""
-        if step.action == "move":
-            return self._move(index, step)
         if any(step.path == at or step.path.startswith(at + b"/") for at in self._stuck):
             return self._note(index, step, "what is in the way could not be moved")
         try:
@@ -283,12 +326,12 @@ class Restore:
         except ABSENT:
             if step.after is None:
                 return step
-            return self._note(index, step, "the directory it belongs in is not there")
+            return self._note(index, step, NO_DIRECTORY)
         there = describe(parent, name)
         if same(there, step.after):
             return step
         if not same(there, step.before):
-            return self._note(index, step, _CHANGED)
+            return self._note(index, step, CHANGED)
         self._directories.forget(step.path)
         try:
             if step.action == "chmod":
@@ -297,11 +340,11 @@ class Restore:
                 return self._delete(index, parent, name, step)
             if step.before is None:
                 if not self._put(index, parent, name, step):
-                    return self._note(index, step, "appeared during the restore")
+                    return self._note(index, step, APPEARED)
                 return step
             return self._swap(index, parent, name, step)
         except FileNotFoundError:
-            return self._note(index, step, _CHANGED)
+            return self._note(index, step, CHANGED)
 
     def _put(self, index: int, parent: int, name: bytes, step: Step) -> bool:
         if not put_in(self._bench.fd, new(index), parent, name):
@@ -322,7 +365,7 @@ class Restore:
         if not self._bench.holds(out, step.before):
             return self._give_back(index, step)
         if not self._put(index, parent, name, step):
-            return self._note(index, step, "appeared during the restore")
+            return self._note(index, step, APPEARED)
         return step
 
     def _unlock(self, index: int, parent: int, name: bytes, step: Step) -> None:
@@ -348,7 +391,7 @@ class Restore:
                 os.rmdir(name, dir_fd=parent)
             except OSError as error:
                 if error.errno == errno.ENOTDIR:
-                    return self._note(index, step, _CHANGED)
+                    return self._note(index, step, CHANGED)
                 if error.errno not in NOT_EMPTY:
                     raise
                 return replace(step, action="skip", reason="not empty")
@@ -368,7 +411,7 @@ class Restore:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                return self._note(index, step, _CHANGED)
+                return self._note(index, step, CHANGED)
             if status.st_nlink == 1:
                 mode = stat.S_IMODE(status.st_mode)
                 self._deeds.add(Deed("mode", index, step.path, mode=mode))
@@ -382,61 +425,7 @@ class Restore:
             return self._note(index, step, _UNAVAILABLE)
         return self._swap(index, parent, name, step)
 
-    def _move(self, index: int, step: Step) -> Step:
-        """Give what is not captured another name; nothing is written, and nothing replaced."""
-        try:
-            if step.after is None:
-                # The end that it leaves; the other one moves it.
-                left = _number(*self._directories.parent(step.path))
-                return self._note(index, step, "could not be moved") if left else step
-        except ABSENT:
-            return step
-        try:
-            parent, name = self._directories.parent(step.path)
-        except ABSENT:
-            return self._note(index, step, "the directory it belongs in is not there")
-        try:
-            source, old_name = self._directories.parent(step.source)
-        except ABSENT:
-            moved = _number(parent, name) == step.inode
-            return step if moved else self._note(index, step, _CHANGED)
-        here, there = _number(source, old_name), _number(parent, name)
-        if here and here == there:
-            # Cut short between a second name and the removal of the first.
-            os.unlink(old_name, dir_fd=source)
-            return step
-        if there == step.inode or here != step.inode:
-            return step if there == step.inode else self._note(index, step, _CHANGED)
-        if self._finishing and self._fits_around(parent, name, step):
-            os.rmdir(name, dir_fd=parent)
-        if _number(parent, name) and not self._make_way(index, parent, name, step):
-            return self._note(index, step, "appeared during the restore")
-        self._directories.forget(step.source)
-        try:
-            moved = put_in(source, old_name, parent, name)
-        except OSError as error:
-            if error.errno not in _IMMOVABLE:
-                raise
-            self._deeds.undo_step(index, step)
-            return self._note(index, step, f"cannot be moved: {error.strerror}")
-        if not moved:
-            self._deeds.undo_step(index, step)
-            return self._note(index, step, "appeared during the restore")
-        self._deeds.add(Deed("moved", index, step.path, step.source))
-        return step
-
-    def _fits_around(self, parent: int, name: bytes, step: Step) -> bool:
-        """Whether a restore that was cut short made an empty directory to move one onto."""
-        found = describe(parent, name) if step.before is None else None
-        if found is None or not is_directory(found) or renameat2_is_there():
-            return False
-        fd = os.open(name, DIRECTORY, dir_fd=parent)
-        try:
-            return not os.listdir(fd)
-        finally:
-            os.close(fd)
-
-    def _make_way(self, index: int, parent: int, name: bytes, step: Step) -> bool:
+    def _make_way(self, index: int, step: Step, parent: int, name: bytes) -> bool:
         """Take out what the plan says is at the name to move to; False if it is another."""
         if step.before is None or not same(describe(parent, name), step.before):
             return False
@@ -475,7 +464,7 @@ class Restore:
     def _give_back(self, index: int, step: Step) -> Step:
         """Undo one step, because what came out is not ours to remove."""
         self._deeds.undo_step(index, step)
-        return self._note(index, step, _CHANGED)
+        return self._note(index, step, CHANGED)
 
     def _take_back(self, plan: Plan, steps: Steps, error: OSError) -> None:
         """Undo all that was done, and say which path failed."""
@@ -506,6 +495,9 @@ class Restore:
         """
         index, what = read_name(name)
         known = what != b"part" and 0 <= index < len(plan.steps)
+        if known and what == b"mov":
+            # It goes on to its place.
+            return
         if known and not _is_refused(plan.steps[index]):
             step = plan.steps[index]
             self._at = step.path
@@ -559,29 +551,7 @@ def in_order(steps: Steps) -> Iterable[tuple[int, Step]]:
     way = [item for item in gone if item[1].path.startswith(replaced)] if replaced else []
     first = {index for index, _ in way}
     come = [item for item in items if item[1].after is not None]
-    return _moves_first([*way, *come, *(item for item in gone if item[0] not in first)])
-
-
-def _moves_first(items: list[tuple[int, Step]]) -> list[tuple[int, Step]]:
-    """The same, but what is moved leaves its path, for a directory that is there, before
-    anything else comes or goes at that path.
-    """
-    moves = {item[1].source: item for item in items if item[1].source}
-    if not moves:
-        return items
-    made = {item[1].path: item for item in items if item[1].after is not None}
-    ready: dict[int, Step] = {}
-    for index, step in items:
-        move = moves.get(step.path)
-        if move is not None:
-            parts = move[1].path.split(b"/")
-            for depth in range(1, len(parts)):
-                above = made.get(b"/".join(parts[:depth]))
-                if above is not None:
-                    ready.setdefault(*above)
-            ready.setdefault(*move)
-        ready.setdefault(index, step)
-    return list(ready.items())
+    return [*way, *come, *(item for item in gone if item[0] not in first)]
 
 
 def identified(root: int, plan: Plan) -> Plan:
@@ -603,14 +573,6 @@ def identified(root: int, plan: Plan) -> Plan:
 def _number_at(directories: Directories, path: bytes) -> int:
     """The inode of what is at a path; one that nothing has where it is gone."""
     try:
-        return _number(*directories.parent(path)) or -1
+        return number(*directories.parent(path)) or -1
     except ABSENT:
         return -1
-
-
-def _number(parent: int, name: bytes) -> int:
-    """The inode of what is at a name; 0 for nothing."""
-    try:
-        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino
-    except FileNotFoundError:
-        return 0

@@ -17,6 +17,7 @@ from ..events import Json, timestamp
 from ..history import newest_look, root_of, tree_of
 from ..stores.base import Store
 from ..stores.files import failed
+from ..stores.locks import WAIT
 from .beneath import DIRECTORY
 from .blobs import Blobs, CachedBlobs
 from .brackets import Place, is_dead
@@ -153,7 +154,7 @@ class Rooted:
 
     def locked(
         self, store: Store | None = None, *, rebind: bool = False, make: bool = False,
-        wide: bool = False,
+        wide: bool = False, wait: float = WAIT,
     ) -> Locked:  # fmt: skip
         """The root's descriptor, with nobody else at work in the workspace; -1 if it is gone.
 
@@ -161,10 +162,10 @@ class Rooted:
         is there now for the workspace, `make` makes the root again. `wide` keeps everybody
         out of the registered roots above and below, too.
         """
-        return Locked(self, store, rebind, make, wide)
+        return Locked(self, store, rebind, make, wide, wait)
 
-    def _enter(self, store: Store | None, rebind: bool, make: bool, wide: bool) -> int:
-        self._take(wide)
+    def _enter(self, store: Store | None, rebind: bool, make: bool, wide: bool, wait: float) -> int:
+        self._take(wide, wait)
         fd = -1
         try:
             if self._about is None:
@@ -194,7 +195,7 @@ class Rooted:
                 root.release()
                 root.close()
 
-    def _take(self, wide: bool) -> None:
+    def _take(self, wide: bool, wait: float = WAIT) -> None:
         """Take the lock, and those around it in an order that is the same for everybody."""
         own = self._registered
         besides: list[Root] = []
@@ -205,7 +206,7 @@ class Rooted:
         root = own
         try:
             for root in sorted([own, *besides], key=lambda root: root.key):
-                root.acquire()
+                root.acquire(wait)
                 taken.append(root)
         except BaseException as error:
             for one in taken:
@@ -374,10 +375,15 @@ class Rooted:
 
     # --- a restore that was cut short ----------------------------------------------------
 
-    def recover(self, store: Store | None = None) -> None:
+    @property
+    def cut_short(self) -> bool:
+        """Whether a restore was cut short here, or is under way."""
+        return self.catalogue.journal(self.place.n) is not None
+
+    def recover(self, store: Store | None = None, *, wait: float = WAIT) -> None:
         """Finish a restore that was cut short, and tell its log, before anything is planned."""
-        if self.catalogue.journal(self.place.n) is not None:
-            with self.locked(store):
+        if self.cut_short:
+            with self.locked(store, wait=wait):
                 return
 
     def _recover(self, root: int, store: Store | None) -> None:
@@ -489,7 +495,9 @@ class Rooted:
 
         What it left alone may be changed by others at any time, and is not its own.
         """
-        tree = self._looking.captured(root, log, [step.path for step in plan.steps if step.acts])
+        acts = [step for step in plan.steps if step.acts]
+        kept = [step.path for step in acts if step.after is not None and step.after.kept]
+        tree = self._looking.captured(root, log, [step.path for step in acts], kept=kept)
         self.catalogue.record(self.place.n, tree, restored=True)
         self._number(tree)
         return tree

@@ -73,6 +73,11 @@ def identity_at(fd: int, name: bytes) -> Identity | None:
     return Identity(status.st_dev, status.st_ino, _birth(fd, name, _NO_FOLLOW))
 
 
+def birth_at(fd: int, name: bytes) -> int:
+    """When what is at a name in an open directory was made; 0 where the system does not tell."""
+    return _birth(fd, name, _NO_FOLLOW)
+
+
 def refuse_broad(root: str) -> None:
     """Refuse to watch over a whole home or file system."""
     path = os.path.realpath(root)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from ..errors import BacktrailError, StoreFailed
+from .arrivals import Arrivals
 from .capture import Capture, Reading, is_gone, unreadable
 from .control import is_control
 from .glance import Glance
@@ -42,6 +43,7 @@ from .index import Index
 from .known import KnownDirectory, KnownFile, left_out
 from .marks import Mark, Sightings, plain
 from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
+from .trees import UNREADABLE
 
 GRANULARITY = 20_000_000
 """Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
@@ -77,15 +79,17 @@ class Scanner:
 
     `progress` hears now and then how many files were seen. `stop` is asked now and then:
     if it says so, the scan raises `Stopped`, and what it learnt stays in the index. Only one
-    that may `adopt` them brings new ignore rules into force, or the first one here.
+    that may `adopt` them brings new ignore rules into force, or the first one here. What a
+    restore brought back is `kept` whatever a rule says: it was captured once.
     """
 
     def __init__(
         self, index: Index, capture: Capture, limits: Limits | None = None,
         progress: Callable[[int], None] | None = None, stop: Callable[[], bool] | None = None,
-        *, adopt: bool = True,
+        *, adopt: bool = True, kept: Collection[bytes] = (),
     ) -> None:  # fmt: skip
         self.index = index
+        self._kept = frozenset(kept)
         self._adopts = adopt
         self.capture = capture
         self.limits = limits or Limits()
@@ -96,6 +100,7 @@ class Scanner:
         self._glance: Glance
         self._trail: Trail
         self._sightings: Sightings
+        self._arrivals: Arrivals
         self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
 
     def scan(self, root: int) -> bytes:
@@ -119,7 +124,9 @@ class Scanner:
         elif index.device != status.st_dev:
             index.distrust()
         index.device = status.st_dev
-        self.capture.begin(index, self.limits.file_size, time.time_ns() - self.limits.granularity)
+        start = time.time_ns() - self.limits.granularity
+        self.capture.begin(index, self.limits.file_size, start)
+        self._arrivals = Arrivals(index)
         heard = self.progress is not None or self.stop is not None
         self._glance = Glance(index.device, self._pause if heard else None)
         adopts = self._adopts = self._adopts or not index.adopted
@@ -132,6 +139,9 @@ class Scanner:
             if only is not None or not index.root.digest or not self._glance.look(root, index.root):
                 self._walk()
                 index.prune()
+                self._arrivals.settle(partly=only is not None)
+            if only is None:
+                index.looked = start
             if adopts and only is None and (index.pending or not index.adopted):
                 index.pending.clear()
                 index.adopted = index.changed = True
@@ -193,6 +203,7 @@ class Scanner:
         except OSError as error:
             if is_gone(error) or error.errno == errno.ELOOP:
                 # Removed or replaced under the scan: the next one lists the directory above.
+                self._arrivals.left_all(known)
                 del above.known.directories[name]
                 above.known.opaque.pop(name, None)
                 above.changed.add(name)
@@ -201,9 +212,11 @@ class Scanner:
                 self._hide(above, name, unreadable(error))
             return False
         frame = Frame(fd, name, known, os.fstat(fd), only, above.relist)
-        if frame.status.st_ino != known.inode and self._is_moved_here(above, frame):
-            os.close(fd)
-            return False
+        if frame.status.st_ino != known.inode:
+            self._arrivals.left(known.inode)
+            if self._is_moved_here(above, frame):
+                os.close(fd)
+                return False
         self._trail.push(frame)
         try:
             self._visit(frame)
@@ -239,19 +252,24 @@ class Scanner:
         reason = self._moved(above, name, frame.status)
         if not reason:
             return False
-        del above.known.directories[name]
+        self._arrivals.left_all(above.known.directories.pop(name))
         above.known.opaque[name] = reason
         above.changed.add(name)
         self._mark(above, {name})
         return True
 
     def _moved(self, frame: Frame, name: bytes, status: os.stat_result) -> bytes:
-        """Why a thing is not captured that was known under another name; empty if it was not."""
+        """Why a thing is not captured that was known under another name; empty if it was not.
+
+        Where it first was, the rules decide, with the next prompt.
+        """
         if not self._sightings.may_be(status.st_ino):
             return b""
         path = self._trail.path_in(frame, name)
-        mark = self._sightings.known(frame.fd, name, path)
-        return b"" if mark is None or mark.origin == path else mark.reason_at(path)
+        known = self._sightings.known(frame.fd, name, path)
+        if known is None or (self._adopts and known[0] == known[1].origin == path):
+            return b""
+        return known[1].reason_at(path)
 
     def _mark(self, frame: Frame, names: Collection[bytes] | None = None) -> None:
         """Note which things are not captured in a directory (or these of them), and whence."""
@@ -264,7 +282,7 @@ class Scanner:
         new: dict[bytes, Mark] = {}
         for name, reason in left:
             base = plain(reason)
-            if base in (OUR_STORE, OUR_NAME, MOUNTED) or base.startswith(b"unreadable"):
+            if base in (OUR_STORE, OUR_NAME, MOUNTED) or base.startswith(UNREADABLE):
                 continue
             if names is not None and name not in names:
                 if name in old:
@@ -340,6 +358,8 @@ class Scanner:
         frame.before = frame.before or _snapshot(known)
         files = {name: file for name, file in known.files.items() if found.get(name) is False}
         gone = known.files.keys() - files.keys()
+        for name in gone:
+            self._arrivals.left(known.files[name].inode)
         known.files = files
         todo, again = self._changed(frame, [name for name in found if not found[name]])
         again = self._choose(frame, [name for name in found if found[name]]) or again
@@ -456,6 +476,8 @@ class Scanner:
                 directories[name] = child
             if reason:
                 opaque[name] = reason
+        for name in known.directories.keys() - directories.keys():
+            self._arrivals.left_all(known.directories[name])
         frame.changed |= known.directories.keys() ^ directories.keys()
         frame.changed.update(name for name, _ in known.opaque.items() ^ opaque.items())
         known.directories, known.opaque = directories, opaque
@@ -473,6 +495,8 @@ class Scanner:
         own = self.limits.own
         for name, now in found:
             old = known.files.get(name)
+            if old is not None and (isinstance(now, OSError) or old.inode != now.st_ino):
+                self._arrivals.left(old.inode)
             if isinstance(now, OSError):
                 self._lost(known, name, now)
                 continue
@@ -481,8 +505,8 @@ class Scanner:
                 # A store makes files while we look; one that was found is there by now.
                 reason = OUR_STORE
             else:
-                reason = self._trail.why_not_file(name, captured)
-                if not reason and not captured:
+                reason = self._trail.why_not_file(name, captured or self._keeps(frame, name))
+                if not reason and (old is None or not captured or old.inode != now.st_ino):
                     moved = self._moved(frame, name, now)
                     # What is too large, or no file, shows when it is looked at.
                     reason = moved if plain(moved) in (LEFT_OUT_FILE, VERSION_CONTROL) else b""
@@ -492,6 +516,9 @@ class Scanner:
             else:
                 known.opaque.pop(name, None)
                 readings.append(Reading(name, now, old))
+                is_new = old is None or old.inode != now.st_ino
+                if is_new and self.index.looked and not self._sightings.may_be(now.st_ino):
+                    self._arrivals.came(frame.fd, name, now)
         for at in range(0, len(readings), _AT_ONCE):
             self._pause()
             self.capture.files(frame.fd, readings[at : at + _AT_ONCE], known)
@@ -532,6 +559,7 @@ class Scanner:
                 # What keeps us from looking at it shows when it is entered.
                 continue
             else:
+                self._arrivals.left_all(known.directories.get(name))
                 if known.directories.pop(name, None) or known.opaque.pop(name, None):
                     frame.changed.add(name)
                 files.append((name, now))
@@ -542,17 +570,22 @@ class Scanner:
     def _declared(self, frame: Frame, name: bytes) -> None:
         """A name is a directory; decide about it if it is new."""
         known = frame.known
-        if known.files.pop(name, None):
+        if (file := known.files.pop(name, None)) is not None:
+            self._arrivals.left(file.inode)
             frame.changed.add(name)
         if name in known.directories:
             return
         frame.changed.add(name)
         reason = self._trail.why_not(name, lambda inner: is_there(frame.fd, inner))
-        if reason:
+        if reason and not self._keeps(frame, name):
             known.opaque[name] = reason
         else:
             known.opaque.pop(name, None)
             known.directories[name] = KnownDirectory()
+
+    def _keeps(self, frame: Frame, name: bytes) -> bool:
+        """Whether a restore brought this name back."""
+        return bool(self._kept) and self._trail.path_in(frame, name) in self._kept
 
 
 def _snapshot(known: KnownDirectory) -> tuple[object, ...]:

@@ -24,17 +24,20 @@ _STOPPED = b"[Request interrupted by user"
 def stopped_at(call: Bracket, store: Store) -> float | None:
     """When a person stopped the agent in a call, as Claude Code's transcript has it.
 
-    No hook tells of it. What a subagent does may go on.
+    No hook tells of it. A subagent goes on when its parent is stopped, or has a transcript of
+    its own that says that it was, too.
     """
-    if call.program != "claude-code" or call.agent:
+    if call.program != "claude-code":
         return None
     try:
         native = store.info(call.owner).metadata.get("native")
     except BacktrailError:
         return None
     path = native.get("path") if isinstance(native, dict) else None
-    if not isinstance(path, str) or "\0" in path:
+    if not isinstance(path, str) or "\0" in path + call.agent or "/" in call.agent:
         return None
+    if call.agent:
+        path = f"{path.removesuffix('.jsonl')}/subagents/agent-{call.agent}.jsonl"
     for line in reversed(_tail(path).split(b"\n")):
         at = _time_of(line) if _STOPPED in line else None
         if at is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from difflib import SequenceMatcher, unified_diff
 
 from .names import one_line
 
@@ -24,7 +23,7 @@ def line_counts(before: bytes, after: bytes) -> tuple[int, int]:
     """Lines added and removed; nothing for what is no text."""
     if before == after or not (is_text(before) and is_text(after)):
         return 0, 0
-    old, new = before.splitlines(), after.splitlines()
+    old, new = (content.splitlines() for content in _differing(before, after))
     head = 0
     while head < len(old) and head < len(new) and old[head] == new[head]:
         head += 1
@@ -35,6 +34,8 @@ def line_counts(before: bytes, after: bytes) -> tuple[int, int]:
     if len(old) > _TOO_LONG or len(new) > _TOO_LONG:
         a, b = Counter(old), Counter(new)
         return (b - a).total(), (a - b).total()
+    from difflib import SequenceMatcher
+
     insertions = deletions = 0
     for tag, i, j, m, n in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
@@ -46,6 +47,19 @@ def line_counts(before: bytes, after: bytes) -> tuple[int, int]:
     return insertions, deletions
 
 
+def _differing(before: bytes, after: bytes) -> tuple[bytes, bytes]:
+    """The contents without the whole lines that they begin with alike: bytes compare quickly."""
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before[low:middle] == after[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    start = before.rfind(b"\n", 0, low) + 1
+    return before[start:], after[start:]
+
+
 def unified(before: bytes | None, after: bytes | None, old_name: str, new_name: str) -> str:
     """A unified diff, None where there is no file; one line for what is no text."""
     old, new = before or b"", after or b""
@@ -53,6 +67,8 @@ def unified(before: bytes | None, after: bytes | None, old_name: str, new_name: 
     right = "/dev/null" if after is None else f"b/{one_line(new_name)}"
     if not (is_text(old) and is_text(new)):
         return f"Binary files {left} and {right} differ\n" if old != new else ""
+    from difflib import unified_diff
+
     parts: list[str] = []
     for line in unified_diff(_lines(old), _lines(new), left, right):
         parts.append(line)

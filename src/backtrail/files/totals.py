@@ -6,7 +6,7 @@ out of what was left last, and what remains is what they began with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import Damaged, NotFound
@@ -20,8 +20,14 @@ Span = tuple[Entry | None, Entry | None]
 """What a path was before and after."""
 
 
-def total(get: Get, changes: Iterable[Change], paths: Collection[bytes] | None = None) -> Diff:
-    """What changes of one session did together, less what others did."""
+def total(
+    get: Get, changes: Iterable[Change], paths: Collection[bytes] | None = None,
+    standing: Mapping[bytes, Collection[int]] | None = None,
+) -> Diff:  # fmt: skip
+    """What changes of one session did together, less what others did.
+
+    With `standing`, only what is in effect of them: on each path those of these events.
+    """
     spans: dict[bytes, list[Span]] = {}
     for change in changes:
         try:
@@ -30,7 +36,8 @@ def total(get: Get, changes: Iterable[Change], paths: Collection[bytes] | None =
             # Contents that were collected took the trees along.
             continue
         for path, before, after in found:
-            if path not in change.foreign and within(path, paths):
+            counts = standing is None or change.seq in standing.get(path, ())
+            if counts and path not in change.foreign and within(path, paths):
                 _add(spans.setdefault(path, []), before, after)
     laid: dict[bytes, bytes] = {}
 

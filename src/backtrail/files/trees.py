@@ -219,7 +219,8 @@ def diff_trees(get: Get, before: bytes | None, after: bytes | None) -> Iterator[
     """What differs between two roots, parents before children; only changed parts are read.
 
     Where a directory became opaque, or an opaque one a directory, nobody knows what
-    happened to the things in it: they are not listed, and so never look deleted.
+    happened to the things in it: they are not listed, and so never look deleted. Only what
+    came from elsewhere is not what was there.
     """
     # A stack and not recursion: a directory may lie deeper than Python calls.
     stack = [_pairs(get, b"", before, after)] if before != after else []
@@ -233,7 +234,7 @@ def diff_trees(get: Get, before: bytes | None, after: bytes | None) -> Iterator[
         b = now.value if now is not None and now.kind == "directory" else None
         if a is None or b is None or was is None or now is None or was.mode != now.mode:
             yield Difference(path, was, now)
-        if a != b and not (_is_opaque(was) or _is_opaque(now)):
+        if a != b and not (is_veil(was) or is_veil(now)):
             stack.append(_pairs(get, path + b"/", a, b))
 
 
@@ -248,8 +249,16 @@ def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterato
         yield Difference(prefix + name, old.get(name), new.get(name))
 
 
-def _is_opaque(entry: Entry | None) -> bool:
-    return entry is not None and entry.kind == "opaque"
+UNREADABLE = b"unreadable: "
+"""How a reason begins where the system does not let us look; what it says follows."""
+
+MOVED_FROM = b", moved from "
+"""How a reason goes on for what came from elsewhere; the place follows."""
+
+
+def is_veil(entry: Entry | None) -> bool:
+    """Whether what is there may be the directory that was."""
+    return entry is not None and entry.kind == "opaque" and MOVED_FROM not in entry.value
 
 
 def flatten(get: Get, root: bytes, prefix: bytes = b"") -> Iterator[tuple[bytes, Entry]]:

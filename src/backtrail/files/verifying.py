@@ -21,6 +21,10 @@ from .cleaning import has_contents, opened, trees_of
 from .depot import Depot
 from .names import shown
 from .trees import EMPTY_DIGEST, Tree, parse_tree
+from .unfinished import told
+
+UNFINISHED = "unfinished"
+"""What a problem is called that is no damage: a restore that was cut short, or is under way."""
 
 LOG = "files"
 """What problems with contents give as their log."""
@@ -38,6 +42,8 @@ def verify(store: Store | str) -> list[Problem]:
     try:
         with opened(store) as depot:
             problems.extend(_contents(depot, store_names(store)))
+            places = depot.catalogue.unfinished()
+            problems += [Problem("", LOG, UNFINISHED, told(shown(p.path))) for p in places]
     except BacktrailError as error:
         problems.append(Problem("", LOG, "unreadable", str(error)))
     return problems

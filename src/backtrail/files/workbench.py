@@ -1,8 +1,9 @@
 """The reserved directory of a restore, in the root, where scans do not look.
 
-Step `i` of the plan uses four names in it: `i.part` is being built, `i.new` is whole (or,
-after a swap, what was swapped out), `i.old` and `i.del` were moved out of the way. So
-whoever finds the directory after a crash knows what each thing is.
+Step `i` of the plan uses five names in it: `i.part` is being built, `i.new` is whole (or,
+after a swap, what was swapped out), `i.old` and `i.del` were moved out of the way, `i.mov`
+is not captured and on its way to another name. So whoever finds the directory after a crash
+knows what each thing is.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from . import beneath
 from .beneath import DIRECTORY, alike, describe, is_being_written, remove, write_file
 from .ignore import RESERVED
 from .plan import Step
 from .trees import Entry
 
 _SYNC_THREADS = 8
-SYNCED_TOGETHER = 32
-"""How many files or directories are synced at a time."""
+_SYNCED_TOGETHER = 32
+
+MANY = 200
+"""From so many files or directories on, the whole file system is synced instead of each."""
 
 _PATIENCE = 1.0
 """Seconds to wait, in all, for programs that are writing what is to be replaced."""
@@ -31,7 +35,7 @@ class Workbench:
     def __init__(self, root: int, id: str) -> None:
         self._root = root
         self._name = RESERVED + id.encode()
-        self._unsynced: list[int] = []
+        self._unsynced = Unsynced(root)
         self._patience = _PATIENCE
         self.id = id.encode()
         self.fd = -1
@@ -47,8 +51,7 @@ class Workbench:
 
     def close(self) -> None:
         """Let go of it."""
-        while self._unsynced:
-            os.close(self._unsynced.pop())
+        self._unsynced.close()
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -59,6 +62,10 @@ class Workbench:
 
     # --- building ------------------------------------------------------------------------
 
+    def expect(self, count: int) -> None:
+        """So many things will be built."""
+        self._unsynced = Unsynced(self.fd, count)
+
     def build(self, index: int, wanted: Entry, content: bytes) -> None:
         """Make something new. It has its place after `finish`."""
         name = part(index)
@@ -68,22 +75,15 @@ class Workbench:
         elif wanted.kind == "directory":
             os.mkdir(name, 0o700, dir_fd=self.fd)
         else:
-            self._unsynced.append(write_file(self.fd, name, content, wanted.mode))
-            if len(self._unsynced) >= SYNCED_TOGETHER:
-                self._sync()
+            self._unsynced.add(write_file(self.fd, name, content, wanted.mode))
 
     def finish(self, indexes: list[int]) -> None:
         """What was built is whole and on the disk."""
-        self._sync()
+        self._unsynced.sync()
         for index in indexes:
             remove(self.fd, new(index))
             os.rename(part(index), new(index), src_dir_fd=self.fd, dst_dir_fd=self.fd)
         os.fsync(self.fd)
-
-    def _sync(self) -> None:
-        sync_together(self._unsynced)
-        while self._unsynced:
-            os.close(self._unsynced.pop())
 
     # --- what came out -------------------------------------------------------------------
 
@@ -128,14 +128,47 @@ class Workbench:
         os.fsync(self._root)
 
 
-def sync_together(fds: list[int]) -> None:
-    """Sync open files or directories at once: the disk then writes its journal once."""
-    if len(fds) > 2:
-        with ThreadPoolExecutor(min(_SYNC_THREADS, len(fds))) as pool:
-            list(pool.map(os.fsync, fds))
-    else:
-        for fd in fds:
-            os.fsync(fd)
+class Unsynced:
+    """Open files or directories that are to be on the disk when `sync` returns.
+
+    Some are synced at once: the disk then writes its journal once. Where `MANY` are expected, all
+    of the file system is synced instead, and none is kept open; with fewer that would take longer,
+    because it waits for what other programs wrote.
+    """
+
+    def __init__(self, place: int, expected: int = 0) -> None:
+        self._place = place
+        self._all = beneath.syncfs if expected >= MANY else None
+        self._fds: list[int] = []
+
+    def add(self, fd: int) -> None:
+        """Take over an open file."""
+        self._fds.append(fd)
+        if self._all is not None:
+            self.close()
+        elif len(self._fds) >= _SYNCED_TOGETHER:
+            self._sync()
+
+    def sync(self) -> None:
+        """Return when everything is on the disk."""
+        if self._all is not None:
+            self._all(self._place)
+        else:
+            self._sync()
+
+    def _sync(self) -> None:
+        if len(self._fds) > 2:
+            with ThreadPoolExecutor(min(_SYNC_THREADS, len(self._fds))) as pool:
+                list(pool.map(os.fsync, self._fds))
+        else:
+            for fd in self._fds:
+                os.fsync(fd)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is still open."""
+        while self._fds:
+            os.close(self._fds.pop())
 
 
 def part(index: int) -> bytes:
@@ -156,6 +189,11 @@ def old(index: int) -> bytes:
 def deleted(index: int) -> bytes:
     """The name of what a step deletes."""
     return b"%d.del" % index
+
+
+def parked(index: int) -> bytes:
+    """The name of what a step moves, while its new place is not ready."""
+    return b"%d.mov" % index
 
 
 def read_name(name: bytes) -> tuple[int, bytes]:

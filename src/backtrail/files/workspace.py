@@ -40,11 +40,13 @@ from .looking import Log
 from .meetings import OpenCall, distinct
 from .names import shown
 from .rooted import Rooted
+from .roots import identity_at
 from .signs import GRACE, stopped_at, touched_at
 
 if TYPE_CHECKING:
     from .attribution import Attributed
     from .journal import Journal
+    from .moves import Local
     from .plan import Plan
     from .trees import Get
 
@@ -152,6 +154,22 @@ class Workspace(Rooted):
     def not_captured(self) -> list[tuple[str, str, int]]:
         """What the last scan did not keep: path, reason, size."""
         return self._looking.not_captured()
+
+    def local(self) -> Local:
+        """What this machine knows of the present state, and no tree tells."""
+        from .moves import Local
+
+        strangers = self._looking.strangers()
+
+        def is_stranger(path: bytes) -> bool:
+            root = os.open(self.root, DIRECTORY)
+            try:
+                found = identity_at(root, path)
+            finally:
+                os.close(root)
+            return found is not None and strangers.get(found.inode) == found.born != 0
+
+        return Local(self._looking.was_control, is_stranger if strangers else None)
 
     # --- who did what --------------------------------------------------------------------
 
@@ -277,7 +295,8 @@ class Workspace(Rooted):
         """Whether an open call is over, though nobody ended it.
 
         Its process is gone; or the agent's session is, or goes on with another prompt, or a
-        person stopped it, where that is in `store`.
+        person stopped it, where that is in `store`. A subagent may be at work in the background
+        whatever its session is asked.
         """
         if is_dead(call):
             return True
@@ -286,7 +305,7 @@ class Workspace(Rooted):
             return False
         if not call.program or store is None or call.store != store_name(store):
             return False
-        kinds = ("user_message", "session_end")
+        kinds = ("session_end",) if call.agent else ("user_message", "session_end")
         try:
             last = next(store.read(call.owner, kinds=kinds, reverse=True, limit=1), None)
         except NotFound:

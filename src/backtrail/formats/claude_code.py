@@ -25,10 +25,18 @@ SYNTHETIC = "<synthetic>"
 """The model of what the program says in a model's place."""
 
 _LINKS = ("attachment", "system", "progress")
-_NOTES = ("<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
-          "<bash-stdout>", "<bash-stderr>", "<task-notification>", "<system-reminder>")  # fmt: skip
+_NOTES = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>",
+          "<local-command-caveat>", "<bash-input>", "<bash-stdout>", "<bash-stderr>",
+          "<task-notification>", "<system-reminder>")  # fmt: skip
 _STOPPED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
 """What it writes in a person's place who stops it."""
+
+_COMMAND = re.compile(
+    r"<command-message>[^<]*</command-message>\s*<command-name>([^<]*)</command-name>"
+    r"(?:\s*<command-args>(.*)</command-args>)?",
+    re.DOTALL,
+)
+"""A command that a person made; the text that it stands for is a line of its own."""
 
 _TITLES = {"custom-title": 3, "agent-name": 2, "ai-title": 2, "summary": 1}
 _TITLE_FIELDS = {"custom-title": "customTitle", "agent-name": "agentName", "ai-title": "aiTitle"}
@@ -39,6 +47,8 @@ def what_is(line: Mapping[str, Json]) -> What:
     kind = line.get("type")
     if kind == "system" and line.get("subtype") == "compact_boundary":
         return "boundary"
+    if kind == "attachment" and message_of(line):
+        return "prompt"
     if kind in _LINKS:
         return "link"
     message = line.get("message")
@@ -52,9 +62,34 @@ def what_is(line: Mapping[str, Json]) -> What:
         return "summary"
     if _has_results(message["content"]):
         return "result"
-    words = said(message).strip()
-    is_note = line.get("isMeta") is True or words.startswith(_NOTES) or words in _STOPPED
-    return "note" if is_note else "prompt"
+    return "note" if line.get("isMeta") is True or is_note(said(message)) else "prompt"
+
+
+def message_of(line: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The message in a line; of what a person typed while the model was at work, one made of it.
+
+    Such a prompt is an attachment, which the model is sent with the next results. A command that
+    a person made is what they typed, as a hook is told it.
+    """
+    message = line.get("message")
+    if isinstance(message, Mapping):
+        content = message.get("content")
+        command = _COMMAND.fullmatch(content) if isinstance(content, str) else None
+        if command is None:
+            return message
+        return {**message, "content": " ".join(filter(None, command.groups()))}
+    given = line.get("attachment")
+    if not isinstance(given, Mapping) or given.get("type") != "queued_command":
+        return {}
+    prompt, origin = given.get("prompt"), given.get("origin")
+    by_hand = isinstance(origin, Mapping) and origin.get("kind") == "human"
+    return {"role": "user", "content": prompt} if by_hand and isinstance(prompt, str | list) else {}
+
+
+def is_note(words: str) -> bool:
+    """Whether the program says something in a person's place, such as that a task is done."""
+    words = words.strip()
+    return words.startswith(_NOTES) or words in _STOPPED
 
 
 def _has_results(content: Json) -> bool:
@@ -82,6 +117,16 @@ def text(line: Mapping[str, Json], name: str) -> str | None:
 def parent_of(line: Mapping[str, Json]) -> str | None:
     """The uuid of the line before; over a compaction, of the one that is meant."""
     return text(line, "parentUuid") or text(line, "logicalParentUuid")
+
+
+def starts_over(line: Mapping[str, Json]) -> bool:
+    """Whether a prompt is the first of its conversation, whatever parent the line names.
+
+    Who rewinds to before the first prompt goes on with nothing said; but the line then names
+    the one before it in the file.
+    """
+    position = line.get("turnPosition")
+    return isinstance(position, Mapping) and position.get("promptIndex") == 1
 
 
 def response_of(line: Mapping[str, Json]) -> str | None:

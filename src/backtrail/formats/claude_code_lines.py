@@ -17,7 +17,28 @@ VERSION = "2.1.325"
 """The version of Claude Code whose format this is."""
 
 _DROPPED = ("requestRef", "forkedFrom", "agentId", "agentName", "teamName", "slug")
+_SPOKEN = (
+    *("type", "subtype", "uuid", "parentUuid", "timestamp", "message", "attachment", "content"),
+    *("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage", "level"),
+    *("compactMetadata", "requestId", "userType"),
+)
+_SHOWN = ("file", "edited_text_file", "directory", "selected_lines_in_ide")
 _REFERRING = ("sourceToolAssistantUUID", "logicalParentUuid", "sourceToolUseUUID")
+
+
+def spoken_alone(line: Mapping[str, Json]) -> dict[str, Json] | None:
+    """A stranger's line with nothing but what the model is shown; None where that is nothing.
+
+    Other fields act: they name files to be put back, folders to write in, rights to be had.
+    """
+    kind, attachment = line.get("type"), line.get("attachment")
+    if kind == "attachment":
+        about = attachment.get("type") if isinstance(attachment, Mapping) else None
+        shown = about in _SHOWN
+    else:
+        boundary = kind == "system" and line.get("subtype") == "compact_boundary"
+        shown = boundary or kind in ("user", "assistant")
+    return {name: line[name] for name in _SPOKEN if name in line} if shown else None
 
 
 @dataclass(slots=True)

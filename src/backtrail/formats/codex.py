@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from ..events import Json
-from ..messages import text_of
+from ..messages import speech_of, text_of
 
 What = Literal["prompt", "note", "system", "result", "assistant", "compaction", "rollback",
                "usage", "meta", "context", "other"]  # fmt: skip
@@ -136,7 +136,7 @@ def is_side(first: Mapping[str, Json]) -> bool:
 def begun(first: Mapping[str, Json], lines: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
     """How a subagent began, in the words of our own subagents."""
     asked = (payload_of(one) for one in lines if what_is(one) == "prompt")
-    prompt = text_of(next(asked, {}).get("content"))
+    prompt = speech_of(next(asked, {}))
     payload = payload_of(first)
     name = payload.get("agent_path") or payload.get("agent_nickname")
     data: dict[str, Json] = {"prompt": prompt, "description": name or ""}
@@ -191,6 +191,14 @@ def numbered(lines: Sequence[dict[str, Json]], old: Mapping[str, Json]) -> list[
     return [{"ordinal": number, **one} for number, one in enumerate(lines, start)]
 
 
+def is_spoken(value: Mapping[str, Json]) -> bool:
+    """Whether a line is part of what the model or the person is shown, and sets nothing.
+
+    Others say in which folder a turn works, what it may write, and which file comes before.
+    """
+    return value.get("type") in ("response_item", "event_msg", "compacted")
+
+
 def begins_turn(value: Mapping[str, Json]) -> bool:
     """Whether a line says that a turn begins."""
     return value.get("type") == "event_msg" and payload_of(value).get("type") == "task_started"
@@ -198,11 +206,10 @@ def begins_turn(value: Mapping[str, Json]) -> bool:
 
 def shown(item: Mapping[str, Json], ts: str) -> dict[str, Json] | None:
     """What the screen showed for an item: the list of sessions and the screen want it."""
-    role, content = item.get("role"), item.get("content")
+    role = item.get("role")
     if item.get("type") != "message" or role not in ("user", "assistant"):
         return None
-    blocks: Sequence[Json] = content if isinstance(content, list) else [content]
-    said = text_of(blocks)
+    said = speech_of(item)
     if role == "user":
         return line("event_msg", {"type": "user_message", "message": said, "images": []}, ts)
     return line("event_msg", {"type": "agent_message", "message": said}, ts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from ..calls import answers_in, calls_in, repair
 from ..errors import InvalidData
 from ..events import Format, Json
+from ..hashing import sha256
 from ..messages import format_of
 from . import anthropic, openai, responses
 from .parts import Call, Part, Result, Role, Text, Turn
@@ -124,7 +124,7 @@ class _Ids:
             count = 0
             while fitting in self.used or not self.legal.fullmatch(fitting):
                 count += 1
-                mark = hashlib.sha256(f"{call.id}\n{count}".encode(errors="replace")).hexdigest()
+                mark = sha256(f"{call.id}\n{count}".encode(errors="replace")).hexdigest()
                 fitting = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:51] + "_" + mark[:12]
         self.used.add(fitting)
         self.open[call.id] = replace(call, id=fitting)

@@ -12,12 +12,12 @@ import base64
 import binascii
 import mimetypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from ..events import Json
+from ..frozen import dataclass
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 """Who speaks; `tool` holds nothing but results."""

@@ -11,9 +11,9 @@ import _thread
 import os
 import sys
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ..loading import load_msgspec
 from .dialects import CHECK, DIALECTS, Dialect, Verb, verb_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..events import Json
     from ..settings import Settings
     from ..stores.base import Store
-    from .following import Fields
+    from .following import Fields, Follower
 
 LIMIT = 2.0
 _INPUT = 256 * 1024 * 1024
@@ -125,7 +125,7 @@ def serve(agent: str) -> str:
 
 
 def _act(hook: Hook, verb: Verb) -> str:
-    _load_msgspec()
+    load_msgspec()
     from pathlib import Path
 
     from ..settings import load
@@ -136,7 +136,7 @@ def _act(hook: Hook, verb: Verb) -> str:
     fields = Fields.of(hook.event, hook.dialect)
     settings = load(cwd=fields.cwd if Path(fields.cwd).is_dir() else None)
     hook.relimit(settings.hook_timeout)
-    if not settings.hooks:
+    if settings.why_unrecorded(fields.cwd) is not None:
         return ""
     settings.apply()
     with open_store(settings.store) as store:
@@ -147,22 +147,13 @@ def _act(hook: Hook, verb: Verb) -> str:
         if not fields.session:
             hook.miss("the event names no session")
             return ""
-        return _follow(hook, verb, store, fields, settings)
+        told = _follow(hook, verb, store, fields, settings)
+        if verb in ("stop", "end"):
+            # The agent has nothing to wait for any more, and it is another process that works.
+            from ..stores import due
 
-
-def _load_msgspec() -> None:
-    """Have msgspec take its types from `typing`, as it does without `typing_extensions`.
-
-    That module brings in the inspector and the parser, a tenth of all that a hook does.
-    """
-    name = "typing_extensions"
-    if name in sys.modules:
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # import says it is not there
-    try:
-        import_module("msgspec")
-    finally:
-        del sys.modules[name]
+            due.start(store, settings.text("retention"), settings.unasked())
+        return told
 
 
 def _check(store: Store, folder: Path) -> None:
@@ -189,7 +180,9 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Sett
     begins = verb in ("prompt", "before")
     patience = Patience(hook.limit * SHARE, settings.hook_wait, hook.allow)
     try:
-        follower = Follower(store, hook.dialect, fields, settings, patience, begins=begins)
+        follower = Follower(
+            store, hook.dialect, fields, settings, patience, begins=begins, makes=verb != "end"
+        )
     except LeftBehind:
         return ""
     try:
@@ -208,14 +201,14 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Sett
         for trouble in follower.troubles:
             hook.miss(trouble)
     # What was left for the agent is not for its subagents.
-    return _told(hook, store, follower.id) if verb == "prompt" and not fields.agent else ""
+    return _told(hook, store, follower) if verb == "prompt" and not fields.agent else ""
 
 
-def _told(hook: Hook, store: Store, session_id: str) -> str:
+def _told(hook: Hook, store: Store, follower: Follower) -> str:
     """What was left for the agent, in the form it takes it."""
-    from .notes import take
+    from .notes import left_name, take
 
-    text = take(store, session_id)
+    text = take(store, follower.id, left_name(hook.dialect.agent, follower.fields.session))
     if text is None or hook.dialect.agent == "claude-code":
         return f"{text}\n" if text else ""
     import json

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import AlreadyExists, BacktrailError, Unsafe
+from ..errors import AlreadyExists, BacktrailError, NotFound, Unsafe
 from ..events import NewEvent, SessionInfo, new_id
 from ..files.baseline import PARTIAL
 from ..files.changes.folder import Host, NotWatched
@@ -85,7 +85,7 @@ class Fields(NamedTuple):
 
 
 class LeftBehind(Exception):
-    """The agent's session was left after a rewind, and says nothing new."""
+    """The agent's session was left after a rewind, or was never recorded, and says nothing new."""
 
 
 class Patience(NamedTuple):
@@ -104,12 +104,12 @@ class Follower:
 
     `begins` says that something begins with the event, a turn or a call. Otherwise a session
     that was left after a rewind is no session any more: `LeftBehind`. But a call that was under
-    way then is still that session's: `is_left`.
+    way then is still that session's: `is_left`. Without `makes`, an unknown session stays so.
     """
 
     def __init__(
         self, store: Store, dialect: Dialect, fields: Fields, settings: Settings,
-        patience: Patience, *, begins: bool,
+        patience: Patience, *, begins: bool, makes: bool = True,
     ) -> None:  # fmt: skip
         self.store = store
         self.dialect = dialect
@@ -120,7 +120,10 @@ class Follower:
         self._now = time.time()
         self._begins = begins
         self.is_left = False
-        found, self.is_new = self._found() or self._gone_on() or self._made()
+        known = self._found() or self._gone_on()
+        if known is None and not makes:
+            raise LeftBehind
+        found, self.is_new = known or self._made()
         self.id = found.id
         self.cwd = found.cwd or fields.cwd
         self.root = found.root or self.cwd
@@ -276,19 +279,60 @@ class Follower:
             # What a subagent is asked is no turn: its parent asks.
             return
         self.mirror()
-        self.files.end_agent("", running_in)
-        details = self._look()
+        self._go_back()
         said = self.fields.raw.get("prompt")
         text = said if isinstance(said, str) else ""
+        if self._is_mirrored and is_note(self.dialect.agent, text):
+            # The agent goes on by itself: its transcript has it.
+            return
+        id = _event_id(self.fields.prompt_id)
+        if id is not None and self._is_known(id):
+            # Typed while a turn is under way, and of that turn: its calls go on.
+            return
+        self.files.end_agent("", running_in)
+        details = self._look()
         message, format = _user_message(self.dialect.agent, text)
-        data = {"message": message, "format": format, **details}
-        event = NewEvent("user_message", data, id=_event_id(self.fields.prompt_id))
-        self._append([event])
+        data = {"message": message, "format": format, **self._source(), **details}
+        self._append([NewEvent("user_message", data, id=id)])
+
+    def _is_known(self, id: str) -> bool:
+        try:
+            return bool(self.store.find(self.id, id))
+        except NotFound:
+            return False
+
+    def _source(self) -> dict[str, Json]:
+        """Where the event stands in the record of an agent whose conversation hooks tell."""
+        if self.dialect.has_transcript or self.fields.agent:
+            return {}
+        from .chats import source
+
+        return source(self.fields.session, self.fields.transcript)
+
+    def _go_back(self) -> bool:
+        """Follow what such an agent did to its chat by itself; whether it went back."""
+        fields = self.fields
+        if self.dialect.has_transcript or self.is_left:
+            return False
+        from .chats import turns_of_chat
+
+        went_back = False
+        try:
+            for event in turns_of_chat(self.store, self.id, fields.session, fields.transcript):
+                self._append([event])
+                went_back = went_back or event.kind == "rewound"
+        except BacktrailError as error:
+            self.troubles.append(f"the record of the chat was not read: {error}")
+        return went_back
 
     def before(self, runner: tuple[int, int]) -> None:
         """A tool is about to run."""
         from ..files.brackets import Runner
 
+        if self._go_back():
+            # The files went back, too, and the call comes after that.
+            self._look()
+            self._append([])
         fields = self.fields
         paths, _ = self._declared()
         if paths == []:
@@ -341,6 +385,7 @@ class Follower:
         data |= {"call": fields.call} if fields.call else {}
         data |= {"agent": fields.agent} if fields.agent else {}
         data |= {"error": True} if failed else {}
+        data |= self._source()
         data |= ended.details
         if outside:
             data["files"] = {**(files or {}), "outside": outside}
@@ -433,7 +478,12 @@ class Follower:
         self.files.end_agent(None, running_in)
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
-        self._append([NewEvent("session_end", {"reason": reason})])
+        last = next(self.store.read(self.id, reverse=True, limit=1), None)
+        # Gemini CLI says it several times.
+        told = last is not None and last.kind == "session_end"
+        # An agent's daemon says it late: calls that end with it must not move the session up.
+        events = [] if told else [NewEvent("session_end", {"reason": reason})]
+        self._append(events, since=last.ts if last else None)
         forget_wait(self.store, self.id)
 
     # --- how -----------------------------------------------------------------------------
@@ -443,15 +493,15 @@ class Follower:
         cwd = self.fields.raw.get("cwd")
         return cwd if isinstance(cwd, str) and cwd.startswith("/") else self.cwd
 
-    def _append(self, events: list[NewEvent]) -> list[Event]:
-        """Append, behind what is owed of the files."""
+    def _append(self, events: list[NewEvent], since: str | None = None) -> list[Event]:
+        """Append, behind what is owed of the files, which happened `since`."""
         owed = self.files.owed()
         if any(event.id is not None for event, _ in owed):
             for event, _ in list(owed):
-                self.store.append(self.id, [event])
+                self.store.append(self.id, [_dated(event, since)])
                 self.files.settle(1)
         owed = self.files.owed()
-        batch = [*(event for event, _ in owed), *events]
+        batch = [*(_dated(event, since) for event, _ in owed), *events]
         stored = self.store.append(self.id, batch) if batch else []
         self.files.settle(len(owed))
         return stored[len(owed) :]
@@ -484,6 +534,13 @@ class Follower:
             time.sleep(_STEP)
 
 
+def _dated(event: NewEvent, ts: str | None) -> NewEvent:
+    """An event with a time, if one is given and it has none of its own."""
+    if ts is None or event.ts is not None:
+        return event
+    return NewEvent(event.kind, event.data, id=event.id, follows=event.follows, ts=ts)
+
+
 def running_in(bracket: Bracket) -> Process | None:
     """The process that a call is still running in, if there is one."""
     from .processes import running
@@ -509,6 +566,15 @@ def _failed(response: Json) -> bool:
 def _event_id(given: str | None) -> str | None:
     """A name that an event may have; None where the given one is none."""
     return given if given and len(given) <= 256 and given.isprintable() else None
+
+
+def is_note(agent: str, text: str) -> bool:
+    """Whether an agent tells itself something, such as that a task in the background is done."""
+    if agent != "claude-code":
+        return False
+    from ..formats import claude_code
+
+    return claude_code.is_note(text)
 
 
 def _user_message(agent: str, text: str) -> tuple[dict[str, Json], str]:

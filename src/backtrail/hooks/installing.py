@@ -8,6 +8,7 @@ if nothing else was changed since.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import shlex
 import shutil
@@ -22,8 +23,8 @@ from typing import Literal
 from ..errors import Conflict, InvalidData, Unsafe, Unsupported
 from ..stores.files import failed, sync_directory, write_all
 from .dialects import Dialect
-from .jsonfiles import parsed, read
-from .settings import WAIT, find_ours, waiting, with_ours, without_ours
+from .jsonfiles import blanked, parsed, read
+from .settings import WAIT, find_ours, group_for, waiting, with_ours, without_ours
 
 Scope = Literal["user", "project", "local"]
 """Which of an agent's settings: the person's, the project's, or the person's for the project."""
@@ -134,7 +135,12 @@ def vanishing(program: Path) -> str | None:
 def plan_install(dialect: Dialect, path: Path, command: str, wait: float = WAIT) -> Change:
     """What putting the hooks in would change; `wait` is how long the one before a call may."""
     before = read(path)
-    return Change(path, before, with_ours(before or "", str(path), dialect, command, wait))
+    try:
+        return Change(path, before, with_ours(before or "", str(path), dialect, command, wait))
+    except InvalidData as error:
+        ours = {event: [group_for(dialect, event, command, wait)] for event in dialect.events}
+        by_hand = json.dumps({"hooks": ours}, indent=2, ensure_ascii=False)
+        raise InvalidData(f"{error}\nby hand, this is to be in it:\n{by_hand}") from error
 
 
 def plan_uninstall(dialect: Dialect, path: Path) -> Change:
@@ -150,7 +156,8 @@ def plan_uninstall(dialect: Dialect, path: Path) -> Change:
     if kept is not None and _is_kept(kept, before, name, dialect, ours[0].command):
         return Change(path, before, kept)
     after = without_ours(before, name, dialect.agent)
-    nothing = kept is None and parsed(after, name) == {}
+    has_comments = blanked(after) != after
+    nothing = kept is None and not has_comments and parsed(after, name, dialect.agent) == {}
     return Change(path, before, None if nothing else after)
 
 
@@ -163,7 +170,11 @@ def _is_kept(kept: str, before: str, name: str, dialect: Dialect, command: str) 
     """Whether a file is what installing made of the copy, and nothing else was changed."""
     try:
         wait = waiting(before, name, dialect)
-        return parsed(with_ours(kept, name, dialect, command, wait), name) == parsed(before, name)
+        made = with_ours(kept, name, dialect, command, wait)
+        # Comments may be new, too.
+        as_text = blanked(before) == before or made == before
+        agent = dialect.agent
+        return as_text and parsed(made, name, agent) == parsed(before, name, agent)
     except InvalidData:
         return False
 

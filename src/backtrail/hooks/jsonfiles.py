@@ -1,8 +1,9 @@
 """JSON files that people keep by hand: changed in place, all else left byte for byte.
 
 Nothing is written anew that need not be: members are put in behind the last one and taken
-out again as text, in the file's own indentation. What is not plain JSON (comments, trailing
-commas, doubled keys) is refused with its place, since it would be lost.
+out again as text, in the file's own indentation. Comments stay where the agent that reads the
+file takes them. What else is not plain JSON (trailing commas, doubled keys) is refused with its
+place, since it would be lost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from ..stores.files import failed
 _decoder = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INDENT = re.compile(r"\n([ \t]+)\S")
+_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_VISIBLE = re.compile(r"[^\r\n]")
+
+COMMENTED = ("gemini",)
+"""Agents whose settings may have comments."""
 
 Path = tuple[str | int, ...]
 """The way to a value: names of members and numbers of elements."""
@@ -53,8 +59,21 @@ def read(path: File) -> str | None:
         raise failed(error, f"read {path}") from error
 
 
-def parsed(text: str, name: str) -> dict[str, Json]:
-    """The object in a file; `InvalidData` with the place where it is none."""
+def blanked(text: str) -> str:
+    """The text with spaces for comments: everything else is at the same place."""
+
+    def blank(found: re.Match[str]) -> str:
+        return found[0] if found[0][0] == '"' else _VISIBLE.sub(" ", found[0])
+
+    return _COMMENT.sub(blank, text) if "/" in text else text
+
+
+def parsed(text: str, name: str, agent: str = "") -> dict[str, Json]:
+    """The object in a file; `InvalidData` with the place where it is none.
+
+    Comments are taken where the agent takes them.
+    """
+    text = blanked(text) if agent in COMMENTED else text
 
     def once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         found = dict(pairs)
@@ -109,9 +128,10 @@ def located(text: str, path: Path) -> Member:
 
 def added(text: str, path: Path, key: str | None, value: Json) -> str:
     """The text with a member (or, without a key, an element) behind those at `path`."""
-    home = located(text, path)
-    inside = members(text, home.value)
-    unit = _unit(text)
+    plain = blanked(text)
+    home = located(plain, path)
+    inside = members(plain, home.value)
+    unit = _unit(plain)
     if unit is None:
         written = json.dumps(value, ensure_ascii=False)
         lead = separator = ""
@@ -124,25 +144,47 @@ def added(text: str, path: Path, key: str | None, value: Json) -> str:
         written = f"{json.dumps(key, ensure_ascii=False)}: {written}"
     if inside:
         end = inside[-1].end
-        return f"{text[:end]},{lead or ' '}{written}{text[end:]}"
-    close = "}" if text[home.value] == "{" else "]"
-    rest = text[text.index(close, home.value) :]
-    return f"{text[: home.value + 1]}{lead}{written}{separator}{rest}"
+        # A comment that ends the line of the last member stays there.
+        until = plain.find("\n", end) if lead else end
+        until = end if until < 0 or plain[end:until].strip() else until
+        beside = text[end:until].rstrip()
+        return f"{text[:end]},{beside}{lead or ' '}{written}{text[end + len(beside) :]}"
+    close = plain.index("}" if text[home.value] == "{" else "]", home.value)
+    inner = text[home.value + 1 : close].rstrip()
+    return f"{text[: home.value + 1]}{inner}{lead}{written}{separator}{text[close:]}"
 
 
 def removed(text: str, path: Path) -> str:
     """The text without the member or element at `path`."""
     *above, key = path
-    inside = members(text, located(text, tuple(above)).value)
+    plain = blanked(text)
+    inside = members(plain, located(plain, tuple(above)).value)
     at = next(n for n, member in enumerate(inside) if member.key == key)
     member = inside[at]
     if at > 0:
-        return text[: inside[at - 1].end] + text[member.end :]
+        end = inside[at - 1].end
+        return text[:end] + _comments(text, plain, end, member.start).rstrip() + text[member.end :]
     if len(inside) > 1:
-        return text[: member.start] + text[inside[1].start :]
-    home = located(text, tuple(above))
-    close = _skip(text, member.end)
-    return text[: home.value + 1] + text[close:]
+        start = inside[1].start
+        kept = _comments(text, plain, member.end, start).lstrip()
+        return text[: member.start] + kept + text[start:]
+    home = located(plain, tuple(above))
+    close = _skip(plain, member.end)
+    kept = text[home.value + 1 : member.start] + text[member.end : close]
+    return text[: home.value + 1] + (kept if kept.strip() else "") + text[close:]
+
+
+def is_bare(text: str, path: Path) -> bool:
+    """Whether an object or array has nothing in it, not even a comment."""
+    value = located(blanked(text), path)
+    return not text[value.value + 1 : value.end - 1].strip()
+
+
+def _comments(text: str, plain: str, start: int, end: int) -> str:
+    """The comments between two members, with the space around them; empty if there are none."""
+    comma = plain.index(",", start)
+    kept = text[start:comma] + text[comma + 1 : end]
+    return kept if kept.strip() else ""
 
 
 def _unit(text: str) -> str | None:

@@ -25,8 +25,14 @@ def leave(store: Store, session_id: str, text: str) -> None:
     append_line(path, _plain(text).encode("utf-8", "replace"))
 
 
-def take(store: Store, session_id: str) -> str | None:
-    """What was left for a session, and leave nothing; None if there is nothing."""
+def take(store: Store, *session_ids: str) -> str | None:
+    """What was left for a session, by any of its names, and leave nothing; None if nothing was."""
+    texts = [text for id in session_ids if (text := _take(store, id))]
+    lines = dict.fromkeys(line for text in texts for line in text.split("\n") if line)
+    return "\n".join(lines)[:_LIMIT] or None
+
+
+def _take(store: Store, session_id: str) -> str | None:
     path = _path(store, session_id)
     taken = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -35,11 +41,16 @@ def take(store: Store, session_id: str) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        text = taken.read_text("utf-8", "replace")
+        return taken.read_text("utf-8", "replace")
     finally:
         taken.unlink(missing_ok=True)
-    lines = dict.fromkeys(line for line in text.split("\n") if line)
-    return "\n".join(lines)[:_LIMIT] or None
+
+
+def left_name(agent: str, native_id: str) -> str:
+    """The name by which something is left for a native session that is no session of ours now."""
+    from ..hashing import sha256
+
+    return f"left-{sha256(f'{agent}:{native_id}'.encode()).hexdigest()[:32]}"
 
 
 def _path(store: Store, session_id: str) -> Path:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..errors import InvalidData
 from ..events import Json
 from .dialects import Dialect
-from .jsonfiles import added, parsed, removed
+from .jsonfiles import added, is_bare, parsed, removed
 
 TIMEOUT = 10
 """Seconds after which the agent itself gives a hook up; the hook does so long before."""
@@ -78,7 +78,7 @@ def is_ours(command: Json, agent: str) -> bool:
 def find_ours(text: str, name: str, agent: str) -> list[Ours]:
     """Our hooks in a settings file."""
     found: list[Ours] = []
-    for event, groups in _hooks(parsed(text, name), name).items():
+    for event, groups in _hooks(parsed(text, name, agent), name).items():
         for at, group in enumerate(groups):
             hooks = group.get("hooks") if isinstance(group, dict) else None
             for number, hook in enumerate(hooks if isinstance(hooks, list) else ()):
@@ -91,7 +91,7 @@ def find_ours(text: str, name: str, agent: str) -> list[Ours]:
 def waiting(text: str, name: str, dialect: Dialect) -> float:
     """How long the hook before a call may wait, as a settings file has it; 0 if not at all."""
     before = [event for event, verb in dialect.events.items() if verb == "before"]
-    hooks = _hooks(parsed(text, name), name) if text.strip() else {}
+    hooks = _hooks(parsed(text, name, dialect.agent), name) if text.strip() else {}
     ours = find_ours(text, name, dialect.agent) if hooks else []
     found = [hooks[o.event][o.group]["hooks"][o.hook] for o in ours if o.event in before]
     given = [hook.get("timeout") for hook in found]
@@ -109,7 +109,7 @@ def with_ours(text: str, name: str, dialect: Dialect, command: str, wait: float 
     if not text.strip():
         text = "{}\n"
     for event, group in wanted.items():
-        settings = parsed(text, name)
+        settings = parsed(text, name, dialect.agent)
         hooks = _hooks(settings, name)
         if "hooks" not in settings:
             text = added(text, (), "hooks", {event: [group]})
@@ -129,10 +129,8 @@ def without_ours(text: str, name: str, agent: str) -> str:
             text = removed(text, ("hooks", ours.event, ours.group, "hooks", ours.hook))
             continue
         text = removed(text, ("hooks", ours.event, ours.group))
-        if parsed(text, name)["hooks"][ours.event] == []:
-            text = removed(text, ("hooks", ours.event))
-        if parsed(text, name)["hooks"] == {}:
-            text = removed(text, ("hooks",))
+        for path in (("hooks", ours.event), ("hooks",)):
+            text = removed(text, path) if is_bare(text, path) else text
     return text
 
 
@@ -141,7 +139,7 @@ def _is_installed(
 ) -> bool:
     if not text.strip():
         return False
-    hooks = _hooks(parsed(text, name), name)
+    hooks = _hooks(parsed(text, name, dialect.agent), name)
     ours = find_ours(text, name, dialect.agent)
     at = {(one.event, one.group) for one in ours}
     there = all(wanted.get(event) == hooks[event][group] for event, group in at)

@@ -85,7 +85,7 @@ def config() -> dict[str, Json] | None:
 
 def silenced(path: Path, text: str) -> str | None:
     """Why Gemini CLI does not run our hooks in a file; None if nothing there speaks against it."""
-    told = _table(parsed(text, str(path)), "hooksConfig")
+    told = _table(parsed(text, str(path), "gemini"), "hooksConfig")
     off = told.get("disabled")
     if told.get("enabled") is False:
         return f"hooks are switched off in {path}: set `hooksConfig.enabled` to true"

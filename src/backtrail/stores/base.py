@@ -19,12 +19,13 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from ..errors import InvalidData, NotFound, Owner
 from ..events import (
@@ -40,12 +41,16 @@ from ..events import (
     SessionInfo,
 )
 from ..frozen import dataclass
-from ..history import INHERITED, walk
+from ..history import DELETED, INHERITED, Mark, deletion_id, walk
 from ..messages import Page, paged, text_of
 from .adopting import Logs, adopt
+from .batches import Call, Outcome, carried_out
 from .files import real_path
 from .notes import Memory, SessionMemory
 from .searching import Query
+
+if TYPE_CHECKING:
+    from .queue import Queue
 
 Durability = Literal["written", "synced"]
 """What an acknowledged append survives: the death of the process, or also a power cut."""
@@ -75,7 +80,7 @@ class Store(ABC):
     """The tenant or namespace. Session ids and keys are unique within it."""
 
     contents: Path | None = None
-    """The folder for contents of files; None where there is no such place."""
+    """The folder for contents of files; where it is None, one in the user's data folder."""
 
     durability: Durability = "synced"
     """What an acknowledged append survives; whoever stores more beside it does as much."""
@@ -85,6 +90,9 @@ class Store(ABC):
 
     places: tuple[Path, ...] = ()
     """Files and folders of its own, which no scan of a workspace captures."""
+
+    groups: bool = False
+    """Whether `append_each` takes less than one append after another."""
 
     @property
     def id(self) -> str:
@@ -257,6 +265,33 @@ class Store(ABC):
         """
         adopt(self, info, logs)
 
+    def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
+        """An event's data as it would be stored; other than given only where it is masked."""
+        return data
+
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        """Carry out appends of several callers, in their order; the outcome of each.
+
+        Each is as `append` has it: whole or not at all, by itself, and an error is that of
+        its own call. When this returns, all survive what the store's durability says. A store
+        that `groups` does it in one transaction, and with one sync.
+        """
+        return [carried_out(self.append, call) for call in calls]
+
+    def _append_queued(self, calls: Sequence[Call]) -> list[Outcome]:
+        """`append_each` for the queue; what would hold up the others may be `Postponed`."""
+        return self.append_each(calls)
+
+    @property
+    def queue(self) -> Queue[Call, list[Event]]:
+        """Where those wait whose appends are written together; see `Queue`."""
+        found = self.__dict__.get("_queue")
+        if found is None:
+            from .queue import Queue
+
+            found = self.__dict__.setdefault("_queue", Queue(self._append_queued))
+        return cast("Queue[Call, list[Event]]", found)
+
     def tail(self, session_id: str, n: int, *, log: str = MAIN_LOG) -> list[Event]:
         """The last `n` events, oldest first."""
         if n < 1:
@@ -283,6 +318,26 @@ class Store(ABC):
         events.reverse()
         return events
 
+    def outline(
+        self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
+        until: int | None = None,
+    ) -> list[Mark]:  # fmt: skip
+        """The events of some kinds, and all that say what they follow, in order; no bodies."""
+        events = self.read(session_id, after=after, until=until)
+        marks = (Mark(event.seq, event.kind, event.follows) for event in events)
+        return [mark for mark in marks if mark.follows is not None or mark.kind in kinds]
+
+    def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
+        """How many events of each kind there are; a damaged one may count."""
+        return dict(Counter(e.kind for e in self.read(session_id, after=after, until=until)))
+
+    def record(self, session_id: str) -> SessionInfo:
+        """`info`, but what is counted in the log may be of an earlier moment.
+
+        A caller that wants to know what the session is about need not wait for a count.
+        """
+        return self.info(session_id)
+
     def pages(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
     ) -> Iterator[Page]:
@@ -307,11 +362,14 @@ class Store(ABC):
         raise NotFound(f"no event `{id}` in session `{session_id}`")
 
     def checkpoint(self, id: str) -> Checkpoint:
-        """The checkpoint with this id, in whatever session of this store it is."""
+        """The checkpoint with this id, in whatever session of this store it is.
+
+        One that a session has deleted is `NotFound`, unless another has it too.
+        """
         copied: Checkpoint | None = None
         for info in reversed(self.sessions()):
             for event in self.read(info.id, kinds=("checkpoint",)):
-                if event.id == id:
+                if event.id == id and not is_deleted(self, info.id, id):
                     found = checkpoint_of(event, info.id)
                     if not event.data.get(INHERITED):
                         return found
@@ -424,6 +482,15 @@ def checkpoint_of(event: Event, session_id: str) -> Checkpoint:
         ts=event.ts,
         session_id=session_id,
     )
+
+
+def is_deleted(store: Store, session_id: str, checkpoint_id: str) -> bool:
+    """Whether a session has deleted a checkpoint that its log holds."""
+    try:
+        event = store.find(session_id, deletion_id(checkpoint_id))
+    except NotFound:
+        return False
+    return event.kind == DELETED and event.data.get("checkpoint") == checkpoint_id
 
 
 def check_order(session_id: str, log: str, events: Iterator[Event]) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from ..errors import Conflict, InvalidData
 from ..events import (
     KINDS,
+    MAIN_LOG,
     MAX_SEQ,
     Event,
     Json,
@@ -53,6 +54,37 @@ class Stored(NamedTuple):
 
     event: Event
     body: bytes
+
+
+class Call(NamedTuple):
+    """One caller's append, checked and encoded. A `quiet` one is told to listeners elsewhere."""
+
+    session_id: str
+    batch: list[Draft]
+    log: str = MAIN_LOG
+    expected: int | None = None
+    quiet: bool = False
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is what nearly every append is: one event, with no id to be looked up."""
+        if len(self.batch) != 1 or self.expected is not None:
+            return False
+        draft = self.batch[0]
+        return not draft.given and draft.follows is None
+
+
+Outcome = list[Event] | BaseException
+"""What came of a call: its events as stored, or why there are none."""
+
+
+def carried_out(append: Callable[..., list[Event]], call: Call) -> Outcome:
+    """The outcome of a call that is made by itself."""
+    events = [Prepared(draft) for draft in call.batch]
+    try:
+        return append(call.session_id, events, log=call.log, expected=call.expected)
+    except Exception as error:
+        return error
 
 
 class _Encoded(Mapping[str, Json]):

@@ -1,8 +1,9 @@
 """A buffer in front of any store: the level `queued`, which dies with the process.
 
-`append` checks, encodes and enqueues, and returns events whose `seq` is 0. One background
-thread writes batches. Every other call is a barrier: it first writes what is queued, so
-one reads what one wrote. A full buffer waits. Normal exit, `close` and SIGTERM drain it.
+`append` checks, encodes and enqueues, and returns events whose `seq` is 0. The thread of a
+`Queue` writes all that waits, together. Every other call is a barrier: it first has what is
+queued written, so one reads what one wrote. A full buffer waits. Normal exit, `close` and
+SIGTERM drain it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import atexit
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -31,17 +33,22 @@ from ..events import (
 from ..messages import Page
 from . import forking
 from .base import Store
-from .batches import Draft, Prepared, drafts, is_usual
+from .batches import Call, Draft, Outcome, drafts, is_usual
 from .opening import open_store
+from .queue import Job, Queue
 from .wrapper import Wrapper
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
 """What happens to an error that nobody waits for."""
 
 
+_Place = tuple[str, str]
 _What = list[Draft] | tuple[Event, bytes]
-_Call = tuple[tuple[str, str], _What]
+_Waiting = tuple[_Place, _What]
 """One append, waiting to be written: session and log, and what goes there."""
+
+_AGAIN = 0.1
+"""Seconds after which a full buffer is tried again whose store fails."""
 
 
 def _drafts(what: _What) -> list[Draft]:
@@ -54,6 +61,24 @@ def _drafts(what: _What) -> list[Draft]:
 def _mergeable(what: _What) -> bool:
     """Whether a batch holds no ids that may be known."""
     return not isinstance(what, list) or not any(draft.given for draft in what)
+
+
+def _runs(waiting: list[_Waiting]) -> list[list[int]]:
+    """Of each log the first calls that may become one batch, as positions."""
+    runs: dict[_Place, list[int]] = {}
+    ended: set[_Place] = set()
+    for at, (place, what) in enumerate(waiting):
+        run = runs.setdefault(place, [])
+        if run and not (_mergeable(what) and _mergeable(waiting[run[-1]][1])):
+            ended.add(place)
+        if place not in ended:
+            run.append(at)
+    return list(runs.values())
+
+
+def _call(waiting: list[_Waiting], run: list[int]) -> Call:
+    session_id, log = waiting[run[0]][0]
+    return Call(session_id, [draft for at in run for draft in _drafts(waiting[at][1])], log)
 
 
 class Buffered(Wrapper):
@@ -73,34 +98,29 @@ class Buffered(Wrapper):
         *,
         on_error: OnError = "raise",
         owns: bool = True,
+        sigterm: bool = True,
     ) -> None:
         self._inner = inner = store if isinstance(store, Store) else open_store(store)
         self._describe(inner)
-        self._interval = interval
         self._most = pending
         self._on_error = on_error
         self._owns = owns or inner is not store
         self._closed = False
         self.counters = {"queued": 0, "written": 0, "failed": 0, "dropped": 0}
-        self._reset()
+        # Its items say whether somebody waits for the outcome.
+        self._writer: Queue[bool, None] = Queue(self._write, "backtrail-buffer", interval)
+        self.after_fork()
         forking.register(self)
         _live.add(self)
-        _hook_exit()
-
-    def _reset(self) -> None:
-        self._queue: deque[_Call] = deque()
-        self._checked: set[tuple[str, str]] = set()
-        self._error: Exception | None = None
-        self._writing = threading.RLock()
-        self._room = threading.Condition(threading.Lock())
-        self._wake = threading.Event()
-        self._awake = False
-        self._full = threading.Event()
-        self._thread: threading.Thread | None = None
+        _hook_exit(sigterm=sigterm)
 
     def after_fork(self) -> None:
-        """Drop the copy of the queue: the parent writes it."""
-        self._reset()
+        """Drop the copy of what waits: the parent writes it."""
+        self._waiting: deque[_Waiting] = deque()
+        self._checked: set[_Place] = set()
+        self._error: Exception | None = None
+        self._trouble: BaseException | None = None
+        self._awake = False
 
     @property
     def inner(self) -> Store:  # type: ignore[override]
@@ -145,12 +165,12 @@ class Buffered(Wrapper):
         if self._error is not None:
             self._raise()
         if result:
-            if len(self._queue) >= self._most:
+            if len(self._waiting) >= self._most:
                 self._make_room()
-            self._queue.append((place, what))
+            self._waiting.append((place, what))
             self.counters["queued"] += 1
             if not self._awake:
-                self._start()
+                self._rouse()
         return result
 
     def pages(
@@ -158,96 +178,87 @@ class Buffered(Wrapper):
     ) -> Iterator[Page]:
         return self.inner.pages(session_id, until=until, log=log)
 
-    def _start(self) -> None:
+    def _rouse(self) -> None:
         self._awake = True
-        with self._room:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(
-                    target=self._run, name="backtrail-buffer", daemon=True
-                )
-                self._thread.start()
-        self._wake.set()
+        try:
+            self._writer.put(Job(False))
+        except BaseException:
+            # Interrupted: the next append does it again.
+            self._awake = False
+            raise
 
     def _make_room(self) -> None:
-        """Write what is queued here and now; wait only where that fails."""
-        try:
-            self._write()
-        except StoreFailed as error:
-            self._failed(error)
-        with self._room:
-            while len(self._queue) >= self._most and self._error is None and not self._closed:
-                self._full.set()
-                self._room.wait(timeout=1)
-        if self._error is not None:
-            self._raise()
-
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait()
-            self._full.wait(self._interval)
-            self._full.clear()
-            self._wake.clear()
-            # After `clear`: who came in between is written now, who comes later wakes us again.
-            self._awake = False
+        """Have what is queued written; where that fails, wait until it does not."""
+        while len(self._waiting) >= self._most and not self._closed:
             try:
-                self._write()
-            except BacktrailError as error:
+                self._drain()
+            except StoreFailed as error:
                 self._failed(error)
+                self._raise()
+                time.sleep(_AGAIN)
+            if self._writer.is_mine:
+                # Whoever hears of an error may append; there is nobody to wait for.
+                return
 
     def drain(self) -> None:
-        """Write everything queued, on this thread."""
-        if self._error is not None:
-            self._raise()
-        if self._queue or self._writing_elsewhere():
-            self._write()
-            self._raise()
+        """Return when everything queued is written; raises what went wrong meanwhile."""
+        self._raise()
+        self._drain()
+        self._raise()
 
-    def _writing_elsewhere(self) -> bool:
-        if self._writing.acquire(blocking=False):
-            self._writing.release()
-            return False
-        return True
+    def _drain(self) -> None:
+        if self._waiting and not self._writer.is_mine:
+            self._writer.do(True)
 
-    def _write(self) -> None:
-        with self._writing:
-            while self._queue:
-                calls = self._next_group()
-                self._write_group(calls)
-                for _ in calls:
-                    self._queue.popleft()
-                self.counters["written"] += len(calls)
-                with self._room:
-                    self._room.notify_all()
+    def _write(self, awaited: Sequence[bool]) -> Sequence[BaseException | None]:
+        """Write all that waits; only the thread of the queue comes here."""
+        # Before the first look: who comes later rouses us again.
+        self._awake = False
+        trouble = self._trouble = None
+        while self._waiting and trouble is None:
+            trouble = self._write_some()
+        if isinstance(trouble, Exception) and not any(awaited):
+            self._failed(trouble)
+        return [trouble] * len(awaited)
 
-    def _next_group(self) -> list[_Call]:
-        """The first calls that may become one batch: same log, no ids that may be known."""
-        group: list[_Call] = []
-        for call in list(self._queue):
-            if group and (
-                call[0] != group[0][0] or not _mergeable(call[1]) or not _mergeable(group[-1][1])
-            ):
-                break
-            group.append(call)
-        return group
+    def _write_some(self) -> BaseException | None:
+        """Write what comes first of each log; what may succeed later stays where it was."""
+        waiting = list(self._waiting)
+        runs = _runs(waiting)
+        outcomes = self._inner.append_each([_call(waiting, run) for run in runs])
+        for run, outcome in zip(runs, outcomes, strict=True):
+            over = self._over(waiting, run, outcome)
+            for at in run[over:]:
+                place, what = waiting[at]
+                # What was made up once keeps its id, so a second try is safe.
+                waiting[at] = place, [draft._replace(given=True) for draft in _drafts(what)]
+            del run[over:]
+        done = {at for run in runs for at in run}
+        for _ in waiting:
+            self._waiting.popleft()
+        self._waiting.extendleft(
+            one for at, one in reversed(list(enumerate(waiting))) if at not in done
+        )
+        return self._trouble
 
-    def _write_group(self, calls: list[_Call]) -> None:
-        session_id, log = calls[0][0]
-        events = [Prepared(draft) for _, what in calls for draft in _drafts(what)]
-        try:
-            self._inner.append(session_id, events, log=log)
-        except StoreFailed:
-            # May work later. What was made up once keeps its id, so a second try is safe.
+    def _over(self, waiting: list[_Waiting], run: list[int], outcome: Outcome) -> int:
+        """How many of a run, from its first on, are written or dropped."""
+        if not isinstance(outcome, BaseException):
+            self.counters["written"] += len(run)
+            return len(run)
+        if isinstance(outcome, StoreFailed) or not isinstance(outcome, BacktrailError):
             self.counters["failed"] += 1
-            for at, (place, what) in enumerate(calls):
-                self._queue[at] = place, [draft._replace(given=True) for draft in _drafts(what)]
-            raise
-        except BacktrailError as error:
-            if len(calls) > 1:
-                for call in calls:
-                    self._write_group([call])
-                return
+            self._trouble = outcome
+            return 0
+        if len(run) == 1:
             self.counters["dropped"] += 1
-            self._failed(error)
+            self._failed(outcome)
+            return 1
+        for number, at in enumerate(run):
+            [outcome] = self._inner.append_each([_call(waiting, [at])])
+            if not self._over(waiting, [at], outcome):
+                return number
+        return len(run)
 
     def _failed(self, error: Exception) -> None:
         if callable(self._on_error):
@@ -270,8 +281,6 @@ class Buffered(Wrapper):
             self.drain()
         finally:
             self._closed = True
-            self._wake.set()
-            self._full.set()
             _live.discard(self)
             if self._owns:
                 self._inner.close()
@@ -284,14 +293,15 @@ _hooked = False
 _terminated = False
 
 
-def _hook_exit() -> None:
-    """Drain at exit, and turn SIGTERM into one, unless somebody handles it already."""
+def _hook_exit(*, sigterm: bool) -> None:
+    """Drain at exit, and turn SIGTERM into one, unless the process handles it already."""
     global _hooked
     if not _hooked:
         _hooked = True
         atexit.register(_at_exit)
     if (
-        threading.current_thread() is threading.main_thread()
+        sigterm
+        and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     ):
         signal.signal(signal.SIGTERM, _on_term)
@@ -308,7 +318,7 @@ def _on_term(number: int, frame: FrameType | None) -> None:
 def _at_exit() -> None:
     for buffer in list(_live):
         try:
-            buffer._write()
+            buffer._drain()
         except BacktrailError as error:
             buffer._failed(error)
     if _terminated:

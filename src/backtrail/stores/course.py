@@ -1,8 +1,11 @@
 """The course of a log: which of its numbers belong together, told from all of it at once.
 
-Lines that skip numbers may bear each other out and be astray all the same: then the numbers
-they skip come behind them. Who reads front to back cannot know that and asks here. It costs a
-look over the whole log, and only where numbers are skipped.
+A line that skips numbers is an event behind lost ones, or astray: a reader that goes front to
+back cannot tell which, and asks here. It costs a look over the whole log, and only where numbers
+are skipped. An append goes on behind the course, so it does not change which older lines count:
+whether a line may be on the course is told by the lines in front of it, and a course that was
+the longest is so with one more line, too. The exception is an append that makes forged lines at
+the end into an anchor across an earlier one: reads from the end see no more than that.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 
+from ..events import MAX_SEQ
 from .lines import PLAUSIBLE, Line, decode_line, lines_in
 
 ANCHOR = 32 * 1024
@@ -19,7 +23,10 @@ ANCHOR = 32 * 1024
 Reads from the end, and writers, look at no more than the last 64 KB where these are so plain.
 """
 
-_START = re.compile(rb'\{"seq":(\d{1,18}),"uuid":"')
+_START = re.compile(rb'\{"seq":(\d{1,18}),')
+
+Place = tuple[int, int, int, int]
+"""Of a line: its offset, its length, its number, and the last number of its batch."""
 
 Pages = Callable[[], Iterable[tuple[int, bytes]]]
 """All whole lines of a log as it is by now: offsets and bytes."""
@@ -31,57 +38,59 @@ class Course:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._size = -1
-        self._offsets: list[int] = []
-        self._seqs: list[int] = []
+        self._rises = False
+        self._row: list[tuple[int, int]] | None = None
 
-    def comes_back(self, line: Line, high: int) -> bool:
-        """Whether the row goes on, behind a line, with a number between `high` and its own."""
+    def goes_on(self, line: Line, high: int, near: bool) -> bool:
+        """Whether the next number of the row, at or behind `line` and above `high`, is the line's.
+
+        `near` says that the line skips no more than is plausible.
+        """
         if line.offset >= self._size:
             self._look()
-        at = bisect_right(self._offsets, line.offset)
-        at = bisect_right(self._seqs, high, lo=at)
-        return at < len(self._seqs) and self._seqs[at] < line.seq
+        if self._rises and near:
+            return True
+        if self._row is None:
+            self._row = rising(self._lines())
+        at = bisect_left(self._row, (line.offset, 0))
+        at = bisect_right(self._row, high, lo=at, key=lambda place: place[1])
+        return at < len(self._row) and self._row[at][1] == line.seq
 
     def _look(self) -> None:
-        self._offsets, self._seqs = [], []
-        high, rises = -1, True
+        """See how long the log is by now, and whether its numbers rise all the way."""
+        self._row = None
+        high, self._rises = -1, True
         for at, data in self._pages():
             self._size = at + len(data)
-            for found in _START.finditer(data) if rises else ():
+            # Whatever begins a line, whole or not: if that rises, so do the lines that are whole.
+            for found in _START.finditer(data) if self._rises else ():
                 seq = int(found[1])
                 if seq <= high:
-                    rises = False
+                    self._rises = False
                     break
                 high = seq
-        # What begins a line, whole or not, rises all the way: so do the lines that are whole.
-        if rises:
-            return
-        lines: list[tuple[int, int, int]] = []
+
+    def _lines(self) -> list[Place]:
+        lines: list[Place] = []
         for at, data in self._pages():
             for line in lines_in(data, at, decode_line, None):
-                lines.append((line.offset, line.length, line.seq))
+                lines.append((line.offset, line.length, line.seq, line.last))
             self._size = at + len(data)
-        row = rising(lines)
-        self._offsets = [at for at, _ in row]
-        self._seqs = [seq for _, seq in row]
+        return lines
 
 
-def rising(lines: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+def rising(lines: list[Place]) -> list[tuple[int, int]]:
     """Offset and number of each line in the longest rising row of numbers.
 
-    `lines` has the offset, length and number of each. Of rows as long as each other it is the
-    one with the highest numbers, compared from the front; of copies, the last.
+    Of rows as long as each other it is the one with the highest numbers, compared from the front;
+    of copies, the last.
     """
-    place, top = _anchor(lines)
-    most = PLAUSIBLE + (lines[-1][0] + lines[-1][1] if lines else 0)
     # From the end: for each length of a row, where one begins with the highest number, negated.
     best: list[int] = []
     where: list[int] = []
     after: dict[int, int] = {}
-    for index in range(len(lines) - 1, -1, -1):
+    for index in reversed(_eligible(lines)):
         seq = lines[index][2]
-        if seq > most or (seq > top if index <= place else seq <= top):
-            continue
         length = bisect_left(best, -seq)
         if length == len(best):
             best.append(-seq)
@@ -100,13 +109,51 @@ def rising(lines: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return row
 
 
-def _anchor(lines: list[tuple[int, int, int]]) -> tuple[int, int]:
-    """The place and number of the last line that enough plain lines lead up to."""
-    place, top = -1, 0
-    size, end, last = 0, -1, -1
-    for index, (at, length, seq) in enumerate(lines):
-        size = size + length if (at, seq) == (end, last + 1) else length
-        end, last = at + length, seq
-        if size >= ANCHOR and size > length:
-            place, top = index, seq
-    return place, top
+def _eligible(lines: list[Place]) -> list[int]:
+    """The lines that may be in the row: no number out of nowhere, and none across an anchor."""
+    anchors = _anchors(lines)
+    found: list[int] = []
+    top = end = before = passed = 0
+    for index, (at, length, seq, last) in enumerate(lines):
+        while passed < len(anchors) and anchors[passed][0] < index:
+            passed += 1
+        near = seq <= top + PLAUSIBLE + at - end
+        if near or before < seq <= before + PLAUSIBLE or (not index and _is_borne_out(lines)):
+            low = anchors[passed - 1][1] if passed else 0
+            if low < seq and (passed == len(anchors) or seq <= anchors[passed][1]):
+                found.append(index)
+            if last > top:
+                top, end = last, at + length
+        before = seq
+    return found
+
+
+def _is_borne_out(lines: list[Place]) -> bool:
+    """Whether the first line begins a log that lost its front: then the second goes on there."""
+    return len(lines) > 1 and lines[0][2] < lines[1][2] <= lines[0][2] + PLAUSIBLE
+
+
+def _anchors(lines: list[Place]) -> list[tuple[int, int]]:
+    """The place and number of lines that enough plain lines lead up to; of each such stretch one.
+
+    The last holds, and those in front of it whose numbers are below all of its stretch.
+    """
+    found: list[tuple[int, int, int]] = []
+    size, end, first, before = 0, -1, -1, -1
+    for index, (at, length, seq, _) in enumerate(lines):
+        goes_on = (at, seq) == (end, before + 1)
+        if not goes_on:
+            size, first = 0, seq
+        size += length
+        end, before = at + length, seq
+        if goes_on and size >= ANCHOR:
+            if found and found[-1][0] == index - 1:
+                found.pop()
+            found.append((index, seq, first))
+    kept: list[tuple[int, int]] = []
+    lowest = MAX_SEQ + 1
+    for place, top, first in reversed(found):
+        if top < lowest:
+            kept.append((place, top))
+            lowest = first
+    return kept[::-1]

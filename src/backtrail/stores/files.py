@@ -186,9 +186,11 @@ FOLDERS = frozenset({"sessions", "memory", "scopes", "blobs"})
 """The folders of a store of JSONL files."""
 
 _TEMPORARY = r"\.[0-9]+\.[0-9a-f]{8}"
-_STORE = rf"{'|'.join(sorted(FOLDERS))}|lock|retention\.json|\.retention\.json{_TEMPORARY}"
+_CACHES = r"(index|retention)\.json"
+_STORE = rf"{'|'.join(sorted(FOLDERS))}|lock|retention\.log|{_CACHES}|\.{_CACHES}{_TEMPORARY}"
 _DEPOT = (
-    r"(blobs|catalogue)\.db(-.+)?|hooks|purged|(index|lock)-[0-9]+|roots|root-ids"
+    r"(blobs|catalogue)\.db(-.+)?|hooks|purged|(index|lock)-[0-9]+|roots|root-ids|upkeep(-lock)?"
+    r"|unfinished"
     rf"|\.index-[0-9]+{_TEMPORARY}"
 )
 

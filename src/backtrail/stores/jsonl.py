@@ -9,7 +9,8 @@
     DIR/scopes/<scope>/                the same again for each scope that is not ""
 
 `docs/format.md` is the normative text. `lines.py` is the format of a line,
-`jsonl_reading.py` and `jsonl_writing.py` are a log's two ends, `jsonl_folder.py` is a
+`jsonl_reading.py` and `jsonl_writing.py` are a log's two ends (`jsonl_appending.py` writes to
+many), `jsonl_folder.py` is a
 session's folder (`jsonl_paths.py`, `jsonl_record.py`, `jsonl_verify.py`, `jsonl_notes.py`),
 `jsonl_open.py` has those that are open.
 """
@@ -18,11 +19,14 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from ..errors import (
     AlreadyExists,
@@ -30,6 +34,7 @@ from ..errors import (
     Closed,
     InvalidId,
     NotFound,
+    SessionBusy,
     StoreFailed,
     Unsupported,
 )
@@ -43,12 +48,12 @@ from ..events import (
     check_log,
     check_session_id,
 )
-from ..history import Fold, fold, walk_pages
+from ..history import Fold, Mark, fold, walk_pages
 from ..messages import Page
-from . import forking
+from . import due, forking
 from .adopting import Logs
 from .base import Lease, Store, resolved
-from .batches import drafts, is_usual
+from .batches import Call, Outcome, drafts
 from .files import (
     NO_ROOM,
     failed,
@@ -60,7 +65,9 @@ from .files import (
 )
 from .identity import file_identity, make_identity
 from .jsonl_adopting import adopt_session
+from .jsonl_appending import Appender
 from .jsonl_folder import Folder, Marks, make_session
+from .jsonl_index import Index
 from .jsonl_notes import FileMemory
 from .jsonl_open import OpenFolders
 from .jsonl_pages import pages_backward
@@ -71,12 +78,10 @@ from .jsonl_verify import problem_of
 from .lines import Damage, OnLineDamage
 from .locks import FileLock, file_lease
 from .notes import Memory
-from .observing import observed
+from .observing import observed, observed_each
 from .options import Options
-from .records import Filters, changed_record, folded, new_record, select
-
-if TYPE_CHECKING:
-    from .batches import UsualEvent
+from .queue import Postponed
+from .records import Filters, Wanted, changed_record, folded, new_record, select
 
 T = TypeVar("T")
 
@@ -94,6 +99,8 @@ def open_jsonl(address: str, options: Options) -> JSONLStore:
 class JSONLStore(Store):
     """A folder of sessions, each a folder of JSONL logs."""
 
+    groups = True
+
     def __init__(self, root: str | os.PathLike[str], options: Options | None = None) -> None:
         options = options or Options()
         self.scope = options.scope
@@ -110,6 +117,7 @@ class JSONLStore(Store):
         self._known: set[str] = set()
         self._closed = False
         self._open = OpenFolders(self._path, self._tell)
+        self._appender = Appender(self._open, self._failed, synced=self._synced)
         self._reset()
         with self._failing(f"open the store in {self.root}"):
             if self.scope:
@@ -242,31 +250,49 @@ class JSONLStore(Store):
     def _check_key(self, record: SessionInfo) -> None:
         if record.key is None:
             return
-        for id in self._ids():
-            with suppress(Unsupported, FileNotFoundError):
-                if id != record.id and self._record(id).key == record.key:
-                    raise AlreadyExists(f"key `{record.key}` belongs to session `{id}`")
+        infos, index = self._listed(key=record.key)
+        if index.is_worth_it:
+            index.save()
+        for info in infos:
+            if info.id != record.id:
+                raise AlreadyExists(f"key `{record.key}` belongs to session `{info.id}`")
 
     def _ids(self) -> list[str]:
-        """The sessions there are, oldest folder first."""
-        found: list[tuple[float, str]] = []
+        """The folders that may be sessions."""
+        found: list[str] = []
         with os.scandir(self._sessions) as entries:
             for entry in entries:
-                try:
+                with suppress(InvalidId):
                     check_session_id(entry.name)
-                    status = os.stat(os.path.join(entry.path, MAIN_FILE))
-                except (InvalidId, OSError):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    found.append((status.st_ctime, entry.name))
-        return [name for _, name in sorted(found)]
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append(entry.name)
+        return found
+
+    def _index(self) -> Index:
+        return Index(self._top, self._place, self.scope)
+
+    def _listed(self, **filters: Unpack[Filters]) -> tuple[list[SessionInfo], Index]:
+        """The sessions that are about what is asked for, oldest first by creation."""
+        wanted, index = Wanted(**filters), self._index()
+        found: list[tuple[str, int, SessionInfo]] = []
+        for id in self._ids():
+            with suppress(NotFound, OSError, Unsupported):
+                one = index.find(id, wanted, self._read_record, self._counted)
+                if one is not None:
+                    found.append((one[1].created_at, *one))
+        found.sort(key=itemgetter(0, 1))
+        return [info for _, _, info in found], index
 
     def _record(self, session_id: str) -> SessionInfo:
         """What is stored of the session; from the log where `metadata.json` is damaged."""
+        return self._read_record(session_id)[0]
+
+    def _read_record(self, session_id: str) -> tuple[SessionInfo, bool]:
+        """The same, and whether it could be read from there."""
         record, problem = read_record(self._sessions / session_id, self.scope)
         if problem:
             self._tell(session_id, "metadata.json", Damage(0, 0, problem))
-        return record
+        return record, not problem
 
     def _readable(self, session_id: str, log: str) -> str | Path:
         """A log's file, of a session in a format that we know; that is looked at once."""
@@ -285,9 +311,16 @@ class JSONLStore(Store):
 
     def info(self, session_id: str) -> SessionInfo:
         with self._reading(session_id):
-            path = self._path(session_id)
-            record = self._record(session_id)
-            return folded(record, self._fold(path, record))
+            self._path(session_id)
+            return self._counted(session_id, self._record(session_id))
+
+    def _counted(self, session_id: str, record: SessionInfo) -> SessionInfo:
+        return folded(record, self._fold(self._sessions / session_id, record))
+
+    def record(self, session_id: str) -> SessionInfo:
+        with self._reading(session_id):
+            self._path(session_id)
+            return self._record(session_id)
 
     def _fold(self, path: Path, record: SessionInfo) -> Fold:
         """The log's fold, advanced from where this process or another left it."""
@@ -315,19 +348,22 @@ class JSONLStore(Store):
                 record = changed_record(self._record(session_id), changes)
                 if "key" in changes:
                     self._check_key(record)
+                self._index().forget(session_id)
                 folder.write_record(record)
             return self.info(session_id)
 
     def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
         self.check_open()
-        infos: list[SessionInfo] = []
         with self._failing(f"list the sessions in {self.root}"):
-            for id in self._ids():
+            infos, index = self._listed(**filters)
+        if index.is_worth_it:
+            # Without the lock, if that is not to be had, it is left to the next list.
+            with suppress(SessionBusy, OSError):
+                self._names.acquire(0)
                 try:
-                    infos.append(self.info(id))
-                except (NotFound, OSError, Unsupported):
-                    continue
-        infos.sort(key=lambda info: info.created_at)
+                    index.save()
+                finally:
+                    self._names.release()
         return select(infos, **filters)
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
@@ -340,8 +376,10 @@ class JSONLStore(Store):
                 else:
                     folder.remove_log(log)
             if log is None:
+                self._index().forget(session_id)
                 sync_directory(self._sessions)
                 self._folds.pop(session_id, None)
+                due.note(self, due.name_of(self), due.GRACE)
 
     # --- events --------------------------------------------------------------------------
 
@@ -354,38 +392,32 @@ class JSONLStore(Store):
         log: str = MAIN_LOG,
         expected: int | None = None,
     ) -> list[Event]:
-        try:
-            if expected is None and len(events) == 1 and is_usual(events[0]):
-                event = self._append_usual(session_id, events[0], log)
-                if event is not None:
-                    return [event]
-            batch = drafts(events)
-            if type(log) is not str or not batch:
-                check_log(log)
-                self._path(session_id)
-                return []
-            result, sync, ticket = self._open.append(session_id, log, batch, expected)
-            if self._synced and ticket:
-                sync.wait(ticket)
-            return result
-        except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
-            raise self._failed(error, f"append to session `{session_id}`") from error
+        batch = drafts(events)
+        if expected is None and len(batch) == 1 and not self._synced:
+            # What nearly every append is.
+            found = self._appender.append_usual(session_id, log, batch[0])
+            if found is not None:
+                return [found[0]]
+        if type(session_id) is not str or type(log) is not str or not batch:
+            check_log(log)
+            self._path(session_id)
+            return []
+        call = Call(session_id, batch, log, expected, quiet=True)
+        if self._synced and self._appender.is_busy(session_id, log):
+            with suppress(Postponed):
+                return self.queue.do(call) or []
+        [outcome] = self._appender.append_each([call])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
-    def _append_usual(self, session_id: str, new: UsualEvent, log: str) -> Event | None:
-        """Append to a log that nobody else wrote to; None, and nothing written, if it is not."""
-        try:
-            folder = self._open.by_id[session_id]
-            writer = folder.open_writer(log)
-        except (KeyError, TypeError):
-            return None
-        if writer is None:
-            return None
-        data = new.data
-        if self._synced:
-            return folder.append_together(log, writer, new.kind, data)
-        return writer.append_usual(folder.lock, new.kind, data)
+    @observed_each
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        return self._appender.append_each(calls)
+
+    @observed_each
+    def _append_queued(self, calls: Sequence[Call]) -> list[Outcome]:
+        return self._appender.append_each(calls, patient=False)
 
     def read(
         self,
@@ -413,6 +445,33 @@ class JSONLStore(Store):
             return self._guarded(session_id, pages_backward(path, bound, tell))
 
         return walk_pages(read_back, until)
+
+    def outline(
+        self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
+        until: int | None = None,
+    ) -> list[Mark]:  # fmt: skip
+        found: list[Mark] = []
+        for page in self._pages_within(session_id, after, until):
+            rows = zip(page.seqs, page.kinds, page.follows, strict=True)
+            marks = [Mark(*row) for row in rows if row[2] is not None or row[1] in kinds]
+            found += [mark for mark in reversed(marks) if mark.seq > after]
+        found.reverse()
+        return found
+
+    def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for page in self._pages_within(session_id, after, until):
+            found.update(page.kinds[bisect_right(page.seqs, after) :])
+        return dict(found)
+
+    def _pages_within(self, session_id: str, after: int, until: int | None) -> Iterator[Page]:
+        """The log up to `until`, newest page first, each in order, as far back as `after`."""
+        path = self._readable(session_id, MAIN_LOG)
+        pages = pages_backward(path, until, self._teller(session_id, MAIN_LOG))
+        for page in self._guarded(session_id, pages):
+            yield page
+            if page.seqs and page.seqs[0] <= after + 1:
+                return
 
     def _teller(self, session_id: str, log: str) -> OnLineDamage | None:
         if self._on_damage is None:
@@ -447,7 +506,8 @@ class JSONLStore(Store):
 
     def _family(self, session_id: str) -> set[str]:
         """The sessions that may hold copies of this one's events: what forks connect."""
-        lines = {id: {id, *ancestors_of(self._sessions / id)} for id in self._ids()}
+        ids = [id for id in self._ids() if is_session(f"{self._place}/{id}")]
+        lines = {id: {id, *ancestors_of(self._sessions / id)} for id in ids}
         own = lines.get(session_id, {session_id})
         return {id for id, line in lines.items() if id != session_id and line & own}
 

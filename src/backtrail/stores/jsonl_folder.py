@@ -11,19 +11,17 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 from ..errors import NotFound, Unsafe, Unsupported
-from ..events import MAIN_LOG, Event, Json, Problem, SessionInfo, encode_data, mint
+from ..events import MAIN_LOG, Problem, SessionInfo, encode_data
 from .batches import PURGED
-from .combining import Combiner, Job
 from .files import make_directory, replace_file, sync_directory, write_all
 from .jsonl_paths import MAIN_FILE, clear, is_session, log_names, log_path
 from .jsonl_reading import MOST, whole_lines
 from .jsonl_record import ancestors_of, encode_record, read_record
 from .jsonl_verify import verify_log
-from .jsonl_writing import LogWriter, Usual, copy_prefix, last_of
+from .jsonl_writing import LogWriter, copy_prefix, last_of
 from .lines import Damage, decode_line, likely_seq, purged_line
 from .locks import FileLock
 
@@ -42,7 +40,6 @@ class Folder:
         self.lock = FileLock(path / "lock", f"session `{path.name}`")
         self._tell = tell
         self._writers: dict[str, LogWriter] = {}
-        self._together: dict[str, Combiner[Usual, Event]] = {}
         self._closed = False
 
     def current(self) -> bool:
@@ -74,42 +71,6 @@ class Folder:
         writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
         self._writers[log] = writer
         return writer
-
-    def append_together(
-        self, log: str, writer: LogWriter, kind: str, data: dict[str, Json]
-    ) -> Event | None:
-        """Append and sync, together with what other threads append; None if it is gone."""
-        together = self._together.get(log)
-        if together is None:
-            together = self._together.setdefault(log, Combiner(partial(self._append_all, log)))
-        if together.begin():
-            try:
-                alone = writer.append_usual(self.lock, kind, data)
-                if alone is not None:
-                    writer.sync.flush()
-                    return alone
-            finally:
-                together.end()
-        return together.do((*mint(), kind, data, encode_data(data)))
-
-    def _append_all(self, log: str, jobs: list[Job[Usual, Event]]) -> None:
-        """One write and one sync for everybody who waits."""
-        try:
-            self.lock.acquire()
-        except FileNotFoundError:
-            return
-        try:
-            writer = self._writers.get(log)
-            if writer is None or not writer.unchanged():
-                writer = self.writer(log)
-            if writer is None:
-                return
-            events, ticket = writer.append_each([job.value for job in jobs])
-        finally:
-            self.lock.release()
-        writer.sync.wait(ticket)
-        for job, event in zip(jobs, events, strict=True):
-            job.result = event
 
     def open_writer(self, log: str) -> LogWriter | None:
         """The end of a log that was written to before, if any."""
@@ -144,7 +105,7 @@ class Folder:
                     return False
             self._closed = True
             with ExitStack() as closing:
-                closing.callback(self.lock.close)
+                closing.callback(self.lock.drop)
                 for log in self._writers:
                     closing.callback(self._drop, log)
         finally:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..events import Event, check_session_id
-from .batches import Draft
+from ..events import check_session_id
+from .batches import Call, Outcome
 from .jsonl_folder import Folder, Tell
-from .syncing import SyncFile
+from .jsonl_writing import LogWriter
+from .locks import WAIT
 
 OPEN_FOLDERS = 128
 """Sessions whose files are kept open, most recently written first."""
@@ -75,23 +76,23 @@ class OpenFolders:
             folder.close()
 
     def append(
-        self, session_id: str, log: str, batch: list[Draft], expected: int | None
-    ) -> tuple[list[Event], SyncFile, int]:
-        """Append to a log as `Store.append` says; what to sync, and the ticket to wait with."""
+        self, session_id: str, log: str, calls: Sequence[Call], wait: float = WAIT
+    ) -> tuple[list[Outcome], LogWriter, int]:
+        """Append to one log what these calls want; where, and the ticket of the last write."""
         # Not with `locked`: a writer that is open knows by itself whether the session is there.
         while True:
             folder = self.get(session_id)
             lock = folder.lock
             try:
-                lock.acquire()
+                lock.acquire(wait)
             except FileNotFoundError:
                 self.forget(folder)
                 continue
             try:
                 writer = folder.writer(log)
                 if writer is not None:
-                    events, ticket = writer.append(batch, expected)
-                    return events, writer.sync, ticket
+                    outcomes, ticket = writer.append_each(calls)
+                    return outcomes, writer, ticket
             finally:
                 lock.release()
             self.forget(folder)

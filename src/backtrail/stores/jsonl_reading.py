@@ -68,19 +68,19 @@ def read_forward(path: str | Path, span: Span, damage: OnLineDamage | None) -> I
     everything = span.until is None and span.kinds is None
     file, at = LogFile(path), -1
     course = Course(lambda: _pages_of(file))
-    sorter = Forward(damage, 0, course.comes_back)
+    sorter = Forward(damage, 0, course.goes_on)
     while left is None or left > 0:
         fd, length = file.open()
         try:
             if file.replaced:
                 at = locate_after(fd, length, passed)
                 course = Course(lambda: _pages_of(file))
-                sorter = Forward(damage, passed if at else 0, course.comes_back)
+                sorter = Forward(damage, passed if at else 0, course.goes_on)
             data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
         finally:
             os.close(fd)
         found = lines_in(data, at, decode_line, damage)
-        for line in sorter.take(found) if data else sorter.finish():
+        for line in sorter.take(found):
             event = line.event
             if line.seq <= passed:
                 continue
@@ -199,14 +199,12 @@ def counted_backward(
 
 def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, int]]:
     """Offset, length and number of each line that counts, front to back."""
-    sorter = Forward(damage, 0, course_of(fd).comes_back)
+    sorter = Forward(damage, 0, course_of(fd).goes_on)
     at = 0
     while data := whole_lines(fd, at, MOST):
         for line in sorter.take(lines_in(data, at, decode_line, damage)):
             yield line.offset, line.length, line.seq
         at += len(data)
-    for line in sorter.finish():
-        yield line.offset, line.length, line.seq
 
 
 def course_of(fd: int) -> Course:
@@ -323,6 +321,9 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     number = likely_seq(texts[0]) if texts else None
     if number is None:
         return []
+    # A log that has lost its front is for those who decide front to back.
+    if not start and number != 1:
+        return []
     for seq, text in enumerate(texts, number):
         if not text.startswith(f'{{"seq":{seq},'.encode()):
             return []
@@ -382,9 +383,10 @@ def _is_trusted(fd: int, at: int, number: int, seq: int) -> bool:
 
 
 def _leads_up(fd: int, at: int, seq: int) -> bool:
-    """Whether the lines before an offset bear the numbers up to `seq`, damaged ones included.
+    """Whether the lines before an offset are whole, and bear the numbers up to `seq`.
 
-    As many are looked at as no line in front of them can be believed instead of.
+    As many are looked at as no line in front of them can be believed instead of. A damaged one
+    would leave a number out, and what comes behind that is for the course to tell.
     """
     start = max(0, at - FIRST // 2)
     texts = BytesIO(os.pread(fd, at - start, start)).readlines()
@@ -393,7 +395,10 @@ def _leads_up(fd: int, at: int, seq: int) -> bool:
     elif len(texts) != seq:
         return False
     for expected, text in enumerate(texts, seq + 1 - len(texts)):
-        if not text.startswith(f'{{"seq":{expected},'.encode()) and likely_seq(text) is not None:
+        if (
+            not text.startswith(f'{{"seq":{expected},'.encode())
+            or decode_line(text[:-1], 0) is None
+        ):
             return False
     return True
 

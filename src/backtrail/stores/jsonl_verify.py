@@ -17,7 +17,7 @@ def verify_log(session_id: str, log: str, path: Path, *, locked: bool = True) ->
     ids: set[str] = set()
     last = end = 0
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    sorter = Forward(damages.append, 0, course_of(fd).comes_back)
+    sorter = Forward(damages.append, 0, course_of(fd).goes_on)
     try:
         at = 0
         while True:
@@ -28,8 +28,6 @@ def verify_log(session_id: str, log: str, path: Path, *, locked: bool = True) ->
                 yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
                 last, end = line.seq, line.offset + line.length
             at += len(data)
-        for line in sorter.finish():
-            yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
         tail = os.fstat(fd).st_size - at
         if locked:
             sorter.drop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -18,9 +18,9 @@ from zlib import crc32
 
 import msgspec
 
-from ..errors import InvalidData
-from ..events import Event, Json, encode_data, make_event, mint
-from .batches import Draft, settle
+from ..errors import BacktrailError, InvalidData, StoreFailed
+from ..events import Event, make_event
+from .batches import Call, Draft, Outcome, settle
 from .files import failed, write_all
 from .jsonl_reading import (
     FIRST,
@@ -51,9 +51,6 @@ from .syncing import SyncFile, begin_writing
 # What is copied was read: it need not be checked again, nor refused.
 _encode = msgspec.json.Encoder().encode
 
-Usual = tuple[str, str, str, dict[str, Json], bytes]
-"""An event with nothing special about it: id, time, kind, data, encoded data."""
-
 LOOK_AGAIN = 0.01
 """Seconds within which a log that was removed by hand is noticed."""
 
@@ -68,13 +65,16 @@ class LogWriter:
         self.sync = SyncFile(name, self.fd, lasting=False)
         self.head = 0
         self.last = floor
+        # A hint: one writes and waits for the disk, and who comes meanwhile queues up.
+        self.busy = False
         self._name = name
         self._damage = damage
         self._looked = 0.0
-        self._size = 0
+        self._size = self._begun = 0
         self._ids: dict[str, int] | None = None
         try:
             self._find_end(os.fstat(self.fd).st_size)
+            self._begun = self._size
         except BaseException:
             os.close(self.fd)
             raise
@@ -107,10 +107,10 @@ class LogWriter:
         self._size = size
         bad: list[Damage] = []
         high = self.head or (_before_plain(data) if offset else 0)
-        sorter = Forward(self._damage, high, course_of(self.fd).comes_back)
+        sorter = Forward(self._damage, high, course_of(self.fd).goes_on)
         behind = -1
         good = lines_in(data, offset, decode_line, bad.append)
-        for line in chain(sorter.take(good), _late(sorter)):
+        for line in sorter.take(good):
             self.head = line.seq
             self.last = max(self.last, line.last)
             if self._ids is not None:
@@ -149,23 +149,56 @@ class LogWriter:
         data = encode_line(*fresh[0]) if len(fresh) == 1 else encode_batch(fresh)
         return result, self._write(data, fresh[-1][0].seq)
 
-    def append_usual(self, lock: FileLock, kind: str, data: dict[str, Json]) -> Event | None:
+    def append_usual(self, lock: FileLock, draft: Draft) -> Event | None:
         """Append one event with nothing special about it; None if the log is not as we left it.
 
         Every append comes through here, so it is the steps of `append` in one piece.
         """
-        body = encode_data(data)
-        id, ts = mint()
         if not lock.try_acquire():
             return None
         try:
             if self.sync.failure is not None or not self.unchanged():
                 return None
+            id, _, ts, kind, _, data, body = draft
             seq = self.last + 1
             self._write(_usual_line(seq, id, ts, kind, body), seq)
         finally:
             lock.release()
         return make_event(seq, id, ts, kind, data, None)
+
+    def append_each(self, calls: Sequence[Call]) -> tuple[list[Outcome], int]:
+        """Write what several callers append; the outcome of each, and the ticket of the last."""
+        outcomes: list[Outcome] = []
+        ticket = 0
+        if len(calls) > 1 and all(call.usual for call in calls):
+            try:
+                return self._append_usual_all([call.batch[0] for call in calls])
+            except StoreFailed:
+                # Perhaps there is room for some of them.
+                pass
+        for call in calls:
+            try:
+                events, wrote = self.append(call.batch, call.expected)
+                outcomes.append(events)
+                ticket = wrote or ticket
+            except (BacktrailError, OSError) as error:
+                outcomes.append(error)
+        return outcomes, ticket
+
+    def _append_usual_all(self, batch: list[Draft]) -> tuple[list[Outcome], int]:
+        """Events of several callers, each for itself, by one call."""
+        self.sync.check()
+        outcomes: list[Outcome] = []
+        lines: list[bytes] = []
+        for seq, (id, _, ts, kind, _, data, body) in enumerate(batch, self.last + 1):
+            outcomes.append([make_event(seq, id, ts, kind, data, None)])
+            lines.append(_usual_line(seq, id, ts, kind, body))
+        return outcomes, self._write(b"".join(lines), self.last + len(batch))
+
+    def begin_sync(self) -> None:
+        """Let the disk begin with what is new, so that others can be synced meanwhile."""
+        begin_writing(self.fd, self._begun, self._size - self._begun)
+        self._begun = self._size
 
     def unchanged(self) -> bool:
         """Whether the log is as we left it.
@@ -178,18 +211,6 @@ class LogWriter:
             and os.lseek(self.fd, 0, os.SEEK_END) == self._size
             and time.monotonic() - self._looked <= LOOK_AGAIN
         )
-
-    def append_each(self, usual: list[Usual]) -> tuple[list[Event], int]:
-        """Write events of several callers, each for itself, by one call."""
-        self.sync.check()
-        events: list[Event] = []
-        lines: list[bytes] = []
-        seq = self.last
-        for id, ts, kind, data, body in usual:
-            seq += 1
-            events.append(make_event(seq, id, ts, kind, data, None))
-            lines.append(_usual_line(seq, id, ts, kind, body))
-        return events, self._write(b"".join(lines), seq)
 
     def _write(self, data: bytes, last: int) -> int:
         try:
@@ -221,7 +242,7 @@ class LogWriter:
         """The event with this id. The ids are read when first asked for."""
         if self._ids is None:
             ids: dict[str, int] = {}
-            sorter = Forward(None, 0, course_of(self.fd).comes_back)
+            sorter = Forward(None, 0, course_of(self.fd).goes_on)
             at = 0
             while data := whole_lines(self.fd, at, MOST):
                 for found in sorter.take(lines_in(data, at, decode_header, None)):
@@ -258,20 +279,15 @@ def _usual_line(seq: int, id: str, ts: str, kind: str, body: bytes) -> bytes:
     return b"".join((front, body, f',"crc":"{crc32(body, crc32(front)):08x}"}}\n'.encode()))
 
 
-def _late(sorter: Forward) -> Iterator[Line]:
-    """What is left at the end; asked for only then."""
-    yield from sorter.finish()
-
-
 def _before_plain(data: bytes) -> int:
     """The number before the first line, if every line bears the number behind the one before.
 
-    Nothing is skipped then, so that nobody has to look at the rest of the log.
+    Nothing is skipped then, so that nobody has to look at the rest of the log. Else -1.
     """
     seqs = [likely_seq(text) for text in data.split(b"\n") if text]
     first = seqs[0] if seqs else None
     if first is None or len(seqs) < 2 or seqs != list(range(first, first + len(seqs))):
-        return 0
+        return -1
     return max(0, first - 1)
 
 
@@ -286,13 +302,14 @@ def _has_events(data: bytes, count: int) -> bool:
 def copy_prefix(source: int, target: int, seq: int) -> None:
     """Copy the lines up to `seq` from one descriptor to another.
 
-    A batch that the cut would tear is written anew, without its marks.
+    A batch that the cut would tear is written anew, without its marks. Where it is not plain
+    which lines count, only those that do are copied.
     """
     end = locate_after(source, os.fstat(source).st_size, seq)
-    if end == 0:
+    front, cut = _torn_by(source, end, seq) if end else (None, [])
+    if end == 0 or (cut and not _is_complete(source, front, cut, end)):
         _copy_counted(source, target, seq)
         return
-    cut = _torn_by(source, end, seq)
     keep = cut[0].offset if cut else end
     at = 0
     while at < keep:
@@ -304,23 +321,55 @@ def copy_prefix(source: int, target: int, seq: int) -> None:
 
 
 def _copy_counted(source: int, target: int, seq: int) -> None:
-    """Write anew the lines up to `seq` that count, without marks of batches."""
+    """Write anew the lines up to `seq` that count, without marks of batches.
+
+    Where more numbers are lost than a reader believes without the bytes that they took, there are
+    as many bytes in the copy, too.
+    """
+    high = end = 0
     for at, size, number in counted(source, None):
         line = decode_line(os.pread(source, size - 1, at), at)
         if line is not None and line.event is not None and number <= seq:
+            if number - high > PLAUSIBLE and at > end:
+                os.lseek(target, at - end - 1, os.SEEK_CUR)
+                write_all(target, b"\n")
             write_all(target, encode_line(line.event, _encode(line.event.data)))
+            high, end = number, at + size
 
 
-def _torn_by(source: int, end: int, seq: int) -> list[Line]:
-    """The last lines before `end` whose batch goes on beyond `seq`."""
+def _torn_by(source: int, end: int, seq: int) -> tuple[Line | None, list[Line]]:
+    """The last lines before `end` whose batch goes on beyond `seq`, and first the one before."""
     size = FIRST
     while True:
         start, data, skip, _ = page_before(source, end, size)
         lines = list(lines_in(data[skip:], start + skip, decode_line, None))
         whole = [at for at, line in enumerate(lines) if line.last <= seq]
         if whole or start == 0:
-            return lines[whole[-1] + 1 if whole else 0 :]
+            return (lines[whole[-1]], lines[whole[-1] + 1 :]) if whole else (None, lines)
         size *= 4
+
+
+def _is_complete(source: int, front: Line | None, cut: list[Line], end: int) -> bool:
+    """Whether `cut` is one batch that goes on at `end` to its last line: then a reader counts it.
+
+    Nor may a batch be left open in front of it, which lines without marks would end.
+    """
+    if front is not None and front.place < front.size:
+        return False
+    place = (cut[0].seq, 1, cut[0].size)
+    for line in chain(cut, _lines_from(source, end)):
+        if (line.seq, line.place, line.size) != place:
+            return False
+        if line.place == line.size:
+            return True
+        place = (line.seq + 1, line.place + 1, line.size)
+    return False
+
+
+def _lines_from(source: int, at: int) -> Iterator[Line]:
+    while data := whole_lines(source, at, FIRST):
+        yield from lines_in(data, at, decode_line, None)
+        at += len(data)
 
 
 def _copy(source: int, target: int, count: int, at: int) -> int:

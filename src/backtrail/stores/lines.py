@@ -159,7 +159,8 @@ def decode_line(text: bytes, offset: int) -> Line | None:
         body = _decode(text)
     except _UNDECODABLE:
         return None
-    if not _is_possible(body):
+    # The number comes first, as it is: those who look at no more than that see the same one.
+    if likely_seq(text) != body.seq or not _is_possible(body):
         return None
     index, count = body.batch or (1, 1)
     seq, uuid = body.seq, body.uuid
@@ -258,6 +259,8 @@ def sound_page(data: bytes, start: int) -> list[Spoken] | None:
     # A line too short to have a sum shows here: its end is short, or holds a newline.
     if b"".join(ends) != (_CRC * len(sums) % tuple(sums)).encode():
         return None
+    if data.count(b'\n{"seq":', lines_at) + data.startswith(b'{"seq":', lines_at) != len(sums):
+        return None
     try:
         lines = _decode_lines(view[lines_at:])
     except _UNDECODABLE:
@@ -265,29 +268,27 @@ def sound_page(data: bytes, start: int) -> list[Spoken] | None:
     return lines if len(lines) == len(sums) and all(map(_is_possible, lines)) else None
 
 
-ComesBack = Callable[[Line, int], bool]
-"""Whether a log has, behind a line, numbers between a lower one and the line's that count."""
+GoesOn = Callable[[Line, int, bool], bool]
+"""Whether a log goes on with a line above a number; whether the line is near is told as well."""
 
 
 class Forward:
     """Sorts good lines into events that count, front to back, over any number of pages.
 
     Numbers rise from line to line. A line whose number is not above those before it is a
-    duplicate. One that skips numbers waits for the next: if that has one of the numbers
-    skipped, the waiting line is astray and does not count. Nor does one that skips more than
-    is `PLAUSIBLE` and is not borne out by the next, or whose log comes back to the numbers it
-    skipped (`comes_back` is asked that). A batch is held until its last line is there.
+    duplicate. One that skips numbers counts if the log's course goes on with it (`goes_on` is
+    asked that), else it is astray. A batch is held until its last line is there. Who begins in
+    the middle of a log without knowing the number before begins with a `high` of -1.
     """
 
     def __init__(
-        self, damage: OnLineDamage | None, high: int = 0, comes_back: ComesBack | None = None
+        self, damage: OnLineDamage | None, high: int = 0, goes_on: GoesOn | None = None
     ) -> None:
         self._damage = damage
-        self._comes_back = comes_back
+        self._goes_on = goes_on
         self.high = high
-        self._end: int | None = None
+        self._end = 0
         self._held: list[Line] = []
-        self._waiting: Line | None = None
 
     @property
     def held(self) -> list[Line]:
@@ -297,51 +298,26 @@ class Forward:
     def take(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines that count among the next ones."""
         for line in lines:
-            waiting = self._waiting
             seq = line.seq
-            if waiting is None:
-                if seq == self.high + 1:
-                    if line.size == 1 and not self._held:
-                        # What nearly every line is.
-                        self.high = seq
-                        self._end = line.offset + line.length
-                        yield line
-                    else:
-                        yield from self._accept(line)
-                elif seq <= self.high:
-                    self._tell("duplicate", [line])
+            if seq == self.high + 1:
+                if line.size == 1 and not self._held:
+                    # What nearly every line is.
+                    self.high = seq
+                    self._end = line.offset + line.length
+                    yield line
                 else:
-                    self._waiting = line
-                continue
-            if seq <= self.high or seq == waiting.seq:
+                    yield from self._accept(line)
+            elif seq <= self.high:
                 self._tell("duplicate", [line])
-                continue
-            self._waiting = None
-            borne_out = seq - waiting.seq <= PLAUSIBLE or self._is_plausible(waiting)
-            if seq < waiting.seq or not borne_out or self._is_left(waiting):
-                self._tell("astray", [waiting])
+            elif self._goes_on is None or self._goes_on(line, self.high, self._is_near(line)):
+                yield from self._accept(line)
             else:
-                yield from self._accept(waiting)
-            yield from self.take((line,))
+                self._tell("astray", [line])
 
-    def finish(self) -> Iterator[Line]:
-        """The line that waits for another at the end of the log, if it counts."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            if self._is_plausible(waiting):
-                yield from self._accept(waiting)
-            else:
-                self._tell("astray", [waiting])
-
-    def _is_plausible(self, line: Line) -> bool:
+    def _is_near(self, line: Line) -> bool:
         """Whether so many numbers may have been lost: a few, or those of the bytes in between."""
         before = self._held[-1].last if self._held else self.high
-        between = 0 if self._end is None else max(0, line.offset - self._end)
-        return line.seq - max(before, self.high) <= PLAUSIBLE + between
-
-    def _is_left(self, line: Line) -> bool:
-        """Whether the log goes on below a line that others bear out."""
-        return self._comes_back is not None and self._comes_back(line, self.high)
+        return line.seq - max(before, self.high) <= PLAUSIBLE + max(0, line.offset - self._end)
 
     def _accept(self, line: Line) -> Iterator[Line]:
         if self._held and self._held[0].last != line.last:

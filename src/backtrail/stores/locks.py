@@ -12,8 +12,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,10 @@ WAIT = 30.0
 
 _NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 
+_BLOCKING, _AT_ONCE = (True,), (False,)
+
+_MOMENT = 0.05
+
 
 class FileLock:
     """A mutex plus flock on `path`, which is made when first needed and never replaced."""
@@ -42,12 +47,14 @@ class FileLock:
         self._mutex = threading.Lock()
         self._fd = -1
         self._shut = False
+        self.release: Callable[[], object] = self._mutex.release
+        """Give the lock back. It is C code, so no interrupt finds it begun and not done."""
         forking.register(self)
 
     def after_fork(self) -> None:
         # Closing the copy leaves the parent's lock alone; unlocking it would not.
         self._mutex = threading.Lock()
-        self.close()
+        self.drop()
 
     @property
     def fd(self) -> int:
@@ -56,34 +63,44 @@ class FileLock:
 
     def acquire(self, wait: float = WAIT) -> None:
         """Take the lock or raise `SessionBusy` after `wait` seconds."""
-        mutex = self._mutex
-        if not mutex.acquire(False) and not mutex.acquire(timeout=wait):
-            owner = Owner(os.getpid(), os.uname().nodename)
-            raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
+        taken: list[bool] = []
         try:
+            # One call of C code takes the mutex and notes it, so an interrupt leaves neither
+            # half of it: whoever is interrupted right after it would not know of it.
+            taken.extend(map(self._mutex.acquire, _BLOCKING, (wait,)))
+            if not taken[0]:
+                owner = Owner(os.getpid(), os.uname().nodename)
+                raise SessionBusy(f"{self.what} is in use by another thread", owner=owner)
             if self._fd < 0:
-                self._fd = -1 if self._shut else os.open(self.path, _LOCK, 0o600)
-                if self._shut:
-                    self.close()
+                self._open()
             try:
                 fcntl.flock(self._fd, _NOW)
             except BlockingIOError:
                 self._wait(wait)
-        except BaseException as error:
-            mutex.release()
-            if isinstance(error, ValueError):
-                # There is no file: it was shut.
-                raise Closed(f"{self.what} is closed") from None
+            if self._shut:
+                raise self._closed()
+        except BaseException:
+            if taken and taken[0]:
+                # Perhaps the file was locked. At once: another interrupt may come with any call.
+                self.release()
             raise
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free and was taken before."""
-        if self._fd < 0 or not self._mutex.acquire(False):
+        if self._fd < 0:
             return False
+        taken: list[bool] = []
         try:
+            taken.extend(map(self._mutex.acquire, _AT_ONCE))
+            if not taken[0]:
+                return False
+            if self._fd < 0 or self._shut:
+                self.release()
+                return False
             fcntl.flock(self._fd, _NOW)
         except BaseException as error:
-            self._mutex.release()
+            if taken and taken[0]:
+                self.release()
             if isinstance(error, BlockingIOError):
                 return False
             raise
@@ -98,6 +115,8 @@ class FileLock:
                 fcntl.flock(self._fd, _NOW)
                 return
             except BlockingIOError:
+                if self._shut:
+                    raise self._closed() from None
                 if time.monotonic() > deadline:
                     owner = holder(self._fd)
                     raise SessionBusy(
@@ -113,15 +132,15 @@ class FileLock:
         """Let other threads in again."""
         self._mutex.release()
 
-    def release(self) -> None:
-        """Give the lock back."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        except (OSError, ValueError):
-            # Closing the file unlocks it too; perhaps somebody did.
-            self.close()
-        finally:
-            self._mutex.release()
+    def _open(self) -> None:
+        if self._shut:
+            raise self._closed()
+        fd = os.open(self.path, _LOCK, 0o600)
+        # The next of the pair unlocks the file and then lets threads in, both in one call:
+        # an interrupt may come when a function begins, which would do neither.
+        unlocking = map(fcntl.flock, repeat(fd), repeat(fcntl.LOCK_UN))
+        self.release = zip(unlocking, iter(self._mutex.release, True), strict=False).__next__
+        self._fd = fd
 
     def __enter__(self) -> FileLock:
         self.acquire()
@@ -131,13 +150,35 @@ class FileLock:
         self.release()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file: now, or when the thread that holds the lock releases it.
+
+        Never under the holder: by the time it unlocks, the descriptor's number may be another
+        file's.
+        """
+        self.release = self._drop_and_release
+        # A holder that is in the release before this one has done it in a moment.
+        if self._mutex.acquire(timeout=_MOMENT):
+            self._drop_and_release()
+
+    def drop(self) -> None:
+        """Let go of the file. Only for the thread that holds the lock, or keeps others out."""
         fd, self._fd = self._fd, -1
+        # Closing the file unlocks it too.
+        self.release = self._mutex.release
         if fd >= 0:
             os.close(fd)
 
+    def _drop_and_release(self) -> None:
+        try:
+            self.drop()
+        finally:
+            self._mutex.release()
+
+    def _closed(self) -> Closed:
+        return Closed(f"{self.what} is closed")
+
     def shut(self) -> None:
-        """Let go of the file for good: who comes later gets `Closed`, and makes none."""
+        """Close it for good: a later `acquire` raises `Closed` and makes no file."""
         self._shut = True
         self.close()
 

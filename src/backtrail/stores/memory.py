@@ -13,8 +13,9 @@ import time
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Unpack
+
+import msgspec
 
 from ..errors import AlreadyExists, Closed, InvalidId, NotFound, Owner
 from ..events import (
@@ -42,8 +43,7 @@ _PAGE = 256
 _TOMBSTONE = encode_data(PURGED)
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct, eq=False):
     """One event; forks share the object, so that a purge reaches them all."""
 
     seq: int
@@ -58,21 +58,19 @@ class _Row:
         return Event(self.seq, self.id, self.ts, self.kind, data, self.follows)
 
 
-@dataclass(slots=True)
-class _Log:
-    rows: list[_Row] = field(default_factory=list)
-    ids: dict[str, _Row] = field(default_factory=dict)
+class _Log(msgspec.Struct, eq=False):
+    rows: list[_Row] = []
+    ids: dict[str, _Row] = {}
 
     def add(self, rows: list[_Row]) -> None:
         self.rows.extend(rows)
         self.ids.update((row.id, row) for row in rows)
 
 
-@dataclass(slots=True)
-class _Session:
+class _Session(msgspec.Struct, eq=False):
     record: SessionInfo
     logs: dict[str, _Log]
-    fold: Fold = field(default_factory=Fold)
+    fold: Fold = Fold()
 
 
 class _State:
@@ -106,6 +104,7 @@ class MemoryStore(Store):
     """Sessions in the memory of this process."""
 
     durability: Durability = "written"
+    groups = True
 
     def __init__(self, *, scope: str = "", _state: _State | None = None) -> None:
         self.scope = scope

@@ -130,22 +130,33 @@ class Filters(TypedDict, total=False):
     limit: int | None
 
 
+class Wanted:
+    """The filters that need nothing to be counted; `place` is the folder asked for."""
+
+    def __init__(self, **filters: Unpack[Filters]) -> None:
+        cwd = filters.get("cwd")
+        self.place = None if cwd is None else resolved(cwd)
+        self._parent, self._key, self._tag = (filters.get(n) for n in ("parent", "key", "tag"))
+
+    def __call__(self, info: SessionInfo) -> bool:
+        """Whether a record is one of those asked for."""
+        return (
+            (self.place is None or self.place in (info.cwd, info.root))
+            and (self._parent is None or info.parent_id == self._parent)
+            and (self._key is None or info.key == self._key)
+            and (self._tag is None or self._tag in info.tags)
+        )
+
+
 def select(infos: Iterable[SessionInfo], **filters: Unpack[Filters]) -> list[SessionInfo]:
     """The records that match, newest first; `infos` come oldest first by creation."""
-    cwd, after, before = filters.get("cwd"), filters.get("after"), filters.get("before")
-    parent, key, tag, limit = (filters.get(n) for n in ("parent", "key", "tag", "limit"))
-    place = None if cwd is None else resolved(cwd)
+    after, before, limit = filters.get("after"), filters.get("before"), filters.get("limit")
     low = None if after is None else timestamp(after)
     high = None if before is None else timestamp(before)
     found = [
         info
-        for info in infos
-        if (place is None or place in (info.cwd, info.root))
-        and (parent is None or info.parent_id == parent)
-        and (key is None or info.key == key)
-        and (tag is None or tag in info.tags)
-        and (low is None or info.updated_at > low)
-        and (high is None or info.updated_at < high)
+        for info in filter(Wanted(**filters), infos)
+        if (low is None or info.updated_at > low) and (high is None or info.updated_at < high)
     ]
     # Stable sort, so that of two with one time the later made comes first.
     found.reverse()

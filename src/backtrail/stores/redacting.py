@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import InvalidData
@@ -68,6 +68,11 @@ class Redacting(Wrapper):
     ) -> list[Event]:
         cleaned = [self._event(event) for event in events]
         return self.inner.append(session_id, cleaned, log=log, expected=expected)
+
+    def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
+        masked, _ = self._redact(dict(data))
+        kept: Mapping[str, Json] = self.inner.kept(masked)
+        return kept
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
         self.inner.create(self._record(info), base=base)

@@ -6,8 +6,10 @@ A session that somebody drives or this process has open stays, and so do those t
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,10 +17,11 @@ import msgspec
 
 from .. import telemetry
 from ..errors import InvalidData, NotFound, SessionBusy
-from ..events import SessionInfo, timestamp
+from ..events import Json, SessionInfo, timestamp
+from ..events import now as now_ts
 from . import live
 from .base import Store
-from .files import failed, replace_file
+from .files import failed, replace_file, write_all
 
 PINNED = "pinned"
 """The tag of a session that stays."""
@@ -65,6 +68,9 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
                     continue
                 if not dry_run:
                     store.delete(info.id)
+                    told = ("id", "title", "cwd", "updated_at", "turn_count")
+                    row = now.to_dict()
+                    note_gone(store, {"removed": {n: row[n] for n in told}, "after": retention})
                     telemetry.logger().info(
                         "retention of %s removed session %s, last updated %s",
                         *(retention, info.id, now.updated_at),
@@ -85,12 +91,10 @@ def sweep_daily(store: Store, retention: str) -> list[SessionInfo]:
 
     When it was is kept beside the store's files; for a store without files, in this process.
     """
-    path = _stamp_path(store)
-    stamps = _read(path) if path is not None else _unfiled.get(store.url, {})
-    known = stamps.get(store.scope)
-    if known is not None and known[0] == retention and 0 <= time.time() - known[1] < DAY:
+    if not is_due(store, retention):
         return []
     removed = sweep(store, retention)
+    path, stamps = _stamps(store)
     stamps[store.scope] = (retention, time.time())
     if path is None:
         _unfiled[store.url] = stamps
@@ -100,6 +104,57 @@ def sweep_daily(store: Store, retention: str) -> list[SessionInfo]:
         except OSError as error:
             raise failed(error, f"write {path}") from error
     return removed
+
+
+def is_due(store: Store, retention: str) -> bool:
+    """Whether a store was not swept with this retention within the last day."""
+    known = _stamps(store)[1].get(store.scope)
+    return known is None or known[0] != retention or not 0 <= time.time() - known[1] < DAY
+
+
+def note_gone(store: Store, row: dict[str, Json]) -> None:
+    """Add a line to the log of what went, which lies beside the store's files."""
+    path = log_path(store)
+    if path is None:
+        return
+    line = msgspec.json.encode({"ts": now_ts(), "scope": store.scope, **row}) + b"\n"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o600)
+        try:
+            write_all(fd, line)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise failed(error, f"write {path}") from error
+
+
+def read_gone(store: Store) -> list[dict[str, Json]]:
+    """What went from a store by itself, oldest first."""
+    path = log_path(store)
+    try:
+        lines = path.read_bytes().splitlines() if path is not None else []
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise failed(error, f"read {path}") from error
+    rows: list[dict[str, Json]] = []
+    for line in lines:
+        # A line that a crash cut short tells nothing.
+        with suppress(msgspec.MsgspecError):
+            rows.append(msgspec.json.decode(line, type=dict))
+    return [row for row in rows if row.get("scope") == store.scope]
+
+
+def log_path(store: Store) -> Path | None:
+    """The log of what went; None for a store without files."""
+    stamps = _stamp_path(store)
+    return None if stamps is None else stamps.with_name(f"{stamps.name.removesuffix('.json')}.log")
+
+
+def _stamps(store: Store) -> tuple[Path | None, Stamps]:
+    path = _stamp_path(store)
+    return path, _read(path) if path is not None else _unfiled.get(store.url, {})
 
 
 def _stamp_path(store: Store) -> Path | None:

@@ -5,19 +5,29 @@ writer, syncing, process forks), `sqlite_transactions`, `sqlite_logs` and `sqlit
 (events), `sqlite_records` (sessions and what is folded from their logs) and `sqlite_search` (the
 full-text index).
 
-An append writes one row. Counts and search words follow later.
+An append writes one row. Counts and search words follow later. What no append needs is imported
+where it is used: a hook pays for every import.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..errors import BacktrailError, Closed, Damaged, InvalidId, NotFound, SessionBusy
+from ..errors import (
+    BacktrailError,
+    Closed,
+    Damaged,
+    InvalidId,
+    NotFound,
+    SessionBusy,
+    StoreFailed,
+)
 from ..events import (
     MAIN_LOG,
     Checkpoint,
@@ -31,26 +41,24 @@ from ..events import (
     check_session_id,
     timestamp,
 )
-from ..history import walk_pages
+from ..history import Mark, walk_pages
 from ..messages import Page
 from ..telemetry import logger
-from . import files
+from . import due, files
 from .adopting import Logs, whole, with_main
-from .base import Durability, Lease, OnDamage, Store, checkpoint_of, resolved
-from .batches import drafts, is_usual
+from .base import Durability, Lease, OnDamage, Store, checkpoint_of, is_deleted, resolved
+from .batches import Call, Outcome, drafts, is_usual
 from .identity import identity_of
 from .locks import file_lease
 from .notes import Memory
-from .observing import observed
+from .observing import observed, observed_each
 from .options import Options
 from .records import Filters, changed_record, new_record, select
 from .searching import Query
 from .sqlite_appending import Appender, insert_all
 from .sqlite_checks import COLUMNS, event_of
 from .sqlite_connections import Database
-from .sqlite_deleting import detach, entomb, sweep
-from .sqlite_logs import Log, event_by_id, find_log, last_events, unsealed_in
-from .sqlite_notes import Note
+from .sqlite_logs import NAMED, Log, event_by_id, find_log, last_events, unsealed_in
 from .sqlite_pages import problem, read_log, read_pages
 from .sqlite_records import COLUMNS as RECORD
 from .sqlite_records import (
@@ -71,10 +79,8 @@ from .sqlite_records import (
     update_record,
 )
 from .sqlite_schema import located
-from .sqlite_seal import count_unsealed, seal
-from .sqlite_search import behind, catch_up, erase, forget, hits, index_slice
-from .sqlite_verify import verify
 
+_RECORD = f"SELECT {RECORD}, s.n FROM sessions s WHERE {NAMED} LIMIT 1"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _AT_ONCE = 64  # events of a tail that one statement reads
 
@@ -90,6 +96,8 @@ def open_sqlite(address: str, options: Options) -> SQLiteStore:
 class SQLiteStore(Store):
     """Sessions in a SQLite database."""
 
+    groups = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -101,12 +109,15 @@ class SQLiteStore(Store):
         self.scope = scope
         self._on_damage = on_damage
         self._appends = self._seen = 0
+        self._unindexed: deque[int] = deque()
         self._database = Database(path, synced=durability == "synced", idle=self._idle)
         self._path = self._database.path
         self.url = f"sqlite:///{self._path}"
         self._appender = Appender(self._database, scope)
         self.durability = durability
         self._synced = durability == "synced"
+        # A hint: one writes and waits for the disk, and who comes meanwhile queues up.
+        self._busy = False
 
     @property
     def id(self) -> str:
@@ -130,7 +141,7 @@ class SQLiteStore(Store):
     @cached_property
     def places(self) -> tuple[Path, ...]:  # type: ignore[override]
         """Files and folders of its own, which no scan of a workspace captures."""
-        ends = ("", "-wal", "-shm", "-lock", "-leases", "-retention")
+        ends = ("", "-wal", "-shm", "-lock", "-leases", "-retention", "-retention.log")
         return tuple(Path(f"{self._path}{end}") for end in ends)
 
     # --- sessions ------------------------------------------------------------------------
@@ -163,11 +174,18 @@ class SQLiteStore(Store):
         check_session_id(session_id)
         return current_info(self._database, self.scope, session_id)
 
+    def record(self, session_id: str) -> SessionInfo:
+        check_session_id(session_id)
+        with self._database.reading() as connection:
+            row = connection.execute(_RECORD, (self.scope, session_id)).get
+        if row is None:
+            raise NotFound(f"no session `{session_id}`")
+        return info_of(row[:WIDTH])
+
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
         check_session_id(session_id)
-        query = f"SELECT {RECORD}, s.n FROM sessions s WHERE s.scope = ? AND s.id = ?"
         with self._database.writing as execute:
-            row = execute(query, (self.scope, session_id)).get
+            row = execute(_RECORD, (self.scope, session_id)).get
             if row is None:
                 raise NotFound(f"no session `{session_id}`")
             update_record(execute, row[WIDTH], changed_record(info_of(row[:WIDTH]), changes))
@@ -226,6 +244,8 @@ class SQLiteStore(Store):
         return found[0]
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
+        from .sqlite_deleting import detach, sweep
+
         check_session_id(session_id)
         if log is not None:
             check_log(log)
@@ -235,6 +255,8 @@ class SQLiteStore(Store):
         if log is None:
             self._lease_path(session).unlink(missing_ok=True)
         self._database.acknowledge()
+        if log is None:
+            due.note(self, due.name_of(self), due.GRACE)
 
     # --- events --------------------------------------------------------------------------
 
@@ -248,15 +270,41 @@ class SQLiteStore(Store):
         expected: int | None = None,
     ) -> list[Event]:
         self._appends += 1
+        if not self._synced:
+            return self._append(session_id, events, log, expected)
+        if self._busy and type(session_id) is str and type(log) is str:
+            call = Call(session_id, drafts(events), log, expected, quiet=True)
+            return self.queue.do(call) or []
+        self._busy = True
+        try:
+            result = self._append(session_id, events, log, expected)
+            self._database.acknowledge()
+            return result
+        finally:
+            self._busy = False
+
+    def _append(
+        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None
+    ) -> list[Event]:
         if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
-            if self._synced and type(session_id) is str:
-                return [self._appender.append_together(session_id, events[0])]
             event = self._appender.append_usual(session_id, events[0])
             if event is not None:
                 return [event]
-        result = self._appender.append(session_id, drafts(events), log, expected)
-        self._database.acknowledge()
-        return result
+        return self._appender.append(Call(session_id, drafts(events), log, expected))
+
+    @observed_each
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        self._appends += len(calls)
+        self._busy = True
+        try:
+            outcomes = self._appender.append_each(calls)
+            self._database.acknowledge()
+            return outcomes
+        except StoreFailed as error:
+            # What is written and not on the disk is nobody's.
+            return [error] * len(calls)
+        finally:
+            self._busy = False
 
     def read(
         self,
@@ -309,6 +357,27 @@ class SQLiteStore(Store):
 
         return walk_pages(read_back, until)
 
+    def outline(
+        self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
+        until: int | None = None,
+    ) -> list[Mark]:  # fmt: skip
+        from .sqlite_outline import UNREADABLE, marks_of
+
+        found = self._log(session_id, MAIN_LOG)
+        try:
+            return marks_of(self._database, found, kinds, after, until) if found else []
+        except UNREADABLE:
+            return super().outline(session_id, kinds=kinds, after=after, until=until)
+
+    def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
+        from .sqlite_outline import UNREADABLE, tally_of
+
+        found = self._log(session_id, MAIN_LOG)
+        try:
+            return tally_of(self._database, found, after, until) if found else {}
+        except UNREADABLE:
+            return super().tally(session_id, after=after, until=until)
+
     def _log(self, session_id: str, name: str) -> Log | None:
         check_session_id(session_id)
         check_log(name)
@@ -337,6 +406,9 @@ class SQLiteStore(Store):
                 rows = connection.execute(query, (id,)).fetchall()
         for row in rows:
             session_id = reader_of(self._database, self.scope, row[0])
+            if session_id is not None and is_deleted(self, session_id, id):
+                # Another session that shares the event may still have it.
+                return super().checkpoint(id)
             if session_id is not None:
                 with self._database.reading() as connection:
                     unsealed = unsealed_in(connection.execute, row[0] >> 32)
@@ -344,6 +416,9 @@ class SQLiteStore(Store):
         raise NotFound(f"no checkpoint `{id}` in this store")
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        from .sqlite_deleting import entomb
+        from .sqlite_search import erase, forget
+
         check_session_id(session_id)
         check_log(log)
         with self._database.writing as execute:
@@ -365,7 +440,7 @@ class SQLiteStore(Store):
         check_session_id(session_id)
         query = (
             "SELECT l.name FROM sessions s JOIN logs l ON l.session = s.n "
-            "WHERE s.scope = ? AND s.id = ? ORDER BY l.name"
+            f"WHERE {NAMED} ORDER BY l.name"
         )
         with self._database.reading() as connection:
             rows = connection.execute(query, (self.scope, session_id)).fetchall()
@@ -376,6 +451,8 @@ class SQLiteStore(Store):
     # --- the rest ------------------------------------------------------------------------
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+        from .sqlite_search import catch_up, hits
+
         query = Query(text)
         if limit < 1:
             return []
@@ -390,12 +467,18 @@ class SQLiteStore(Store):
         return super().search(text, limit=limit)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        from .sqlite_notes import Note
+
         return Note(self._database, self.scope, resolved(cwd))
 
     def verify(self) -> list[Problem]:
+        from .sqlite_verify import verify
+
         return verify(self._database, self.scope)
 
     def seal(self, *, dry_run: bool = False) -> int:
+        from .sqlite_seal import count_unsealed, seal
+
         return count_unsealed(self._database) if dry_run else seal(self._database)
 
     @contextmanager
@@ -430,14 +513,19 @@ class SQLiteStore(Store):
 
     def _idle(self) -> None:
         """In the background, after a sync: checkpoint, and index while nobody appends."""
+        from .sqlite_search import behind, index_slice
+
         try:
             self._database.checkpoint()
             busy, self._seen = self._appends != self._seen, self._appends
-            if busy or behind(self._database):
+            waiting = self._unindexed
+            if not (busy or waiting):
+                waiting.extend(behind(self._database))
+            if busy or waiting:
                 # The transaction, even an empty one, is what brings us here again.
                 with self._database.briefly as execute:
                     if not busy:
-                        index_slice(execute)
+                        index_slice(execute, waiting)
         except (Closed, SessionBusy):
             # Not ours to report: a search does the same before it looks.
             pass

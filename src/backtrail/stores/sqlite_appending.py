@@ -9,12 +9,12 @@ it was deleted or counted meanwhile. If so, and for everything else, the long wa
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import apsw
 
-from ..errors import BacktrailError
+from ..errors import BacktrailError, Damaged, SessionBusy
 from ..events import (
     MAIN_LOG,
     MAX_SEQ,
@@ -26,8 +26,7 @@ from ..events import (
     mint,
     numbered,
 )
-from .batches import Draft, Stored, full, settle
-from .combining import Combiner, Job
+from .batches import Call, Outcome, Stored, settle
 from .files import failed
 from .sqlite_checks import row_sum, usual_sum
 from .sqlite_connections import Database
@@ -48,25 +47,23 @@ _MOST_ROWS = 128
 
 @functools.cache
 def _many(rows: int) -> str:
-    """`_ONE` for several rows, in order."""
+    """`_ONE` for several rows, of several logs, in order: all of them, or a `ConstraintError`.
+
+    An event of a log without a mark has no id here, which is refused. Rows without a key are
+    there to make up the number, so that few statements do for all numbers.
+    """
     return (
-        "INSERT INTO events SELECT column1, column2, column3, column4, NULL, "
-        "CAST(column5 AS TEXT), column6 "
-        f"FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * rows)}) "
-        "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?)"
+        "INSERT INTO events SELECT column1, "
+        "CASE WHEN EXISTS(SELECT 1 FROM dirty WHERE log = column1 >> 32) THEN column2 END, "
+        "column3, column4, NULL, CAST(column5 AS TEXT), column6 "
+        f"FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * rows)}) WHERE column1 IS NOT NULL"
     )
 
 
 _INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT), ?)"
+_THERE = "SELECT 1 FROM events WHERE key = ?"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
 _REMEMBERED = 4096
-
-
-_Waiting = tuple[str, str, str, str, bytes]
-"""An event of a thread that waits: its session, its id before it has a number, time, kind, body."""
-
-_Numbered = tuple[int, str]
-"""What becomes of it: its `seq`, and the id that ends in it."""
 
 
 def insert_all(execute: Execute, log: Log, stored: Iterable[Stored]) -> bool:
@@ -83,6 +80,23 @@ def _insert(execute: Execute, key: int, event: Event, body: bytes) -> None:
     execute(_INSERT, (*row, row_sum(*row)))
 
 
+def _numbered(
+    calls: Sequence[Call], logs: list[int], heads: dict[int, int]
+) -> tuple[list[list[Event]], list[object]]:
+    """The events of usual calls, and the values of `_many` for them; moves the heads on."""
+    events: list[list[Event]] = []
+    values: list[object] = []
+    for call, log in zip(calls, logs, strict=True):
+        id, _, ts, kind, _, data, body = call.batch[0]
+        seq = heads[log] = heads[log] + 1
+        id, key = numbered(id, seq), log << 32 | seq
+        values += (key, id, ts, kind, body, usual_sum(key, id, ts, kind, body))
+        events.append([make_event(seq, id, ts, kind, data, None)])
+    rows = 1 << (len(calls) - 1).bit_length()
+    values += [None] * (6 * (rows - len(calls)))
+    return events, values
+
+
 class Appender:
     """Appends to the logs of one scope of a database."""
 
@@ -92,15 +106,10 @@ class Appender:
         # Where a session's log is; every use checks that it still exists.
         self._places: dict[tuple[str, str], Log] = {}
         self._of: apsw.Connection | None = None
-        self._together = Combiner(self._append_all)
 
-    def append(
-        self, session_id: str, batch: list[Draft], log: str, expected: int | None
-    ) -> list[Event]:
+    def append(self, call: Call) -> list[Event]:
         """Append a batch as `Store.append` describes it."""
-        named = type(session_id) is str and type(log) is str
-        place = self._places.get((session_id, log)) if named else None
-        return self._any(session_id, batch, log, expected, place)
+        return self._append_all([call])[0]
 
     def append_usual(self, session_id: str, new: UsualEvent) -> Event | None:
         """One event to a main log by one statement; None if something is not as remembered."""
@@ -148,135 +157,93 @@ class Appender:
             lock.release()
         return make_event(seq, id, ts, kind, data, None)
 
-    def append_together(self, session_id: str, new: UsualEvent) -> Event:
-        """One event to a main log, synced, together with those of other threads."""
-        if self._together.begin():
-            try:
-                alone = self.append_usual(session_id, new)
-                if alone is not None:
-                    self._database.acknowledge()
-                    return alone
-            finally:
-                self._together.end()
-        kind, data = new.kind, new.data
-        body = encode_data(data)
-        id, ts = mint()
-        result = self._together.do((session_id, id, ts, kind, body))
-        assert result is not None
-        seq, id = result
-        # Here and not by who leads: all others wait for that one.
-        return make_event(seq, id, ts, kind, data, None)
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        """Append what several callers want, in as few transactions as will do."""
+        outcomes: list[Outcome] = []
+        for at in range(0, len(calls), _MOST_ROWS):
+            outcomes += self._append_group(calls[at : at + _MOST_ROWS])
+        return outcomes
 
-    def _append_all(self, jobs: list[Job[_Waiting, _Numbered]]) -> None:
-        """One transaction and one sync for everybody who waits."""
-        if not self._append_same(jobs):
-            self._append_each(jobs)
+    def _append_group(self, calls: Sequence[Call]) -> Sequence[Outcome]:
+        try:
+            return self._append_known(calls) or self._append_all(calls)
+        except BacktrailError as error:
+            # For a lock each of them would wait as long again.
+            if len(calls) == 1 or isinstance(error, SessionBusy):
+                return [error] * len(calls)
+        # One of them cannot be stored: each by itself, so that it is the only one.
+        return [outcome for call in calls for outcome in self._append_group([call])]
 
-    def _append_same(self, jobs: list[Job[_Waiting, _Numbered]]) -> bool:
-        """All by one statement, like `append_usual`; False if something is not as remembered.
+    def _append_known(self, calls: Sequence[Call]) -> list[list[Event]] | None:
+        """All by one statement, like `append_usual`; None if something is not as remembered.
 
         Each statement hands the interpreter to another thread, and waits to get it back.
         """
-        session_id = jobs[0].value[0]
-        place = self._places.get((session_id, MAIN_LOG))
-        if place is None or len(jobs) > _MOST_ROWS:
-            return False
-        database, log = self._database, place.n
+        logs: list[int] = []
+        for call in calls:
+            place = self._places.get((call.session_id, call.log))
+            if place is None or call.log != MAIN_LOG or not call.usual:
+                return None
+            logs.append(place.n)
+        database = self._database
         database.enter()
         try:
-            head = database.heads.get(log)
             writer, sync = database.connection, database.sync
-            if head is None or writer is None or sync is None or sync.failure is not None:
-                return False
-            if head + len(jobs) > MAX_SEQ:
-                return False
+            if writer is None or sync is None or sync.failure is not None:
+                return None
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
-            values: list[object] = []
-            first = log << 32
-            for seq, job in enumerate(jobs, head + 1):
-                of, id, ts, kind, body = job.value
-                if of != session_id:
-                    return False
-                id = numbered(id, seq)
-                key = first | seq
-                values += (key, id, ts, kind, body, usual_sum(key, id, ts, kind, body))
-                job.result = seq, id
-            values.append(log)
+            # A head that is not known is taken for that of a full log.
+            heads = {log: database.heads.get(log, MAX_SEQ) for log in logs}
+            events, values = _numbered(calls, logs, heads)
+            if max(heads.values()) > MAX_SEQ:
+                return None
             try:
-                self._execute(_many(len(jobs)), values)
+                self._execute(_many(len(values) // 6), values)
             except apsw.ConstraintError:
-                database.heads.pop(log, None)
-                return False
-            if not writer.changes():
-                database.heads.pop(log, None)
-                return False
-            database.heads[log] = head + len(jobs)
-            ticket = database.writing.ticket = sync.note()
+                for log in heads:
+                    database.heads.pop(log, None)
+                return None
+            database.heads.update(heads)
+            database.writing.ticket = sync.note()
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
             database.lock.release()
-        sync.wait(ticket)
-        return True
+        return events
 
-    def _append_each(self, jobs: list[Job[_Waiting, _Numbered]]) -> None:
+    def _append_all(self, calls: Sequence[Call]) -> list[list[Event]]:
+        """All in one transaction; an error of one of them takes all back."""
+        with self._database.writing as execute:
+            return [self._append_one(execute, call) for call in calls]
+
+    def _append_one(self, execute: Execute, call: Call) -> list[Event]:
+        session_id, batch, log, expected, _ = call
         database = self._database
-        heads: dict[int, int] = {}
-        with database.writing as execute:
-            for job in jobs:
-                session_id, id, ts, kind, body = job.value
-                try:
-                    place = self._places.get((session_id, MAIN_LOG))
-                    if place is None or place.n not in heads:
-                        place, head = self._find(execute, session_id, MAIN_LOG, place, True)
-                        assert place is not None
-                        heads[place.n] = head
-                        execute(_DIRTY, (place.n,))
-                except BacktrailError as error:
-                    job.error = error
-                    continue
-                if heads[place.n] >= MAX_SEQ:
-                    job.error = full()
-                    continue
-                seq = heads[place.n] = heads[place.n] + 1
-                id = numbered(id, seq)
-                row = (place.n << 32 | seq, id, ts, kind, None, body)
-                execute(_INSERT, (*row, row_sum(*row)))
-                job.result = seq, id
-            if len(heads) == 1:
-                database.writing.moves(*next(iter(heads.items())))
-        database.acknowledge()
+        named = type(session_id) is str and type(log) is str
+        place = self._places.get((session_id, log)) if named else None
+        head = None if place is None else database.writing.head(place.n)
+        known = head is not None
+        if place is None or head is None:
+            place, head = self._find(execute, session_id, log, place, bool(batch))
+            if place is None:
+                return []
 
-    def _any(
-        self,
-        session_id: str,
-        batch: list[Draft],
-        log: str,
-        expected: int | None,
-        place: Log | None,
-    ) -> list[Event]:
-        database = self._database
-        with database.writing as execute:
-            head = None if place is None else database.heads.get(place.n)
-            known = head is not None
-            if place is None or head is None:
-                place, head = self._find(execute, session_id, log, place, bool(batch))
-                if place is None:
-                    return []
+        def find(id: str) -> Event | None:
+            return event_by_id(execute, place, id)
 
-            def find(id: str) -> Event | None:
-                return event_by_id(execute, place, id)
-
-            result, fresh = settle(batch, head, find, expected)
-            first = place.n << 32
-            for event, body in fresh:
-                _insert(execute, first | event.seq, event, body)
-            if log == MAIN_LOG:
-                if fresh and not known:
-                    execute(_DIRTY, (place.n,))
-                if fresh or known:
-                    database.writing.moves(place.n, head + len(fresh))
+        result, fresh = settle(batch, head, find, expected)
+        first = place.n << 32
+        for event, body in fresh:
+            _insert(execute, first | event.seq, event, body)
+        if fresh and not known and execute(_THERE, (first | fresh[-1][0].seq,)).get is None:
+            # A page is in another's place, so what is written behind it cannot be read.
+            raise Damaged(f"log {place.n} takes no events: the database is damaged, see `verify`")
+        if log == MAIN_LOG:
+            if fresh and not known:
+                execute(_DIRTY, (place.n,))
+            if fresh or known:
+                database.writing.moves(place.n, head + len(fresh))
         return result
 
     def _find(

@@ -134,6 +134,16 @@ def events_of(
     return events
 
 
+def share_sum(log: int, position: int, source: int, until: int) -> int:
+    """The check sum of a part of a fork: CRC-32 of the four numbers, a line each."""
+    return crc32(f"{log}\n{position}\n{source}\n{until}\n".encode())
+
+
+def is_share(log: int, position: int, source: int, until: int, seal: int | None) -> bool:
+    """Whether a row of `shares` is what was written; one of an earlier version has no sum."""
+    return seal is None or seal == share_sum(log, position, source, until)
+
+
 def are_sealed(rows: Sequence[Any]) -> bool:
     """Whether `check_row` would find right check sums and numbers in all rows."""
     if {type(row[3]) for row in rows} != {str}:
@@ -146,10 +156,18 @@ def are_sealed(rows: Sequence[Any]) -> bool:
     ]
 
 
-def in_order(rows: Sequence[Any], reverse: bool) -> bool:
-    """Whether the keys rise from row to row, or fall with `reverse`: those of a sound tree do."""
+def are_within(rows: Sequence[Any], low: int, high: int, reverse: bool = False) -> bool:
+    """Whether the keys, `low < key <= high`, rise from row to row, or fall with `reverse`.
+
+    Those of a sound tree do. SQLite looks for one end of a range by halving, and compares no key
+    with it: where a page is in another's place, rows of any log come out, right in themselves.
+    """
     keys = [row[0] for row in rows]
-    return all(map(gt if reverse else lt, keys, islice(keys, 1, None)))
+    return not keys or (
+        all(map(gt if reverse else lt, keys, islice(keys, 1, None)))
+        and low < min(keys[0], keys[-1])
+        and max(keys[0], keys[-1]) <= high
+    )
 
 
 def typed(row: Any, what: str, *types: type | UnionType) -> Any:

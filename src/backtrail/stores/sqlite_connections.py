@@ -23,7 +23,7 @@ import apsw
 from ..errors import BacktrailError, SessionBusy
 from . import files
 from .locks import WAIT
-from .sqlite_forking import PATIENCE, doorway, leak, register
+from .sqlite_forking import PATIENCE, doorway, leak, register, settle
 from .sqlite_schema import (
     BUSY_TIMEOUT,
     EVENTS,
@@ -67,6 +67,7 @@ class Database:
         self._used = 0
         self._moved = self._cut = 0
         self._holds = self._pausing = False
+        self._guarded: list[bool] = []
         # The one that writes, once it is open; only for who holds the lock.
         self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
@@ -123,7 +124,11 @@ class Database:
 
     def _wait(self) -> None:
         """Let the process be forked first."""
+        deadline = time.monotonic() + WAIT
         while self._pausing:
+            settle()
+            if time.monotonic() > deadline:
+                raise SessionBusy(f"the database {self.path} waits for a fork of this process")
             time.sleep(0.0002)
 
     # --- writing ---------------------------------------------------------------------
@@ -320,31 +325,39 @@ class Database:
             except (OSError, BacktrailError):
                 self._pausing = False
                 return False
-        self._holds = not locked
+            self._holds = True
         deadline = time.monotonic() + PATIENCE
-        self._guard.acquire()
-        while self._used:
+        while True:
+            # One call of C code takes the guard and notes it: an interrupt leaves no half.
+            self._guarded.extend(map(self._guard.acquire, (True,)))
+            if not self._used:
+                return True
+            self._guarded = []
             self._guard.release()
             if time.monotonic() > deadline:
-                if self._holds:
-                    self.lock.release()
-                self._pausing = False
+                self.go_on()
                 return False
             time.sleep(0.0002)
-            self._guard.acquire()
-        return True
 
     def go_on(self) -> None:
-        """End what `rest` began."""
-        self._pausing = False
-        self._guard.release()
+        """End what `rest` began, or as much of it as was done; may be called again."""
+        # No interrupt comes between forgetting that one is held and the call that gives it back.
+        if self._guarded:
+            self._guarded = []
+            self._guard.release()
         if self._holds:
+            self._holds = False
             self.lock.release()
+        # Last, since who waits for this ends what was interrupted; see `settle`.
+        self._pausing = False
 
     def begin_anew(self, rested: bool) -> None:
         """In a forked child: let go of the parent's connections."""
+        # Whoever was interrupted has it among those that rest, and it may not.
+        rested = rested and bool(self._guarded) and not self._used
         self._guard = threading.Lock()
-        self._pausing = False
+        self._guarded = []
+        self._holds = self._pausing = False
         self._used = self._moved = 0
         self.heads.clear()
         old, self._readers = self._readers, []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -23,6 +24,9 @@ PATIENCE = 5.0
 """Seconds that a fork waits for whoever is at work; then it goes on without a rest."""
 
 _STEP = 0.0002
+
+# How often a hook begins again that is interrupted.
+_TRIES = 100
 
 
 class _Doorway:
@@ -42,6 +46,7 @@ class _Doorway:
                 if not self._shut:
                     self._inside += 1
                     return
+            settle()
             time.sleep(_STEP)
 
     def __exit__(
@@ -74,6 +79,14 @@ _leaked: list[apsw.Connection] = []
 _resting: list[Database] = []
 _forking = threading.Lock()
 
+_ending = threading.RLock()
+
+_forkers: dict[int, bool] = {}
+"""The thread that forks, and whether it has `_forking`."""
+
+_over: set[int] = set()
+"""The threads that have forked since they last began to."""
+
 
 def register(database: Database) -> None:
     """Let forks wait for this database while it lives."""
@@ -85,26 +98,81 @@ def leak(connections: list[apsw.Connection]) -> None:
     _leaked.extend(connections)
 
 
+def _insisting(step: Callable[[], None]) -> Callable[[], None]:
+    """Do all of a step, which may be begun again, whatever interrupts it.
+
+    Python drops what a hook raises, and forks all the same.
+    """
+
+    def hook() -> None:
+        interrupt: BaseException | None = None
+        for _ in range(_TRIES):
+            try:
+                step()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    return hook
+
+
 def _before_fork() -> None:
-    # One fork at a time, so that two do not wait for each other's stores.
-    _forking.acquire(timeout=20)
+    me = threading.get_ident()
+    settle()
+    _over.discard(me)
+    if me in _forkers:
+        # Interrupted, and begun again.
+        _go_on()
+    else:
+        # One fork at a time, so that two do not wait for each other's stores. One call of C
+        # code takes the lock and notes it.
+        _forkers.update(zip((me,), map(_forking.acquire, (True,), (20.0,)), strict=False))
     doorway.shut()
     for database in list(_all):
-        if database.rest(any(other.path == database.path for other in _resting)):
-            _resting.append(database)
+        locked = any(other.path == database.path for other in _resting)
+        # Noted first: what an interrupt leaves half done is undone all the same.
+        _resting.append(database)
+        if not database.rest(locked):
+            _resting.remove(database)
+
+
+def _go_on() -> None:
+    while _resting:
+        _resting[-1].go_on()
+        del _resting[-1]
 
 
 def _after_in_parent() -> None:
-    while _resting:
-        _resting.pop().go_on()
-    doorway.reopen()
-    if _forking.locked():
-        _forking.release()
+    _end(threading.get_ident())
+
+
+def _end(forker: int) -> None:
+    with _ending:
+        if forker not in _forkers:
+            return
+        _go_on()
+        doorway.reopen()
+        if forker in _forkers:
+            taken = _forkers[forker]
+            # No interrupt comes between this and the release.
+            del _forkers[forker]
+            if taken:
+                _forking.release()
+
+
+def settle() -> None:
+    """End a fork that is over, if an interrupt kept its own thread from it."""
+    for forker in list(_forkers):
+        if forker in _over:
+            _end(forker)
 
 
 def _after_in_child() -> None:
-    global _forking
-    _forking = threading.Lock()
+    global _ending, _forking
+    _ending, _forking = threading.RLock(), threading.Lock()
+    _forkers.clear()
     doorway.begin_anew()
     rested, _resting[:] = list(_resting), []
     for database in list(_all):
@@ -112,5 +180,10 @@ def _after_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    before=_insisting(_before_fork),
+    after_in_parent=_insisting(_after_in_parent),
+    after_in_child=_after_in_child,
 )
+# An interrupt that comes as a hook begins keeps it from doing anything, so that the fork is
+# over is said by C code alone: `settle` is for whoever waits then.
+os.register_at_fork(after_in_parent=map(_over.add, iter(threading.get_ident, 0)).__next__)

@@ -19,10 +19,10 @@ from .sqlite_checks import (
     SEQ_BITS,
     UNDECODABLE,
     are_sealed,
+    are_within,
     check_row,
     decode_body,
     events_of,
-    in_order,
 )
 from .sqlite_connections import Database
 from .sqlite_logs import Log
@@ -254,10 +254,7 @@ class _Part:
         finally:
             cursor.close()
         # In a damaged tree keys may not be in order. Going on from them would not end.
-        low, high = self._bounds
-        if not in_order(rows, self._reverse) or (
-            rows and not (low < rows[0][0] <= high and low < rows[-1][0] <= high)
-        ):
+        if not are_within(rows, *self._bounds, self._reverse):
             raise apsw.CorruptError(f"the keys of {len(rows)} rows are out of order")
         # Forwards, only an empty page is the end: events may have come while this one was read.
         count = len(rows)
@@ -268,17 +265,17 @@ class _Part:
     def _one_by_one(self, connection: apsw.Connection) -> list[Any]:
         """The same, one row at a time, because a page of the file cannot be read."""
         low, high = self._bounds
-        high = min(high, self._top(connection, high))
+        high = min(high, self._top(connection))
         query = f"SELECT {COLUMNS} FROM events WHERE key = ?"
         rows: list[Any] = []
         key, lost = (high, 0) if self._reverse else (low + 1, 0)
         while low < key <= high:
             self.last = key & SEQ_BITS
-            step = 1
             try:
                 row: Any = connection.execute(query, (key,)).get
                 if row is not None and row[0] != key:
                     raise apsw.CorruptError(f"the row of the key {key} has another")
+                step = 1 if row is not None else self._to_next(connection, key)
             except (apsw.CorruptError, UnicodeDecodeError) as error:
                 self.note(self.last, str(error))
                 lost += 1
@@ -286,9 +283,7 @@ class _Part:
                 step = 1 if lost < _LOST else lost
             else:
                 lost = 0
-                if row is None:
-                    step = self._to_next(connection, key)
-                elif self._kinds is None or row[3] in self._kinds:
+                if row is not None and (self._kinds is None or row[3] in self._kinds):
                     rows.append(row)
                     if len(rows) == self._rows:
                         self.more = True
@@ -297,34 +292,41 @@ class _Part:
         return rows
 
     def _to_next(self, connection: apsw.Connection, key: int) -> int:
-        """How far it is from a key that is not there to the next one that may be."""
+        """How far it is from a key that is not there to the next one that is.
+
+        `apsw.CorruptError` if that cannot be told: where a page is in another's place, the search
+        for the next key ends at one that is not between the bounds.
+        """
         low, high = self._bounds
         query = "SELECT min(key) FROM events WHERE key > ? AND key <= ?"
         bounds = (key, high)
         if self._reverse:
             query, bounds = query.replace("min", "max"), (low, key - 1)
-        try:
-            found: int | None = connection.execute(query, bounds).get
-        except apsw.CorruptError:
-            return 1
+        found: int | None = connection.execute(query, bounds).get
         if found is None:
             return high - low + 1
-        return max(1, key - found if self._reverse else found - key)
+        if not bounds[0] < found <= bounds[1]:
+            raise apsw.CorruptError(f"there is no key {key}, and {found} is in its place")
+        return abs(found - key)
 
-    def _top(self, connection: apsw.Connection, high: int) -> int:
+    def _top(self, connection: apsw.Connection) -> int:
         """The last key there is; if its page cannot be read, the first that was on it."""
+        low, high = self._bounds
         try:
             query = "SELECT max(key) FROM events WHERE key > ? AND key <= ?"
-            return connection.execute(query, self._bounds).get or 0
+            found: int = connection.execute(query, self._bounds).get or 0
+            if not found or low < found <= high:
+                return found
         except apsw.CorruptError:
-            key = top = self._bounds[0]
+            pass
+        query = "SELECT key FROM events WHERE key = ?"
+        key = top = low
         lost = 0
         while key < high and key - top <= _LOST:
             key += 1
             try:
-                if connection.execute("SELECT key FROM events WHERE key = ?", (key,)).get is None:
-                    break
-                top = key
+                if connection.execute(query, (key,)).get is not None:
+                    top = key
             except apsw.CorruptError:
                 lost = lost if lost > top else key
         return max(top, lost)

@@ -28,9 +28,9 @@ from ..events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id
 from ..history import Fold, fold, walk
 from .files import NO_ROOM
 from .records import folded
-from .sqlite_checks import SEQ_BITS, UNDECODABLE, whole_number
+from .sqlite_checks import SEQ_BITS, UNDECODABLE, share_sum, whole_number
 from .sqlite_connections import Database
-from .sqlite_logs import Log, Span, find_log, head_of, log_at
+from .sqlite_logs import NAMED, Log, Span, find_log, has_parts, head_of, log_at
 from .sqlite_pages import not_collecting, read_log
 from .sqlite_transactions import Execute
 
@@ -177,9 +177,13 @@ def add_log(execute: Execute, session: int, name: str, shares: tuple[Span, ...] 
     """Make a log that reads `shares` and then its own events."""
     base = shares[-1].high if shares else 0
     insert = "INSERT INTO logs(session, name, base, indexed) VALUES(?, ?, ?, ?) RETURNING n"
-    n: int = execute(insert, (session, name, base, base)).get
+    made = execute(insert, (session, name, base, base)).get
+    # Behind a damaged number come only such as no reader takes.
+    n = whole_number(made, "the number of a new log", MAX_SEQ)
+    insert = "INSERT INTO shares(log, position, source, until, seal) VALUES(?, ?, ?, ?, ?)"
     for position, span in enumerate(shares):
-        execute("INSERT INTO shares VALUES(?, ?, ?, ?)", (n, position, span.log, span.high))
+        row = (n, position, span.log, span.high)
+        execute(insert, (*row, share_sum(*row)))
     return Log(n, base, (*shares, Span(n, base, MAX_SEQ)))
 
 
@@ -362,7 +366,7 @@ def _stored(database: Database, late: list[Folded]) -> bool:
 _ONE = (
     f"SELECT {COLUMNS}, s.n, l.n, l.base, l.unsealed, d.log FROM sessions s "
     "JOIN logs l ON l.session = s.n AND l.name = 'messages' "
-    "LEFT JOIN dirty d ON d.log = l.n WHERE s.scope = ? AND s.id = ?"
+    f"LEFT JOIN dirty d ON d.log = l.n WHERE {NAMED} LIMIT 1"
 )
 
 
@@ -384,12 +388,15 @@ def reader_of(database: Database, scope: str, key: int) -> str | None:
     log, seq = key >> 32, key & SEQ_BITS
     owner = "SELECT s.id, s.scope FROM logs l JOIN sessions s ON s.n = l.session WHERE l.n = ?"
     fork = (
-        "SELECT s.id, s.scope FROM shares h JOIN logs l ON l.n = h.log "
+        "SELECT s.id, s.scope, h.log FROM shares h JOIN logs l ON l.n = h.log "
         "JOIN sessions s ON s.n = l.session WHERE h.source = ? AND h.until >= ? "
-        "ORDER BY s.updated_at DESC, s.n DESC LIMIT 1"
+        "ORDER BY s.updated_at DESC, s.n DESC"
     )
     with database.reading() as connection:
-        row = connection.execute(owner, (log,)).get or connection.execute(fork, (log, seq)).get
+        row = connection.execute(owner, (log,)).get
+        if row is None:
+            forks = connection.execute(fork, (log, seq)).fetchall()
+            row = next((row for row in forks if has_parts(connection.execute, row[2])), None)
     try:
         return check_session_id(row[0]) if row is not None and row[1] == scope else None
     except InvalidId as error:

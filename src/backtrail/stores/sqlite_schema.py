@@ -126,16 +126,20 @@ CREATE TABLE identity(id TEXT NOT NULL, was TEXT) STRICT;
 INSERT INTO identity SELECT lower(hex(randomblob(16))), iif(EXISTS(SELECT 1 FROM logs), '', NULL);
 """
 
+# The check sum of a part of a fork. NULL in rows that were there already, until `seal`.
+_SHARE_SUMS = "ALTER TABLE shares ADD COLUMN seal INTEGER;"
+
 # Pages of 8 KB hold three messages of 2 KB, pages of 4 KB often only one.
 EVENTS = Schema(
     0x426B7472,
-    (_FIRST, _ROOTS, _CHECKSUMS, _IDENTITY),
+    (_FIRST, _ROOTS, _CHECKSUMS, _IDENTITY, _SHARE_SUMS),
     "PRAGMA page_size = 8192",
     (
         (),
         (("INDEXED BY sessions_root", "NOT INDEXED"), ("root", "NULL")),
         (("crc", "NULL"), ("unsealed", "4294967295")),
         (),
+        (("seal", "NULL"),),
     ),
 )
 """The database of a `SQLiteStore` ("Bktr")."""

@@ -1,4 +1,4 @@
-"""Check sums for events of an earlier version, which had none.
+"""Check sums for events and parts of forks of an earlier version, which had none.
 
 A seal says that an event is what it is today; whether it was that before, nothing can tell.
 """
@@ -6,7 +6,7 @@ A seal says that an event is what it is today; whether it was that before, nothi
 from __future__ import annotations
 
 from ..errors import Damaged
-from .sqlite_checks import COLUMNS, SEQ_BITS, check_row, row_sum
+from .sqlite_checks import COLUMNS, SEQ_BITS, are_within, check_row, row_sum, share_sum
 from .sqlite_connections import Database
 from .sqlite_transactions import Execute
 
@@ -33,15 +33,38 @@ def count_unsealed(database: Database) -> int:
 def seal(database: Database) -> int:
     """Give each event that has none a check sum, in slices that let others write in between.
 
-    Returns the number of them. What cannot be read gets none, and is damaged from then on.
+    Returns the number of them. What cannot be read gets none, and is damaged from then on. The
+    parts of forks get theirs as well, uncounted.
     """
     sealed = 0
     while True:
         with database.reading() as connection:
-            if connection.execute(_OPEN).get is None:
-                return sealed
+            is_done = connection.execute(_OPEN).get is None
+        if is_done:
+            _seal_shares(database)
+            return sealed
         with database.writing as execute:
             sealed += _seal_slice(execute)
+        database.acknowledge()
+
+
+_SHARES = (
+    "SELECT log, position, source, until FROM shares WHERE seal IS NULL "
+    "AND typeof(position) = 'integer' AND typeof(source) = 'integer' AND typeof(until) = 'integer'"
+)
+_SEAL_SHARE = (
+    "UPDATE shares SET seal = ? "
+    "WHERE log = ? AND position = ? AND source = ? AND until = ? AND seal IS NULL"
+)
+
+
+def _seal_shares(database: Database) -> None:
+    with database.reading() as connection:
+        rows = connection.execute(_SHARES).fetchall()
+    for start in range(0, len(rows), _ROWS):
+        with database.writing as execute:
+            for row in rows[start : start + _ROWS]:
+                execute(_SEAL_SHARE, (share_sum(*row), *row))
         database.acknowledge()
 
 
@@ -56,7 +79,10 @@ def _seal_slice(execute: Execute) -> int:
     sealed = 0
     last = 0
     keys = "SELECT key FROM events WHERE key > ? AND key <= ? ORDER BY key DESC LIMIT ?"
-    for (key,) in execute(keys, (first, first | unsealed, _ROWS)).fetchall():
+    rows = execute(keys, (first, first | unsealed, _ROWS)).fetchall()
+    if not are_within(rows, first, first | unsealed, reverse=True):
+        raise Damaged(f"the events of log {log} are out of order: `verify` tells where")
+    for (key,) in rows:
         last = (key & SEQ_BITS) - 1
         try:
             row = execute(query, (key - 1, key, 1)).get

@@ -6,6 +6,7 @@ are cut and folded by `words_of`, as everywhere else, so the index finds what `Q
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import apsw
@@ -17,7 +18,7 @@ from .files import NO_ROOM
 from .searching import Query, words_of
 from .sqlite_checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from .sqlite_connections import Database
-from .sqlite_logs import unsealed_in
+from .sqlite_logs import has_parts, unsealed_in
 from .sqlite_pages import problem
 from .sqlite_transactions import Execute
 
@@ -26,33 +27,32 @@ SLICE = 200
 
 _SLICE_BYTES = 1 << 20
 
+_TOP = "(SELECT max(key) FROM events WHERE key BETWEEN l.n << 32 AND l.n << 32 | 4294967295)"
 _BEHIND = (
-    "SELECT n, indexed, top FROM ("
-    "SELECT l.n, l.indexed,"
-    " (SELECT max(key) FROM events WHERE key BETWEEN l.n << 32 AND l.n << 32 | 4294967295) AS top"
+    f"SELECT n FROM (SELECT l.n, l.indexed, {_TOP} AS top"
     " FROM (SELECT log FROM unindexed UNION SELECT log FROM dirty) d"
     " CROSS JOIN logs l ON l.n = d.log"
-    ") WHERE top & 4294967295 > indexed ORDER BY n LIMIT 100"
+    ") WHERE top & 4294967295 > indexed ORDER BY n"
 )
+_ONE = f"SELECT l.indexed, {_TOP} FROM logs l WHERE l.n = ?"
 
 
-def behind(database: Database) -> list[tuple[int, int, int]]:
-    """The logs with events that the index does not know: how far it goes, and how far they go."""
+def behind(database: Database) -> deque[int]:
+    """The logs with events that the index does not know, in the order of their numbers.
+
+    This looks at every log that was written to: ask once, and index slices of the answer.
+    """
     with database.reading() as connection:
-        rows: list[tuple[int, int, int]] = connection.execute(_BEHIND).fetchall()
-    return rows
+        return deque(n for (n,) in connection.execute(_BEHIND))
 
 
 def catch_up(database: Database) -> bool:
     """Index everything, in slices that let others write in between; False if it cannot."""
-    before: list[tuple[int, int, int]] = []
+    waiting = behind(database)
     try:
-        while rows := behind(database):
-            if rows == before:
-                raise Damaged("the events to index are out of order: `verify` tells where")
-            before = rows
+        while waiting:
             with database.writing as execute:
-                index_slice(execute)
+                index_slice(execute, waiting)
     except StoreFailed as error:
         if error.errno not in NO_ROOM:
             raise
@@ -60,33 +60,48 @@ def catch_up(database: Database) -> bool:
     return True
 
 
-def index_slice(execute: Execute) -> None:
-    """Index some events, in the order of their keys: FTS5 takes ascending numbers best."""
+def index_slice(execute: Execute, waiting: deque[int]) -> None:
+    """Index some events of the first logs that wait, and drop the logs that are done.
+
+    In the order of their keys: FTS5 takes ascending numbers best.
+    """
     left, room = SLICE, _SLICE_BYTES
-    for log, indexed, top in execute(_BEHIND).fetchall():
-        whole_number(indexed, f"what is indexed of log {log}")
-        rows = execute(
-            "SELECT key, kind, CAST(data AS BLOB) FROM events "
-            "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
-            (log << 32 | indexed, top, left),
-        )
-        taken: list[tuple[int, str]] = []
-        last = top
-        for last, kind, body in rows:
-            left -= 1
-            room -= len(body or b"")
-            if kind in MESSAGE_KINDS:
-                taken.append((last, _words(body)))
-            if left <= 0 or room <= 0:
-                break
-        for key, text in taken:
-            if text:
-                execute("INSERT INTO words(rowid, text) VALUES(?, ?)", (key, text))
-        execute("UPDATE logs SET indexed = ? WHERE n = ?", (last & SEQ_BITS, log))
-        if last == top:
+    while waiting and left > 0 and room > 0:
+        log = waiting[0]
+        # Others may have indexed it meanwhile, written to it, or deleted it.
+        indexed, top = execute(_ONE, (log,)).get or (0, None)
+        if top is not None and top & SEQ_BITS > whole_number(indexed, f"what is indexed of {log}"):
+            first = log << 32 | indexed
+            last, size = _index(execute, first, top, left)
+            if not first < last <= top:
+                raise Damaged("the events to index are out of order: `verify` tells where")
+            left -= last - first
+            room -= size
+            execute("UPDATE logs SET indexed = ? WHERE n = ?", (last & SEQ_BITS, log))
+            if last < top:
+                continue
             execute("DELETE FROM unindexed WHERE log = ?", (log,))
-        if left <= 0 or room <= 0:
-            return
+        waiting.popleft()
+
+
+def _index(execute: Execute, first: int, top: int, rows: int) -> tuple[int, int]:
+    """Index some events behind the key `first`; returns the last key, and how much was read."""
+    query = (
+        "SELECT key, kind, CAST(data AS BLOB) FROM events "
+        "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?"
+    )
+    taken: list[tuple[int, str]] = []
+    last, size = top, 0
+    for last, kind, body in execute(query, (first, top, rows)):
+        size += len(body or b"")
+        if kind in MESSAGE_KINDS:
+            taken.append((last, _words(body)))
+        if size >= _SLICE_BYTES:
+            break
+    for key, text in taken:
+        if text:
+            execute("INSERT INTO words(rowid, text) VALUES(?, ?)", (key, text))
+    return last, size
 
 
 def _words(body: bytes) -> str:
@@ -124,14 +139,14 @@ def erase(database: Database) -> None:
 # Every session that reads a found event: its owner, and the forks that share it.
 _FIND = """
 WITH found(key) AS MATERIALIZED (SELECT rowid FROM words WHERE words MATCH ?1),
-readers(key, session) AS (
-  SELECT key, l.session FROM found CROSS JOIN logs l ON l.n = key >> 32
+readers(key, session, fork) AS (
+  SELECT key, l.session, NULL FROM found CROSS JOIN logs l ON l.n = key >> 32
   UNION ALL
-  SELECT key, l.session FROM found
+  SELECT key, l.session, h.log FROM found
     CROSS JOIN shares h ON h.source = key >> 32 AND h.until >= key & 4294967295
     CROSS JOIN logs l ON l.n = h.log
 )
-SELECT r.key, s.id FROM readers r CROSS JOIN sessions s ON s.n = r.session
+SELECT r.key, s.id, r.fork FROM readers r CROSS JOIN sessions s ON s.n = r.session
 WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 """
 
@@ -176,7 +191,13 @@ def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[
     with database.reading() as connection:
         rows = connection.execute(_FIND, (wanted, scope)).fetchall()
     seen: set[int] = set()
-    for key, session_id in rows:
-        if key not in seen:
+    sound: dict[int | None, bool] = {None: True}
+    for key, session_id, fork in rows:
+        if key in seen:
+            continue
+        if fork not in sound:
+            with database.reading() as connection:
+                sound[fork] = has_parts(connection.execute, fork)
+        if sound[fork]:
             seen.add(key)
             yield key, session_id

@@ -101,13 +101,13 @@ class Writing:
         # Only the holder of the lock uses these.
         self._of: apsw.Connection | None = None
         self._execute: Any = None
-        self._moved: tuple[int, int] | None = None
+        self._moved: dict[int, int] = {}
 
     def __enter__(self) -> Execute:
         database = self._database
         writer = database.hold(self._wait)
         # Perhaps the last one was interrupted before it could tell.
-        self._moved = None
+        self._moved = {}
         try:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
@@ -151,24 +151,27 @@ class Writing:
             raise failure(error, database.path) from error
         return False
 
+    def head(self, log: int) -> int | None:
+        """Where a log ends, if that is known."""
+        return self._moved.get(log, self._database.heads.get(log))
+
     def moves(self, log: int, head: int) -> None:
-        """Say that this transaction only appends to `log`, up to `head`."""
-        self._moved = log, head
+        """Say that this transaction only appends: to `log`, up to `head`."""
+        self._moved[log] = head
 
     def _remember(self) -> None:
         database = self._database
-        if self._moved is None:
+        if not self._moved:
             database.heads.clear()
         elif self._of is not None:
-            log, head = self._moved
             if len(database.heads) >= _REMEMBERED:
                 database.heads.clear()
-            database.heads[log] = head
+            database.heads.update(self._moved)
             database.version = self._of.data_version()
-            self._moved = None
+            self._moved = {}
 
     def _roll_back(self) -> None:
-        self._moved = None
+        self._moved = {}
         if self._of is not None and self._of.in_transaction:
             try:
                 self._execute("ROLLBACK")

@@ -2,8 +2,8 @@
 
 A `SyncFile` counts what was written to a file and what of it is known to be on the disk.
 `note` after each write takes a ticket. `wait(ticket)` returns once the write is synced:
-the first to come syncs for all that are there, the others wait for it. What nobody waits
-for is synced by one background thread within `DELAY`.
+the first to come syncs for all that are there, the others wait for it and find it done. What
+nobody waits for is synced by one background thread within `DELAY`.
 
 A sync that fails is never tried again: the kernel may have dropped the pages and would
 report success. The file stops acknowledging and says so.
@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from _thread import LockType, allocate_lock
+from _thread import allocate_lock
 from collections.abc import Callable
 
 from ..errors import StoreFailed
@@ -88,16 +88,12 @@ class SyncFile:
         self._lasting = lasting
         self._written = 0
         self._synced = 0
-        self._queued = False
-        self._leading = False
-        self._gate = allocate_lock()
-        self._waiters: list[tuple[int, LockType]] = []
+        self.after_fork()
         forking.register(self)
 
     def after_fork(self) -> None:
-        self._gate = allocate_lock()
-        self._waiters = []
-        self._leading = self._queued = False
+        self._leader = allocate_lock()
+        self._queued = False
 
     def check(self) -> None:
         """Raise if a sync of this file has failed."""
@@ -132,64 +128,33 @@ class SyncFile:
 
     def wait(self, ticket: int) -> None:
         """Return when the write with this ticket is on the disk."""
-        while True:
-            with self._gate:
-                if self.failure is not None:
-                    raise self.failure
-                if self._synced >= ticket:
-                    return
-                waiter = None
-                if self._leading:
-                    waiter = allocate_lock()
-                    waiter.acquire()
-                    self._waiters.append((ticket, waiter))
-                else:
-                    self._leading = True
-            if waiter is None:
+        # `with` a lock of C: an interrupt leaves it held by nobody.
+        with self._leader:
+            self.check()
+            if self._synced < ticket:
                 self._lead()
-            else:
-                waiter.acquire()
 
     def _lead(self) -> None:
-        goal, done = self._written, 0
-        failure = None
+        """Sync all that is written by now; those who wait find it done."""
+        goal = self._written
         try:
             data_sync(self.fd)
-            done = goal
-            if self._lasting and is_removed(self.fd):
-                failure = StoreFailed(
-                    f"{self.name} was removed while it was in use; it acknowledges nothing more. "
-                    "What was written to it is lost: put the files back, or reopen for new ones",
-                    errno=errno.ENOENT,
-                )
         except OSError as error:
-            failure = StoreFailed(
+            self.failure = StoreFailed(
                 f"{self.name} could not be synced ({error.strerror}); it acknowledges nothing "
                 "more. What was written since the last sync may be lost: check the disk, reopen",
                 errno=error.errno,
             )
-        finally:
-            # Also when interrupted: somebody else has to lead then.
-            self._serve(done, failure)
-
-    def _serve(self, done: int, failure: StoreFailed | None) -> None:
-        """Wake those whose writes are on the disk, and one of the others to lead."""
-        with self._gate:
-            self._leading = False
-            if failure is None:
-                self._synced = max(self._synced, done)
-            else:
-                self.failure = failure
-            later: list[tuple[int, LockType]] = []
-            for ticket, waiter in self._waiters:
-                if failure is not None or ticket <= self._synced:
-                    waiter.release()
-                else:
-                    later.append((ticket, waiter))
-            if later:
-                # Woken unserved, it leads the next round for the rest.
-                later.pop(0)[1].release()
-            self._waiters = later
+        else:
+            if not (self._lasting and is_removed(self.fd)):
+                self._synced = goal
+                return
+            self.failure = StoreFailed(
+                f"{self.name} was removed while it was in use; it acknowledges nothing more. "
+                "What was written to it is lost: put the files back, or reopen for new ones",
+                errno=errno.ENOENT,
+            )
+        raise self.failure
 
     def retire(self) -> None:
         """Sync what is left, before the descriptor is closed; nothing is done when idle."""

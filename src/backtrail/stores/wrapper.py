@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Unpack
 
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
+from ..history import Mark
 from .adopting import Logs
 from .base import Lease, Store
 from .notes import Memory
@@ -64,6 +65,10 @@ class Wrapper(Store):
     def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
         return self.inner.sessions(**filters)
 
+    def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
+        kept: Mapping[str, Json] = self.inner.kept(data)
+        return kept
+
     def delete(self, session_id: str, *, log: str | None = None) -> None:
         self.inner.delete(session_id, log=log)
 
@@ -114,6 +119,18 @@ class Wrapper(Store):
         self.inner.close()
 
     # The derived verbs go to the inner store too, which may know a faster way.
+
+    def record(self, session_id: str) -> SessionInfo:
+        return self.inner.record(session_id)
+
+    def outline(
+        self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
+        until: int | None = None,
+    ) -> list[Mark]:  # fmt: skip
+        return self.inner.outline(session_id, kinds=kinds, after=after, until=until)
+
+    def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
+        return self.inner.tally(session_id, after=after, until=until)
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         return self.inner.latest(cwd)

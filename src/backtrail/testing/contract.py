@@ -6,6 +6,7 @@ from .contract_adopting import AdoptingRules
 from .contract_append import AppendRules
 from .contract_closing import ClosingRules
 from .contract_forks import ForkRules
+from .contract_groups import GroupRules
 from .contract_ids import IdRules
 from .contract_info import InfoRules
 from .contract_lease import LeaseRules
@@ -19,6 +20,7 @@ from .contract_verbs import VerbRules
 
 class StoreContract(
     AppendRules,
+    GroupRules,
     ReadRules,
     ForkRules,
     SessionRules,

@@ -98,6 +98,9 @@ class ContractBase:
         """Every method that takes a session id, called with `id`."""
         return {
             "info": lambda: store.info(id),
+            "record": lambda: store.record(id),
+            "outline": lambda: store.outline(id),
+            "tally": lambda: store.tally(id),
             "update": lambda: store.update(id, title="x"),
             "delete": lambda: store.delete(id),
             "logs": lambda: store.logs(id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, product
@@ -12,6 +13,7 @@ import pytest
 
 from ..errors import InvalidData, NotFound
 from ..events import Event, Json, NewEvent, SessionInfo
+from ..history import deletion
 from ..stores.base import Store
 from .contract_base import ContractBase, everything, note, notes, seqs
 
@@ -260,6 +262,37 @@ class ReadRules(ContractBase):
         with pytest.raises(NotFound):
             store.find("s", "e1", log="side")
 
+    def test_outline_and_tally_tell_what_is_read(self, tmp_path: Path) -> None:
+        """Without bodies: the kinds asked for, all that jump, and how many there are of each."""
+        store = self.started(tmp_path, events=3)
+        one, other = NewEvent("a", {}), NewEvent("c", {})
+        self.put(store, "s", [one, NewEvent("b", {}, follows=2), other, one, other])
+        info = SessionInfo(id="fork", parent_id="s", relation="fork", fork_seq=6)
+        store.create(info, base=("s", 6))
+        self.put(store, "fork", [NewEvent("a", {}), NewEvent("b", {}, follows=6)])
+        for id in ("s", "fork"):
+            events = everything(store, id)
+            for kinds, after, until in (((), 0, None), (("a", "c"), 0, None), (("a",), 2, 6)):
+                wanted = [
+                    (event.seq, event.kind, event.follows)
+                    for event in events
+                    if (event.follows is not None or event.kind in kinds)
+                    and after < event.seq <= (until or 99)
+                ]
+                found = store.outline(id, kinds=kinds, after=after, until=until)
+                assert [tuple(mark[:3]) for mark in found] == wanted
+                counted = Counter(e.kind for e in events if after < e.seq <= (until or 99))
+                assert store.tally(id, after=after, until=until) == counted
+
+    def test_a_record_says_what_the_session_is_about(self, tmp_path: Path) -> None:
+        """Whatever the log holds: only what is counted in it may be older."""
+        store = self.started(tmp_path, events=3)
+        store.update("s", title="new", cwd=str(tmp_path))
+        self.put(store, "s", notes(2, 4))
+        record, info = store.record("s"), store.info("s")
+        for name in ("id", "title", "cwd", "root", "created_at", "tags", "metadata", "scope"):
+            assert getattr(record, name) == getattr(info, name)
+
     def test_checkpoint_is_found_by_its_id_alone(self, tmp_path: Path) -> None:
         """A checkpoint is found in whatever session it is."""
         store = self.started(tmp_path, events=2)
@@ -271,6 +304,24 @@ class ReadRules(ContractBase):
         assert (one.tree, one.metadata) == (None, {})
         assert (two.seq, two.label, two.tree, two.metadata) == (3, "two", "t" * 64, {"a": [1]})
         assert two.ts == everything(store, "s")[3].ts
+
+    def test_a_deleted_checkpoint_is_not_found(self, tmp_path: Path) -> None:
+        """Unless a fork shares it, which goes its own way; the log keeps both events."""
+        store = self.started(tmp_path, events=1)
+        self.put(store, "s", [NewEvent("checkpoint", {"at": 1, "label": "one"}, id="c1")])
+        self.put(store, "s", [NewEvent("checkpoint", {"at": 1, "label": "two"}, id="c2")])
+        self.put(store, "s", [deletion("c1"), deletion("c1")])
+        with pytest.raises(NotFound):
+            store.checkpoint("c1")
+        assert store.checkpoint("c2").session_id == "s"
+        kinds = [event.kind for event in everything(store, "s")]
+        assert kinds[1:] == ["checkpoint", "checkpoint", "checkpoint_deleted"]
+        store.create(SessionInfo("fork", parent_id="s", relation="fork", fork_seq=3), base=("s", 3))
+        assert store.checkpoint("c1").session_id == "fork"
+        # An event of another kind that bears the name deletes nothing.
+        forged = NewEvent("note", {"checkpoint": "c2"}, id=deletion("c2").id)
+        self.put(store, "s", [forged])
+        assert store.checkpoint("c2").session_id in ("s", "fork")
 
     def test_checkpoint_that_is_none_is_not_found(self, tmp_path: Path) -> None:
         """Neither an unknown id nor an event of another kind is a checkpoint."""

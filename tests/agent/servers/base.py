@@ -140,6 +140,10 @@ class ModelServer(ABC):
     def broken(self, kind: str) -> bytes:
         """An error in the middle of a stream."""
 
+    def plain(self, path: str, body: dict[str, Json]) -> dict[str, Json] | None:
+        """The answer to a request at a path of its own, without a stream; None: no such path."""
+        return None
+
     # --- one request ---------------------------------------------------------------------
 
     def answer(self, body: dict[str, Json], headers: Mapping[str, str]) -> Told:
@@ -179,6 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        plain = self.home.plain(self.path.partition("?")[0], body)
+        if plain is not None:
+            self._reply(200, plain)
+            return
         if self.path.partition("?")[0] != self.home.path:
             self._fail(Failure(404, f"no such path: {self.path}"))
             return
@@ -194,9 +202,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _fail(self, failure: Failure) -> None:
-        body = json.dumps(self.home.failure(failure)).encode()
-        self.send_response(failure.status)
-        for name, value in failure.headers.items():
+        self._reply(failure.status, self.home.failure(failure), failure.headers)
+
+    def _reply(
+        self, status: int, told: Mapping[str, Json], headers: Mapping[str, str] | None = None
+    ) -> None:
+        body = json.dumps(told).encode()
+        self.send_response(status)
+        for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))

@@ -16,20 +16,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError
 from ...events import Event, Json, NewEvent
+from ...history import BACK, tree_of
 from ...stores.base import Store
 from ..baseline import PARTIAL
 from ..brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
+from ..names import shown
 from .folder import FirstImport, Folder, Host
 from .owed import Ended, Grab, Owed, Queue
 
 if TYPE_CHECKING:
     from ..looking import Log
     from ..workspace import Workspace
+    from .reversal import Reversal
 
 
 class Recorder:
@@ -126,12 +130,17 @@ class Recorder:
         data |= {"agent": bracket.agent} if bracket.agent else {}
         return NewEvent("action", data, id=bracket.id if self.shared else id)
 
-    def _owe_others(self, workspace: Workspace, tree: bytes, besides: str = "") -> None:
+    def _owe_others(
+        self, workspace: Workspace, tree: bytes, besides: str = "", *, prompt: bool = False
+    ) -> None:
         """Owe `files_changed` for changes that none of this session's calls made."""
         self.owe_others(tree)
 
-    def owe_others(self, tree: bytes) -> None:
-        """Owe `files_changed` for how `tree` differs from what this session knew."""
+    def owe_others(self, tree: bytes, back: Reversal | None = None) -> None:
+        """Owe `files_changed` for how `tree` differs from what this session knew.
+
+        What the session's own agent put `back` is an event of its own.
+        """
         known, here = self.known_tree(), self.workspace
         rebound, self.folder.rebound = self.folder.rebound, False
         if known is None or known == tree:
@@ -140,8 +149,65 @@ class Recorder:
             differing = here.differing(known, tree)
             if differing:
                 self._host.complain("moved", f"{here.path} is another directory: {differing}")
+        for event in self._others(known, tree, back):
+            self.owe(event, None)
+
+    def _others(self, known: bytes, tree: bytes, back: Reversal | None) -> list[NewEvent]:
+        found: list[NewEvent] = []
         files: dict[str, Json] = {"before": known.hex(), "after": tree.hex()}
-        self.owe(NewEvent("files_changed", self._details(None, files)), None)
+        if back is None or back.others:
+            more = {"foreign": [shown(path) for path in sorted(back.back)]} if back else {}
+            found.append(NewEvent("files_changed", self._details(None, files | more)))
+        if back is not None:
+            more = {"foreign": [shown(path) for path in sorted(back.others)]}
+            more = more if back.others else {}
+            data = {BACK: back.to, **self._details(None, files | more)}
+            found.append(NewEvent("files_changed", data))
+        return found
+
+    def has_agent(self) -> bool:
+        """Whether the session is that of an agent with a record, and a rewind, of its own."""
+        return isinstance(self._store.record(self._id).metadata.get("native"), dict)
+
+    def put_back(
+        self, workspace: Workspace, tree: bytes, owed: Sequence[NewEvent] = ()
+    ) -> Reversal | None:
+        """What the session's agent put back by itself since the last look.
+
+        The events that are `owed` count as told. While a call of the session is open, whatever
+        changes is perhaps the call's.
+        """
+        known = self._known_behind(owed)
+        if known is None or known == tree or not self.has_agent():
+            return None
+        over = {b.id for b in workspace.orphans(self._id, self._unseen, self._store)}
+        if any(not b.ended and b.id not in over for b in self._mine(workspace)):
+            return None
+        return self._reversal(workspace, known, tree, owed)
+
+    def foresee_back(
+        self, workspace: Workspace, tree: bytes, owed: Sequence[NewEvent]
+    ) -> list[NewEvent]:
+        """What going back would tell of the agent's own, behind what is `owed` already."""
+        known, back = self._known_behind(owed), self.put_back(workspace, tree, owed)
+        return [] if known is None or back is None else self._others(known, tree, back)
+
+    def _known_behind(self, owed: Sequence[NewEvent]) -> bytes | None:
+        """The state that is known once `owed` is told. A preview keeps it nowhere: until the deed
+        others may append.
+        """
+        trees = (tree_of(_as_told(one)) for one in reversed(owed))
+        told = next((tree for tree in trees if tree is not None), None)
+        return told or self.tree or self._host.known()
+
+    def _reversal(
+        self, workspace: Workspace, known: bytes, tree: bytes, owed: Sequence[NewEvent] = ()
+    ) -> Reversal | None:
+        from .reversal import reversal
+
+        told = self._store.read(self._id, reverse=True)
+        newest_first = chain(map(_as_told, reversed(owed)), told)
+        return reversal(workspace.blobs.get, newest_first, known, tree)
 
     def _details(
         self, bracket: Bracket | None, files: dict[str, Json] | None,
@@ -190,7 +256,7 @@ class Recorder:
                 self._host.complain("restore", note)
             self.folder.fresh = False
             if not owes:
-                self._owe_others(workspace, tree)
+                self._owe_others(workspace, tree, prompt=prompt)
             self.tree = tree
             head = workspace.head()
             return self._details(None, None, {"tree": tree.hex()} | ({"git": head} if head else {}))
@@ -536,3 +602,8 @@ class Recorder:
     def close(self) -> None:
         """Save what is known, and let go of the directory."""
         self.folder.close()
+
+
+def _as_told(event: NewEvent) -> Event:
+    """An event that is not in the log yet."""
+    return Event(0, "", "", event.kind, dict(event.data))

@@ -24,11 +24,17 @@ class SharedRecorder(Recorder):
 
     shared = True
 
-    def _owe_others(self, workspace: Workspace, tree: bytes, besides: str = "") -> None:
+    def _owe_others(
+        self, workspace: Workspace, tree: bytes, besides: str = "", *, prompt: bool = False
+    ) -> None:
         if any(bracket.id != besides for bracket in self._mine(workspace)):
             # Another process may be about to append what its call did.
             return
-        super()._owe_others(workspace, tree, besides)
+        known = self.known_tree()
+        if not prompt or known is None or known == tree:
+            self.owe_others(tree)
+            return
+        self.owe_others(tree, self._reversal(workspace, known, tree))
 
     def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
         self.under_way = {b.id: b for b in self._mine(workspace) if not b.ended}

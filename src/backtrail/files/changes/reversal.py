@@ -1,0 +1,94 @@
+"""Files that an agent put back by itself, told from what others changed. Pure but for reads.
+
+An agent with a rewind of its own, such as Claude Code's "restore code", tells nobody when it
+restores files. What is seen is that paths which the session changed are again as they were at
+an earlier prompt of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...errors import Damaged, NotFound
+from ...events import Event
+from ...history import tree_of
+from ..effects import changes_of
+from ..trees import Entry, Get, alike, diff_trees, look_up
+
+_PROMPTS = 100
+"""How far back agents go themselves, in prompts."""
+
+
+class Reversal(NamedTuple):
+    """Paths that are as they were at an earlier event of the session, and all the others."""
+
+    to: int
+    back: frozenset[bytes]
+    others: frozenset[bytes]
+
+
+def reversal(get: Get, newest_first: Iterable[Event], known: bytes, now: bytes) -> Reversal | None:
+    """The earlier state of a session that changes since its last one lead to, if there is one.
+
+    Of several, it is the one that most paths agree with, and of these the newest. Only paths
+    count that the session itself changed since.
+    """
+    try:
+        there = {found.path: found.after for found in diff_trees(get, known, now)}
+    except NotFound:
+        return None
+    best: Reversal | None = None
+    own: set[bytes] = set()
+    later: list[Event] = []
+    seen = {known}
+    for event in _recent(newest_first):
+        tree = tree_of(event) if event.kind == "user_message" else None
+        later.append(event)
+        if tree is None or tree in seen:
+            continue
+        seen.add(tree)
+        same = {path for path, entry in there.items() if _is_at(get, tree, path, entry)}
+        if len(same) <= (len(best.back) if best is not None else 0):
+            continue
+        own.update(path for one in later for path in _changed(get, one))
+        later.clear()
+        if len(same & own) > (len(best.back) if best is not None else 0):
+            back = frozenset(same & own)
+            best = Reversal(event.seq, back, frozenset(there) - back)
+        if best is not None and not best.others:
+            break
+    return best
+
+
+def _recent(newest_first: Iterable[Event]) -> Iterator[Event]:
+    prompts = 0
+    for event in newest_first:
+        prompts += event.kind == "user_message"
+        if prompts > _PROMPTS:
+            return
+        yield event
+
+
+def _changed(get: Get, event: Event) -> set[bytes]:
+    """The paths that a call of the session changed."""
+    files = event.data.get("files")
+    if event.kind == "files_changed" or not isinstance(files, dict) or "after" not in files:
+        return set()
+    try:
+        return {
+            found.path
+            for change in changes_of(event.seq, files)
+            for found in diff_trees(get, change.before, change.after)
+            if found.path not in change.foreign
+        }
+    except (NotFound, Damaged):
+        # Its contents were collected, or its event says something else.
+        return set()
+
+
+def _is_at(get: Get, tree: bytes, path: bytes, entry: Entry | None) -> bool:
+    try:
+        return alike(look_up(get, tree, path), entry)
+    except NotFound:
+        return False

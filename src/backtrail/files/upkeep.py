@@ -1,0 +1,81 @@
+"""Upkeep of a store in a process of its own: old sessions go, and contents that none needs.
+
+`stores/due.py` begins it. It has low priority and half an hour; one at a time works on a place
+of contents. It may be killed at any moment: whatever was not done is done by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..errors import BacktrailError, NotFound
+from ..stores.opening import open_store
+from ..stores.retention import note_gone, sweep_daily
+from .cleaning import collect, has_contents
+
+if TYPE_CHECKING:
+    from ..stores.base import Store
+
+LONGEST = 1800
+"""Seconds after which the process ends, whatever it does."""
+
+
+def run(url: str, scope: str, blobs: str, retention: str) -> int:
+    """Sweep and collect once, and note beside the store what went."""
+    os.nice(10)
+    # Nobody handles it: the process ends.
+    signal.alarm(LONGEST)
+    try:
+        with open_store(url, scope=scope, blobs=blobs or None, create=False) as store:
+            try:
+                with _alone(store) as ours:
+                    if ours:
+                        _keep_up(store, retention)
+            except (BacktrailError, OSError) as error:
+                note_gone(store, {"failed": str(error)})
+                return 1
+    except NotFound:
+        # The store is gone, and all that was to be done with it.
+        return 0
+    return 0
+
+
+def _keep_up(store: Store, retention: str) -> None:
+    if retention:
+        sweep_daily(store, retention)
+    if not has_contents(store):
+        return
+    done = collect(store)
+    if done.blobs or done.sessions or done.points:
+        told = ("sessions", "points", "blobs", "bytes", "used", "budget")
+        row = done.to_dict()
+        note_gone(store, {"collected": {name: row[name] for name in told}})
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[bool]:
+    """Whether nobody else does this, for as long as the block lasts."""
+    if store.contents is None or not store.contents.is_dir():
+        yield True
+        return
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(store.contents / "upkeep-lock", flags, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:5]))

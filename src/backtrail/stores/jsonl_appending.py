@@ -1,0 +1,106 @@
+"""Appending to JSONL logs: to one at a time, or to many, and then one wait for the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..errors import BacktrailError, SessionBusy, StoreFailed
+from ..events import Event
+from .batches import Call, Draft, Outcome
+from .jsonl_open import OpenFolders
+from .jsonl_writing import LogWriter
+from .locks import WAIT
+from .queue import Postponed
+
+_BRIEF = 0.02
+
+
+class Appender:
+    """Appends to the logs of a store. `failed` says what an error of the system means."""
+
+    def __init__(
+        self, folders: OpenFolders, failed: Callable[[OSError, str], StoreFailed], *, synced: bool
+    ) -> None:
+        self._open = folders
+        self._failed = failed
+        self._synced = synced
+
+    def append_usual(
+        self, session_id: str, log: str, draft: Draft
+    ) -> tuple[Event, LogWriter] | None:
+        """Append to a log that nobody else wrote to; None, and nothing written, if it is not."""
+        try:
+            folder = self._open.by_id[session_id]
+            writer = folder.open_writer(log)
+            if writer is None or draft.given or draft.follows is not None:
+                return None
+            event = writer.append_usual(folder.lock, draft)
+            return None if event is None else (event, writer)
+        except (KeyError, TypeError):
+            return None
+        except OSError as error:
+            raise self._told(error, session_id) from error
+
+    def is_busy(self, session_id: str, log: str) -> bool:
+        """Whether another thread writes to this log and waits for the disk."""
+        folder = self._open.by_id.get(session_id)
+        writer = None if folder is None else folder.open_writer(log)
+        return writer is not None and writer.busy
+
+    def append_each(self, calls: Sequence[Call], *, patient: bool = True) -> list[Outcome]:
+        """One write to each log, and then, if it is to be waited for, the disk.
+
+        Whoever is not `patient` has others wait behind: an append to a session that another
+        process has locked for longer is `Postponed`.
+        """
+        wait = WAIT if patient else _BRIEF
+        logs: dict[tuple[str, str], list[int]] = {}
+        for n, call in enumerate(calls):
+            logs.setdefault((call.session_id, call.log), []).append(n)
+        outcomes: list[Outcome] = [[] for _ in calls]
+        written: list[tuple[LogWriter, int, list[int]]] = []
+        for (session_id, log), places in logs.items():
+            found, writer, ticket = self._append(session_id, log, [calls[n] for n in places], wait)
+            for n, outcome in zip(places, found, strict=True):
+                outcomes[n] = outcome
+            if self._synced and writer is not None and ticket:
+                written.append((writer, ticket, places))
+                writer.busy = True
+                if len(logs) > 1:
+                    # The disk works on all of them while the first is waited for.
+                    writer.begin_sync()
+        for writer, ticket, places in written:
+            try:
+                writer.sync.wait(ticket)
+            except StoreFailed as error:
+                for n in places:
+                    outcomes[n] = error
+            finally:
+                writer.busy = False
+        return outcomes
+
+    def _append(
+        self, session_id: str, log: str, calls: Sequence[Call], wait: float
+    ) -> tuple[Sequence[Outcome], LogWriter | None, int]:
+        """Append to one log; what came of each call, and what to wait for."""
+        try:
+            if len(calls) == 1 and calls[0].usual:
+                found = self.append_usual(session_id, log, calls[0].batch[0])
+                if found is not None:
+                    return [[found[0]]], found[1], found[1].sync.written
+            outcomes, writer, ticket = self._open.append(session_id, log, calls, wait)
+            for n, outcome in enumerate(outcomes):
+                if isinstance(outcome, OSError):
+                    outcomes[n] = self._told(outcome, session_id)
+            return outcomes, writer, ticket
+        except OSError as error:
+            return [self._told(error, session_id)] * len(calls), None, 0
+        except SessionBusy as error:
+            return [error if wait == WAIT else Postponed()] * len(calls), None, 0
+        except BacktrailError as error:
+            return [error] * len(calls), None, 0
+
+    def _told(self, error: OSError, session_id: str) -> OSError:
+        if isinstance(error, BacktrailError):
+            return error
+        return self._failed(error, f"append to session `{session_id}`")
