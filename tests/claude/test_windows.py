@@ -147,6 +147,68 @@ def test_back_to_the_beginning(one: Window, project: Path) -> None:
     assert goes_on(one) == ["say-three", "answer three", "say-one"]
 
 
+def chain(one: Window) -> list[str]:
+    """The uuids of the transcript's lines from its last one up, by the parents they name."""
+    (path,) = (one.claude.config / "projects").glob("*/*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    by_uuid = {line["uuid"]: line for line in lines if "uuid" in line}
+    found = [list(by_uuid)[-1]]
+    while parent := by_uuid[found[-1]]["parentUuid"]:
+        found.append(parent)
+    return found
+
+
+@pytest.mark.parametrize("command", ["!echo hello", "/context"])
+def test_a_command_right_after_its_rewind(one: Window, command: str) -> None:
+    """The head moves with the command: neither it nor what follows is on the way that was left."""
+    for word in ("say-one", "say-two"):
+        one.say(word)
+    one.enter("/rewind")
+    one.rewind(1, 1)
+    if command.startswith("!"):
+        one.run(command[1:])
+    else:
+        one.enter(command)
+        one.terminal.wait("Context Usage")
+    one.say("say-three")
+    sent = one.model.sent("say-three")
+    assert "say-two" not in sent
+    assert one.told() == [*sent, "answer three"]
+    with one.session() as session:
+        (moved,) = session.events(kinds=("rewound",))
+        (left,) = session.branches()
+        assert left.message_count == 2
+        assert session.info().turn_count == 2
+        # The line that shows it is on the way which the transcript ends with.
+        assert moved.data["source"]["lines"][0] in chain(one)
+        behind = [event for event in session.events() if event.seq > moved.seq]
+        assert behind[0].kind == "system_message"
+        # One undo a turn, and one for the rewind.
+        session.undo()
+        assert one.model.told(session.messages())[:2] == ["say-one", "answer one"]
+        session.undo()
+        assert one.model.told(session.messages())[-2:] == ["say-two", "answer two"]
+
+
+def test_a_shell_command_at_the_beginning(one: Window) -> None:
+    """Behind a rewind to before the first prompt: the model is sent the command alone."""
+    for word in ("say-one", "say-two"):
+        one.say(word)
+    one.enter("/rewind")
+    one.rewind(2, 1)
+    one.run("echo hello")
+    one.say("say-three")
+    assert one.model.sent("say-three") == ["say-three"]
+    assert "<bash-stdout>hello" in json.dumps(one.model.requests[-1])
+    assert one.told() == ["say-three", "answer three"]
+    with one.session() as session:
+        said = json.dumps(session.messages())
+        assert "<bash-input>echo hello" in said
+        assert "<bash-stdout>hello" in said
+        (moved,) = session.events(kinds=("rewound",))
+        assert moved.data["to"] == 2
+
+
 def test_clear(one: Window) -> None:
     """It begins a session of its own; the one before stays as it was."""
     one.say("say-one")

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,15 @@ class Window:
         self.terminal.wait(text[-20:])
         self.terminal.press("Enter")
 
+    def run(self, command: str) -> None:
+        """Run a command behind `!`, and wait for what the model says to it."""
+        before = len(self.model.requests)
+        self.terminal.type("!")
+        self.terminal.wait("! for shell mode")
+        self.enter(command)
+        self.terminal.until(lambda: len(self.model.requests) > before, what=command)
+        self.terminal.wait(READY)
+
     def deny(self, question: str) -> None:
         """Press Esc at a question until it is gone: one that was just drawn may not hear it."""
         self.terminal.wait(question)
@@ -126,15 +136,22 @@ class Window:
 
     def rewind(self, before: int, choice: int) -> None:
         """Go back to before the last prompts, so many of them, by a line of the dialog."""
-        self.terminal.wait("Restore the code and/or conversation")
+        # The menu of commands describes `/rewind` with the first of these words, too.
+        self.terminal.wait("conversation to the point before")
+        self.terminal.wait("❯ (current)")
         for _ in range(before):
+            shown = self.terminal.screen()
             self.terminal.press("Up")
+            self.terminal.until(partial(self._differs, shown), what="the line above")
         self.terminal.press("Enter")
         self.terminal.wait("Confirm you want to restore")
         self.terminal.press(str(choice))
         self.terminal.until(lambda: "Confirm you want" not in self.terminal.screen(), what="it")
         # The prompt that was taken back stands in the line again.
         self.terminal.press("C-u")
+
+    def _differs(self, shown: str) -> bool:
+        return self.terminal.screen() != shown
 
     def ends(self) -> int:
         """How many turns of all sessions have ended."""

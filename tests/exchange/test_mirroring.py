@@ -381,3 +381,96 @@ def test_a_prompt_that_stops_a_call(session: Session, tmp_path: Path, step: int)
     assert told[4].startswith("[Request interrupted")
     assert session.branches() == []
     assert session.info().turn_count == 3
+
+
+_SHELL: dict[str, Json] = {"message": {"role": "user", "content": "<bash-input>ls</bash-input>"}}
+_PRINTED: dict[str, Json] = {"message": {"role": "user", "content": "<bash-stdout>x</bash-stdout>"}}
+_LOCAL: dict[str, Json] = {
+    "subtype": "local_command",
+    "content": "<command-name>/context</command-name>",
+}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
+@pytest.mark.parametrize(("kind", "fields"), [("user", _SHELL), ("system", _LOCAL)],
+                         ids=["shell", "local"])  # fmt: skip
+def test_a_command_shows_that_the_agent_went_back(
+    session: Session, tmp_path: Path, kind: str, fields: Json, is_late: bool
+) -> None:
+    """Its line answers another than the last; a hook may note the next prompt before it."""
+    hooked = Hooked(session, tmp_path)
+    hooked.prompt("one")
+    goal = hooked.script.says("answer one")
+    hooked.prompt("two")
+    hooked.script.says("answer two")
+    hooked.mirror()
+    shows = hooked.script.add(kind, goal, **fields)
+    if not is_late:
+        hooked.mirror()
+        (moved,) = session.events(kinds=("rewound",))
+        assert moved.data["source"]["lines"] == [shows]
+        said = [text_of(message["content"]) for message in session.messages()]
+        assert said[:2] == ["one", "answer one"]
+        assert "two" not in said
+        hooked.prompt("three", "p3")
+    else:
+        message = {"role": "user", "content": "three"}
+        data = {"message": message, "format": "openai", "tree": "00" * 32}
+        session.store.append(session.id, [NewEvent("user_message", data, id="p3")])
+        hooked.script.user("three", promptId="p3")
+    hooked.script.says("answer three")
+    hooked.mirror()
+    hooked.mirror()
+
+    def spoken() -> list[str]:
+        told = [text_of(message["content"]) for message in session.messages()]
+        return [text for text in told if not text.startswith("<")]
+
+    assert spoken() == ["one", "answer one", "three", "answer three"]
+    assert [event.data["events_dropped"] for event in session.events(kinds=("rewound",))] == [2]
+    assert [branch.message_count for branch in session.branches()] == [2]
+    session.undo()
+    assert spoken() == ["one", "answer one"]
+    session.undo()
+    assert spoken() == ["one", "answer one", "two", "answer two"]
+    session.undo()
+    assert spoken() == ["one", "answer one"]
+
+
+@pytest.mark.parametrize("step", [1, 100])
+def test_a_shell_command_behind_a_start_over(session: Session, tmp_path: Path, step: int) -> None:
+    """Its line names the last one as its parent; what it printed says that nothing was said."""
+    hooked = Hooked(session, tmp_path)
+    hooked.prompt("one")
+    hooked.script.says("answer one")
+    hooked.mirror()
+    hooked.script.add("user", **_SHELL)
+    if step == 1:
+        hooked.mirror()
+    hooked.script.add("user", **_PRINTED, turnPosition={"promptIndex": 1, "turnIndex": 1})
+    hooked.script.says("hm")
+    hooked.prompt("two", turnPosition={"promptIndex": 2, "turnIndex": 2})
+    hooked.script.says("answer two")
+    hooked.mirror()
+    told = [text_of(message["content"]) for message in session.messages()]
+    # A line that was read alone cannot tell.
+    shell = [] if step == 1 else ["<bash-input>ls</bash-input>"]
+    assert told == [*shell, "<bash-stdout>x</bash-stdout>", "hm", "two", "answer two"]
+    assert len(list(session.events(kinds=("rewound",)))) == 1
+
+
+def test_a_command_that_is_read_again(session: Session, tmp_path: Path) -> None:
+    """It says nothing of what came since: a file that was replaced moves no head."""
+    hooked = Hooked(session, tmp_path)
+    hooked.script.user("one")
+    hooked.script.says("answer one")
+    hooked.script.add("system", **_LOCAL)
+    hooked.script.user("two")
+    hooked.script.says("answer two")
+    hooked.mirror()
+    path = hooked.script.write(tmp_path, lines=hooked.script.lines[:-1])
+    mirror(session, path, "claude-code")
+    hooked.mirror()
+    assert "rewound" not in kinds(session)
+    told = [text_of(message["content"]) for message in session.messages()]
+    assert told == ["one", "answer one", "two", "answer two"]

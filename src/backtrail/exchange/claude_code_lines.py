@@ -74,6 +74,7 @@ class _Batch(msgspec.Struct):
     done: set[int] = set()
     homes: dict[str, str] = {}
     groups: dict[int, list[Line]] = {}
+    anew: set[str | None] = set()
     latest: str | None = None
     aside: dict[str, list[Line]] = {}
 
@@ -86,6 +87,9 @@ class _Batch(msgspec.Struct):
                 self._tell(line, f"has the uuid of an earlier one, `{uuid}`")
             elif uuid is not None:
                 self.by_uuid[uuid] = line
+            value = line.value or {}
+            if cc.starts_over(value) and cc.what_is(value) == "note":
+                self.anew.add(cc.parent_of(value))
         self.groups = responses(self.lines, self.by_uuid)
         for line in self.lines:
             self._place(line)
@@ -130,6 +134,9 @@ class _Batch(msgspec.Struct):
             self._aside(line, what)
             return
         after, root = self._after(line) if not astray else (self._before(), False)
+        by_hand = cc.is_command(line.value) or (what == "note" and self._starts_over(line))
+        if by_hand and self._goes_back(line, after, root):
+            after, root = None, False
         if what in _KINDS:
             self._say(line, what, after, root)
         elif what == "summary":
@@ -148,8 +155,7 @@ class _Batch(msgspec.Struct):
         if cc.what_is(value) == "other":
             return self._before(), False
         parent = cc.parent_of(value)
-        anew = cc.what_is(value) == "prompt" and cc.starts_over(value)
-        if anew and (parent is None or self._is_spoken(parent)):
+        if self._starts_over(line) and (parent is None or self._is_spoken(parent)):
             return None, True
         if parent is None and value.get("parentUuid", "") is None:
             return None, cc.what_is(value) != "boundary"
@@ -161,20 +167,32 @@ class _Batch(msgspec.Struct):
             return self._before(), False
         return found or None, not found
 
+    def _starts_over(self, line: Line) -> bool:
+        """Whether nothing was said before a line, whatever parent it names."""
+        value = line.value or {}
+        if cc.what_is(value) not in ("prompt", "note"):
+            return False
+        # Of a command behind `!`, only the line below it tells.
+        return cc.starts_over(value) or (
+            cc.is_command(value) and fit_id(line.get("uuid")) in self.anew
+        )
+
     def _is_spoken(self, last: str) -> bool:
         """Whether a person or the model said anything up to a line.
 
         Notes alone, as of the `/clear` that a session begins with, are sent with the first prompt.
         """
-        passed: set[str] = set()
-        uuid: str | None = last
-        while uuid is not None and uuid not in passed and len(passed) < _WALK:
-            passed.add(uuid)
-            value = self._line(uuid).value
-            if value is None or cc.what_is(value) not in ("note", "link"):
-                return True
-            uuid = cc.parent_of(value)
-        return uuid is not None
+        home = self._home(last)
+        return home is None or self.log.has_spoken(home or None)
+
+    def _goes_back(self, line: Line, after: str | None, root: bool) -> bool:
+        """Note that a person went back before a command, if they did."""
+        id, ts = name_of(line)
+        if id is None or find_line(self.log.store, self.log.session_id, id) is not None:
+            # A line that was read before says nothing of what came since.
+            return False
+        source = {"file": self.maker.file, "lines": [id]}
+        return self.log.command(id, ts, after, source, root=root)
 
     def _before(self) -> str | None:
         """The event of the line before; of what was said last, where there is none."""

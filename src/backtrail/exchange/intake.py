@@ -204,7 +204,7 @@ class GrowingLog:
         last = self._last()
         if noted is not None and noted.id in last:
             last = self._said(noted.previous)[0]
-        goes_back = bool(last) if root else after is not None and after not in last
+        goes_back = _is_elsewhere(after, last, root=root)
         if noted is not None:
             if not goes_back and noted.id == self.tip:
                 self._claimed.add(noted.id)
@@ -212,15 +212,37 @@ class GrowingLog:
             seen = {name: noted.data[name] for name in _SEEN if name in noted.data}
             data = {**seen, **data, NOTED: noted.seq}
         if goes_back:
-            to, dropped = self._parting(after)
-            about = {"to": to, "scope": "conversation", "mode": "mine", "events_dropped": dropped}
-            about |= {"source": data.get("source")}
-            self.rewind(about, f"{id}-rewound"[-256:], ts, to)
+            self._leave(after, id, ts, data.get("source"))
             after, root = None, False
         if noted is not None:
             self._claimed.add(noted.id)
         self.add("user_message", data, id, ts, after, root=root)
         return id
+
+    def command(
+        self, id: str, ts: str | None, after: str | None, source: Json, *, root: bool = False
+    ) -> bool:
+        """Follow a person who ran a command in the agent; whether they had gone back before.
+
+        The command is no prompt, but stands where the conversation goes on, so a rewind that
+        it shows comes before it. A prompt that a hook noted already was typed after it.
+        """
+        pending = self.pending
+        last = self._last() if pending is None else self._said(pending.previous)[0]
+        if self.seq(id) is not None or not _is_elsewhere(after, last, root=root):
+            return False
+        return self._leave(after, id, ts, source)
+
+    def _leave(self, after: str | None, id: str, ts: str | None, source: Json) -> bool:
+        """Append the rewind that the line of this id shows; False if it is there already."""
+        to, dropped = self._parting(after)
+        about = {"to": to, "scope": "conversation", "mode": "mine", "events_dropped": dropped}
+        return self.rewind({**about, "source": source}, f"{id}-rewound"[-256:], ts, to)
+
+    def has_spoken(self, until: str | None) -> bool:
+        """Whether a person or the model said anything up to an event; notes do not count."""
+        seq = self.seq(until) if until is not None else 0
+        return any(e.kind in SPOKEN and e.kind != "system_message" for e in self._walk(seq or 0))
 
     def rewind(self, data: Mapping[str, Json], id: str, ts: str | None, to: int) -> bool:
         """Append a rewind of the conversation next; False if it is there already.
@@ -346,6 +368,11 @@ class GrowingLog:
                 # All ids are there: somebody took in the same lines, but fewer of them.
                 raise Conflict(f"event `{there.id}` was made of other lines: make it anew")
         return stored
+
+
+def _is_elsewhere(after: str | None, last: list[str], *, root: bool) -> bool:
+    """Whether a line answers anything but what was said last; with `root`, it answers nothing."""
+    return bool(last) if root else after is not None and after not in last
 
 
 def _is_noted(event: Event) -> bool:

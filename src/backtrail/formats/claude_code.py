@@ -28,6 +28,7 @@ _LINKS = ("attachment", "system", "progress")
 _NOTES = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>",
           "<local-command-caveat>", "<bash-input>", "<bash-stdout>", "<bash-stderr>",
           "<task-notification>", "<system-reminder>")  # fmt: skip
+_BY_HAND = ("<command-name>", "<bash-input>")
 _STOPPED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
 """What it writes in a person's place who stops it."""
 
@@ -92,6 +93,19 @@ def is_note(words: str) -> bool:
     return words.startswith(_NOTES) or words in _STOPPED
 
 
+def is_command(line: Mapping[str, Json]) -> bool:
+    """Whether a person ran a command of the program's own with a line, or one behind `!`.
+
+    Some commands are lines of the person's, others of the system's, which the model never sees.
+    """
+    if line.get("type") == "system" and line.get("subtype") == "local_command":
+        words = line.get("content")
+    else:
+        words = said(message_of(line)) if what_is(line) == "note" else ""
+    is_meta = line.get("isMeta") is True
+    return isinstance(words, str) and not is_meta and words.strip().startswith(_BY_HAND)
+
+
 def _has_results(content: Json) -> bool:
     return isinstance(content, list) and any(
         isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
@@ -120,10 +134,10 @@ def parent_of(line: Mapping[str, Json]) -> str | None:
 
 
 def starts_over(line: Mapping[str, Json]) -> bool:
-    """Whether a prompt is the first of its conversation, whatever parent the line names.
+    """Whether a line is of the first prompt of its conversation, whatever parent it names.
 
     Who rewinds to before the first prompt goes on with nothing said; but the line then names
-    the one before it in the file.
+    the one before it in the file. Of a command behind `!`, what it printed says so.
     """
     position = line.get("turnPosition")
     return isinstance(position, Mapping) and position.get("promptIndex") == 1
