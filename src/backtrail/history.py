@@ -397,7 +397,7 @@ def _begun(done: list[Operation], turns: dict[int, str], event: Event | Mark) ->
     """
     first, before = event.seq, event.seq - 1
     noted = noted_in(event, NOTED if event.kind == "user_message" else BEGINS)
-    if noted and done and done[-1].kind == "user_message" and noted <= done[-1].seq:
+    if noted and done and _is_noted_as(done[-1], noted, event):
         # What a hook noted is told again here, where it belongs.
         done.pop()
         first = noted
@@ -407,6 +407,16 @@ def _begun(done: list[Operation], turns: dict[int, str], event: Event | Mark) ->
         first, before = noted, noted - 1
     earlier = _earlier_attempt(done, turns, event) if event.kind == "user_message" else ()
     return Operation(event.kind, event.seq, before, (*earlier, (first, None)))
+
+
+def _is_noted_as(last: Operation, noted: int, event: Event | Mark) -> bool:
+    """Whether the last operation is the prompt that a hook noted.
+
+    A turn that was said after the noted one is another. A rewind may begin before the prompt.
+    """
+    if last.kind != "user_message":
+        return False
+    return noted == last.seq if event.kind == "user_message" else noted <= last.seq
 
 
 def noted_in(event: Event | Mark, name: str) -> int:

@@ -474,3 +474,61 @@ def test_a_command_that_is_read_again(session: Session, tmp_path: Path) -> None:
     assert "rewound" not in kinds(session)
     told = [text_of(message["content"]) for message in session.messages()]
     assert told == ["one", "answer one", "two", "answer two"]
+
+
+def spoken(session: Session) -> list[str]:
+    """What was said, one text a message."""
+    return [text_of(message["content"]) for message in session.messages()]
+
+
+def unwound(session: Session) -> list[list[str]]:
+    """What is said after each undo, until there is nothing to undo."""
+    found = [spoken(session)]
+    while spoken(session):
+        session.undo()
+        found.append(spoken(session))
+    return found
+
+
+def note(session: Session, text: str, id: str) -> None:
+    """What a hook does with a prompt, before any line tells of it."""
+    data = {"message": {"role": "user", "content": text}, "format": "openai"}
+    session.store.append(session.id, [NewEvent("user_message", data, id=id)])
+
+
+def test_an_undo_before_the_line_of_a_prompt(session: Session, tmp_path: Path) -> None:
+    """What was taken back and brought again is where it was: one turn, and one undo."""
+    hooked = Hooked(session, tmp_path)
+    hooked.prompt("one", "p1")
+    hooked.script.says("answer one")
+    hooked.mirror()
+    note(session, "two", "p2")
+    session.undo()
+    session.redo()
+    hooked.script.user("two", promptId="p2")
+    hooked.script.says("answer two")
+    hooked.mirror()
+    assert unwound(session) == [
+        ["one", "answer one", "two", "answer two"], ["one", "answer one"], [],
+    ]  # fmt: skip
+    assert not list(session.events(kinds=("rewound",)))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_two_prompts_before_their_lines(session: Session, tmp_path: Path, before: int) -> None:
+    """Each is a turn of its own where it is said, and each undo takes one back."""
+    hooked = Hooked(session, tmp_path)
+    for number in range(before):
+        hooked.prompt(f"zero {number}", f"p-{number}")
+        hooked.script.says("answer zero")
+        hooked.mirror()
+    start = spoken(session)
+    note(session, "one", "p1")
+    note(session, "two", "p2")
+    for number, text in enumerate(("one", "two"), 1):
+        hooked.script.user(text, promptId=f"p{number}")
+        hooked.script.says(f"answer {text}")
+    hooked.mirror()
+    one, two = ["one", "answer one"], ["two", "answer two"]
+    found = unwound(session)
+    assert found[:3] == [[*start, *one, *two], [*start, *one], start]

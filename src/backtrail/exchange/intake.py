@@ -271,18 +271,20 @@ class GrowingLog:
     def _noted(self, is_it: Callable[[Event], bool]) -> Event | None:
         """The newest prompt, if a hook noted it and no line has told of it.
 
-        What is answered stays where it is, and what this program rewound does, too.
+        What is answered stays where it is, and what this program rewound does, too. But a prompt
+        that an undo took back and a redo brought again is where it was, and is not said twice.
         """
         kinds = ("user_message", "rewound", "undone", "redone")
         found = self.store.read(self.session_id, until=self.head, reverse=True, kinds=kinds)
+        is_moved = False
         for event in found if self.head else ():
             if event.kind != "user_message":
-                if event.data.get("source") is None:
-                    return None
+                is_moved = is_moved or event.data.get("source") is None
                 continue
             if not _is_noted(event) or event.id in self._claimed or not is_it(event):
                 return None
-            return event if event.id == self.tip or not self._is_live(event) else None
+            is_left = not is_moved and not self._is_live(event)
+            return event if event.id == self.tip or is_left else None
         return None
 
     def _is_live(self, event: Event) -> bool:
