@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..terminal import has_terminal
+from ..terminal import Terminal, has_terminal
 from .running import Model, script
 from .scenes import Scene
 
@@ -51,6 +51,22 @@ def shape(body: dict[str, Any]) -> list[tuple[str, str]]:
             elif "functionResponse" in part:
                 found.append(("result", json.dumps(part["functionResponse"]["response"])))
     return found
+
+
+def saved(scene: Scene) -> list[Path]:
+    """The checkpoints that Gemini CLI has made, one before each call that writes."""
+    return sorted((scene.world.home / ".gemini" / "tmp").glob("*/checkpoints/*.json"))
+
+
+def allow(scene: Scene, terminal: Terminal, text: str) -> None:
+    """Say something, and allow the call that comes of it."""
+    ended = scene.count("turn_end")
+    scene.ask(terminal, text)
+    terminal.wait("Apply this change")
+    # It is made while Gemini asks; allowed at once, the call gets none.
+    terminal.until(lambda: len(saved(scene)) > ended, what="the checkpoint")
+    terminal.press("Enter")
+    terminal.until(lambda: scene.count("turn_end") > ended, what=text)
 
 
 def resumed(stdout: str) -> str:
@@ -100,16 +116,10 @@ def test_restoring_a_call(tmp_path: Path, model: Model) -> None:
     scene = Scene(tmp_path, model, checkpointing={"enabled": True})
     with scene.open() as terminal:
         for text in ("write a.txt one", "write b.txt bee"):
-            scene.ask(terminal, text)
-            terminal.wait("Apply this change")
-            terminal.press("Enter")
-            terminal.until(lambda: len(scene.said()) == scene.count("turn_end"), what=text)
-            time.sleep(0.5)
-        saved = sorted((scene.world.home / ".gemini" / "tmp").glob("*/checkpoints/*.json"))
-        again = f"/restore {saved[0].stem}"
+            allow(scene, terminal, text)
+        again = f"/restore {saved(scene)[0].stem}"
         scene.command(terminal, again, lambda screen: "Restored project" in screen)
         terminal.until(lambda: scene.count("action") == 3, what="the call again")
-        time.sleep(0.5)
         scene.ask(terminal, "just four")
         terminal.until(lambda: scene.count("turn_end") == 3, what="the answer")
     assert scene.files() == {"a.txt": "one\n"}
