@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,11 +83,11 @@ def test_rewinding_and_reverting(tmp_path: Path, model: Model) -> None:
         before = shape(model.requests[2])[:-1]
         scene.command(terminal, "/rewind", lambda screen: "Stay at current position" in screen)
         # The last entry is for the result of the call, the one before it the prompt.
-        terminal.press("Up")
-        terminal.press("Up")
-        time.sleep(0.3)
+        for chosen in ("● No files have been changed", "● write b.txt bee"):
+            terminal.press("Up")
+            terminal.wait(chosen)
         terminal.press("Enter")
-        terminal.wait("Confirm Rewind")
+        terminal.wait("● 1. Rewind conversation and revert")
         terminal.press("Enter")
         terminal.until(lambda: "b.txt" not in scene.files(), what="the revert")
         terminal.wait("* write b.txt bee")
