@@ -12,8 +12,12 @@ from typing import Any
 from ..agent.servers.base import Answer, Failure, ModelServer, sse
 from ..hooks.calling import World
 from ..programs import program
+from ..terminal import Line, Terminal
 
 INSIDE = ".codex-cli/node_modules/@openai/codex-*/vendor/*/bin/codex"
+LINE = Line(("› ",), "Ask Codex to do anything", ("\n     loading\n", "Resuming session"))
+"""Where Codex takes keys."""
+
 USAGE = {
     "input_tokens": 20,
     "input_tokens_details": {"cached_tokens": 4},
@@ -128,6 +132,13 @@ class Codex:
             "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
         world.env["CODEX_HOME"] = str(self.home)
+
+    def open(self, *words: str, cwd: Path | None = None) -> Terminal:
+        """Codex on a terminal of its own, once it takes keys."""
+        terminal = Terminal([self._binary, *words], self.env, cwd or self.world.project, LINE)
+        terminal.wait("OpenAI Codex")
+        terminal.empty()
+        return terminal
 
     def say(self, *words: str, cwd: Path | None = None) -> str:
         """One prompt, to its end: the id of Codex's session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,7 @@ class Scene:
     def open(self, *words: str, cwd: Path | None = None) -> Terminal:
         """Codex on a terminal of its own."""
         free = ("--ask-for-approval", "never", "--sandbox", "danger-full-access")
-        command = [self.codex._binary, *words, *free]
-        terminal = Terminal(command, self.codex.env, cwd or self.world.project)
-        terminal.wait("Ask Codex")
-        return terminal
+        return self.codex.open(*words, *free, cwd=cwd)
 
     def say(self, terminal: Terminal, text: str) -> None:
         """Say something, and wait until the turn is over and recorded."""
@@ -80,12 +77,10 @@ class Scene:
     def _is_sent(self, text: str, before: int) -> bool:
         return any(text == said for b in self.turns()[before:] for _, said in orders(b["input"]))
 
-    def command(self, terminal: Terminal, text: str) -> None:
-        """Use a command of Codex's own, and wait until keys are taken again."""
-        terminal.spell(text)
-        time.sleep(0.5)
-        terminal.press("Enter")
-        time.sleep(2.5)
+    def command(self, terminal: Terminal, text: str, is_done: Callable[[str], bool]) -> None:
+        """Use a command of Codex's own, and wait for what the screen shows then."""
+        terminal.write(text, spell=True)
+        assert terminal.enter(text, lambda: is_done(terminal.screen())), terminal.screen()
 
     def turns(self) -> list[dict[str, Any]]:
         """The requests of turns: a screen of Codex's asks for titles, too."""

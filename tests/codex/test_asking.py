@@ -74,9 +74,8 @@ def terminal(world: World, model: Model) -> Iterator[Terminal]:
     with (codex.home / "config.toml").open("a") as file:
         file.write(f'\n[projects."{world.project}"]\ntrust_level = "trusted"\n')
     codex.trust()
-    words = [codex._binary, "--ask-for-approval", "on-request", "--sandbox", "workspace-write"]
-    with Terminal(words, codex.env, world.project) as made:
-        made.wait("Ask Codex", 60)
+    words = ("--ask-for-approval", "on-request", "--sandbox", "workspace-write")
+    with codex.open(*words) as made:
         yield made
 
 

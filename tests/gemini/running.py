@@ -7,17 +7,22 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..agent.servers.base import Answer, Failure, ModelServer, sse
 from ..hooks.calling import World
 from ..programs import program
+from ..terminal import Line, Terminal
 
 INSIDE = ".gemini-cli/node_modules/@google/gemini-cli/bundle/gemini.js"
 MODEL = "gemini-2.5-pro"
 USAGE = {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27}
 SUMMARY = "all that was said, in short"
 """What the model makes of a chat that is compressed."""
+
+LINE = Line((" * ", " > "), "Type your message or @path/to/file", ("Resuming session",))
+"""Where Gemini CLI takes keys; the star is there when no call has to be allowed."""
 
 SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -98,6 +103,21 @@ class Gemini:
             "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
             "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
+
+    def open(self, *words: str, cwd: Path | None = None) -> Terminal:
+        """Gemini CLI on a terminal of its own, once it takes keys."""
+        command = [*self._words, "-m", MODEL, *words]
+        terminal = Terminal(command, self.env, cwd or self.world.project, LINE)
+
+        def is_ready() -> bool:
+            # A line is drawn before the rest is; keys that come then are lost with it.
+            screen = terminal.screen()
+            is_resumed = "--resume" not in words or "\n > " in screen
+            return "Authenticated with" in screen and is_resumed
+
+        terminal.until(is_ready, what="its screen")
+        terminal.empty()
+        return terminal
 
     def say(self, prompt: str, *more: str) -> str:
         """One prompt, to its end: the id of Gemini's session."""

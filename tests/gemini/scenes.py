@@ -13,7 +13,7 @@ from backtrail.events import SessionInfo
 
 from ..hooks.calling import World
 from ..terminal import Terminal
-from .running import MODEL, Gemini, Model, calls
+from .running import Gemini, Model, calls
 
 ORDERS = ("write", "run", "leave", "just")
 
@@ -61,34 +61,27 @@ class Scene:
 
     def open(self, *words: str, cwd: Path | None = None) -> Terminal:
         """Gemini CLI on a terminal of its own."""
-        command = [*self.gemini._words, "-m", MODEL, *words]
-        terminal = Terminal(command, self.gemini.env, cwd or self.world.project)
-        terminal.wait("Type your message")
-        return terminal
+        return self.gemini.open(*words, cwd=cwd)
 
     def say(self, terminal: Terminal, text: str) -> None:
         """Say something, and wait until the turn is over and recorded."""
         ended = self.count("turn_end")
         self.ask(terminal, text)
         terminal.until(lambda: self.count("turn_end") > ended, 30, f"the end of {text!r}")
-        terminal.wait("Type your message")
 
     def ask(self, terminal: Terminal, text: str) -> None:
         """Say something, and wait until the model is sent it."""
         before = len(self.model.requests)
         terminal.say(text, lambda: any(text in prompts(b) for b in self.model.requests[before:]))
 
-    def command(self, terminal: Terminal, text: str, then: str) -> None:
-        """Use a command of Gemini's own, and wait for what it shows."""
-        terminal.spell(text)
-        time.sleep(0.5)
+    def command(self, terminal: Terminal, text: str, is_done: Callable[[str], bool]) -> None:
+        """Use a command of Gemini's own, and wait for what the screen shows then."""
+        terminal.write(text, spell=True)
         if " " in text:
             # Else Enter takes what is suggested.
             terminal.press("Escape")
             time.sleep(0.5)
-        terminal.press("Enter")
-        terminal.wait(then, 20)
-        time.sleep(0.5)
+        assert terminal.enter(text, lambda: is_done(terminal.screen())), terminal.screen()
 
     def sent(self) -> list[str]:
         """What a person said, as the model was sent it last."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ..hooks.calling import World
-from ..terminal import Terminal, has_terminal
-from .running import MODEL, Gemini, Model, calls, script
+from ..terminal import has_terminal
+from .running import Gemini, Model, calls, script
 
 pytestmark = [
     pytest.mark.skipif(
@@ -61,8 +61,7 @@ def test_saving_while_it_asks(tmp_path: Path, model: Model) -> None:
         infos = world.sessions()
         return len(world.events(infos[0].key or "", kind)) if infos else 0
 
-    with Terminal([*gemini._words, "-m", MODEL], gemini.env, world.project) as terminal:
-        terminal.wait("Type your message")
+    with gemini.open() as terminal:
         terminal.say("denied", lambda: heard("denied"))
         terminal.wait(QUESTION)
         terminal.press("Escape")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..terminal import has_terminal
+from ..terminal import Terminal, has_terminal
 from .running import Model, script
 from .scenes import Scene
 
@@ -53,6 +52,22 @@ def shape(body: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
+def saved(scene: Scene) -> list[Path]:
+    """The checkpoints that Gemini CLI has made, one before each call that writes."""
+    return sorted((scene.world.home / ".gemini" / "tmp").glob("*/checkpoints/*.json"))
+
+
+def allow(scene: Scene, terminal: Terminal, text: str) -> None:
+    """Say something, and allow the call that comes of it."""
+    ended = scene.count("turn_end")
+    scene.ask(terminal, text)
+    terminal.wait("Apply this change")
+    # It is made while Gemini asks; allowed at once, the call gets none.
+    terminal.until(lambda: len(saved(scene)) > ended, what="the checkpoint")
+    terminal.press("Enter")
+    terminal.until(lambda: scene.count("turn_end") > ended, what=text)
+
+
 def resumed(stdout: str) -> str:
     found = re.search(r"gemini --resume ([0-9a-f-]{36})", stdout)
     assert found is not None, stdout
@@ -66,17 +81,16 @@ def test_rewinding_and_reverting(tmp_path: Path, model: Model) -> None:
         for text in ("write a.txt one", "write a.txt two", "write b.txt bee"):
             scene.say(terminal, text)
         before = shape(model.requests[2])[:-1]
-        scene.command(terminal, "/rewind", "Stay at current position")
+        scene.command(terminal, "/rewind", lambda screen: "Stay at current position" in screen)
         # The last entry is for the result of the call, the one before it the prompt.
-        terminal.press("Up")
-        terminal.press("Up")
-        time.sleep(0.3)
+        for chosen in ("● No files have been changed", "● write b.txt bee"):
+            terminal.press("Up")
+            terminal.wait(chosen)
         terminal.press("Enter")
-        terminal.wait("Confirm Rewind")
+        terminal.wait("● 1. Rewind conversation and revert")
         terminal.press("Enter")
         terminal.until(lambda: "b.txt" not in scene.files(), what="the revert")
         terminal.wait("* write b.txt bee")
-        terminal.press("C-u")
         scene.say(terminal, "just four")
     assert scene.said() == scene.sent() == ["write a.txt one", "write a.txt two", "just four"]
     (tree,) = json.loads(scene.world.run("tree", "--json").stdout)["trees"]
@@ -101,15 +115,10 @@ def test_restoring_a_call(tmp_path: Path, model: Model) -> None:
     scene = Scene(tmp_path, model, checkpointing={"enabled": True})
     with scene.open() as terminal:
         for text in ("write a.txt one", "write b.txt bee"):
-            scene.ask(terminal, text)
-            terminal.wait("Apply this change")
-            terminal.press("Enter")
-            terminal.until(lambda: len(scene.said()) == scene.count("turn_end"), what=text)
-            time.sleep(0.5)
-        saved = sorted((scene.world.home / ".gemini" / "tmp").glob("*/checkpoints/*.json"))
-        scene.command(terminal, f"/restore {saved[0].stem}", "Restored project")
+            allow(scene, terminal, text)
+        again = f"/restore {saved(scene)[0].stem}"
+        scene.command(terminal, again, lambda screen: "Restored project" in screen)
         terminal.until(lambda: scene.count("action") == 3, what="the call again")
-        time.sleep(0.5)
         scene.ask(terminal, "just four")
         terminal.until(lambda: scene.count("turn_end") == 3, what="the answer")
     assert scene.files() == {"a.txt": "one\n"}
