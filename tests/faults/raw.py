@@ -93,10 +93,13 @@ def counted(data: bytes) -> list[RawLine]:
     """The lines that must be returned, by the plainest reading of the rules.
 
     A line counts if it is whole, its number is above all before it, and its batch has a last
-    line. One that skips numbers does so only if the log's longest rising row goes on with it.
+    line. One that skips numbers does so only if the log's longest rising row goes on with it. One
+    that does not skip any does not if the row has a later line of its number with 32 KB in front of
+    it of lines that bear one number after the other, and in the 32 KB from it on they do not.
     """
     tail = data.rfind(b"\n") + 1
-    good = [line for line in raw_lines(data[:tail]) if line.seq is not None]
+    lines = raw_lines(data[:tail])
+    good = [line for line in lines if line.seq is not None]
     row = longest_row(good)
     result: list[RawLine] = []
     held: list[RawLine] = []
@@ -109,6 +112,8 @@ def counted(data: bytes) -> list[RawLine]:
             behind = (n.seq for n in row if n.offset >= line.offset and (n.seq or 0) > high)
             if next(behind, None) != seq:
                 continue
+        elif _comes_again(line, row, lines) and not _is_plain_from(line, lines):
+            continue
         if held and held[0].last != line.last:
             high = max(high, held[-1].last)
             held = []
@@ -118,6 +123,26 @@ def counted(data: bytes) -> list[RawLine]:
             result.extend(held)
             held = []
     return result
+
+
+def _comes_again(line: RawLine, row: list[RawLine], lines: list[RawLine]) -> bool:
+    """Whether 32 KB of lines one number apart lead up to a later one of the row, of its number."""
+    for other in row:
+        if other.seq == line.seq and other.offset > line.offset:
+            within = [n for n in lines if other.offset - 32 * 1024 <= n.offset < other.offset]
+            return other.offset > 32 * 1024 and all(
+                n.text.startswith(b'{"seq":%d,' % seq)
+                for seq, n in enumerate(within, (other.seq or 0) - len(within))
+            )
+    return False
+
+
+def _is_plain_from(line: RawLine, lines: list[RawLine]) -> bool:
+    """Whether the lines that begin in the 32 KB from a line on bear one number after the other."""
+    within = [n for n in lines if line.offset < n.offset < line.offset + 32 * 1024]
+    return all(
+        n.text.startswith(b'{"seq":%d,' % seq) for seq, n in enumerate(within, (line.seq or 0) + 1)
+    )
 
 
 def longest_row(good: list[RawLine]) -> list[RawLine]:

@@ -149,6 +149,57 @@ class Sample:
             raise Wrong("not the same backwards, after an append")
 
 
+class Long:
+    """A log of many pages that gets forged lines, less than 32 KB of them."""
+
+    def __init__(self, root: Path, size: int) -> None:
+        self.root = root
+        self.count = size // 530
+        make_sample(root, self.count, 400)
+        self.lines = main_log(root, "a").read_bytes().splitlines(keepends=True)
+
+    def forge(self, rng: random.Random) -> bytes:
+        lines, left = list(self.lines), 32 * 1024
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            at = rng.randrange(len(lines) + 1)
+            new = [forged(rng, at + rng.choice([0, 1, 1, 2, 3]))]
+            if rng.random() < 0.4:
+                near = (at + 1, at + 1, at + 1, at + 2, at + 5, self.count - 20, self.count + 1)
+                first = rng.choice((*near, self.count + 2, 30, 5_000, 10_030, 2**30))
+                new = [*map(row, range(first, first + rng.choice((1, 2, 3, 10, 30, 100, 300))))]
+            left -= sum(map(len, new))
+            if left > 0:
+                lines[at : at + rng.choice((0, 0, 1))] = new
+        return b"".join(lines)
+
+    def check(self, number: int) -> None:
+        rng = random.Random(number)
+        main_log(self.root, "a").write_bytes(self.forge(rng))
+        with JSONLStore(self.root) as store:
+            forward = list(store.read("a"))
+            if list(store.read("a", reverse=True))[::-1] != forward:
+                raise Wrong("not the same backwards")
+            for count in (1, 4, 40, 130):
+                if store.tail("a", count) != forward[-count:]:
+                    raise Wrong(f"the tail of {count}")
+            history = [event.seq for event in store.history("a")]
+            if [seq for page in reversed(list(store.pages("a"))) for seq in page.seqs] != history:
+                raise Wrong("not the same in pages")
+            for bound in [rng.randrange(self.count + 5) for _ in range(6)]:
+                above = [event for event in forward if event.seq > bound]
+                if list(store.read("a", after=bound)) != above:
+                    raise Wrong(f"after {bound}")
+                below = [event for event in forward if event.seq <= bound]
+                if list(store.read("a", until=bound, reverse=True))[::-1] != below:
+                    raise Wrong(f"until {bound}")
+                check_fork(store, forward, bound + 1)
+            new = [store.append("a", [NewEvent("later", {})])[0] for _ in range(3)]
+            if list(store.read("a")) != forward + new:
+                raise Wrong("an append changes what counts, or is not read")
+            if list(store.read("a", reverse=True))[::-1] != forward + new:
+                raise Wrong("not the same backwards, after an append")
+
+
 def check_verbs(store: JSONLStore) -> None:
     """No verb raises what is not the library's own, or does not end."""
     head = store.info("a").head
@@ -178,7 +229,7 @@ def check_fork(store: JSONLStore, forward: list[Event], until: int) -> None:
         store.delete("fork")
 
 
-def torment(sample: Sample, first: int, count: int) -> None:
+def torment(sample: Sample | Long, first: int, count: int) -> None:
     for number in range(first, first + count):
         try:
             sample.check(number)
@@ -189,6 +240,37 @@ def torment(sample: Sample, first: int, count: int) -> None:
 def test_forged_lines(fast: Path) -> None:
     """Reads agree with the rules and with each other, and appends are read, whatever is there."""
     torment(Sample(fast), 0, 300)
+
+
+def test_forged_lines_in_a_long_log(fast: Path) -> None:
+    """Reads from the end, which look at some pages alone, agree with those from the front."""
+    torment(Long(fast, 110 * 1024), 0, 40)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("size", "count"), [(110, 3000), (600, 600)])
+def test_forged_lines_in_many_long_logs(fast: Path, size: int, count: int) -> None:
+    """The same, thousands of times."""
+    torment(Long(fast, size * 1024), 10_000, count)
+
+
+@pytest.mark.parametrize("at", [30, 100, 150])
+@pytest.mark.parametrize("count", [1, 30, 100, 250])
+def test_forged_lines_that_bear_the_very_next_numbers(fast: Path, at: int, count: int) -> None:
+    """Those that came first count, but for numbers that 32 KB of the log's own lead up to."""
+    sample = Long(fast, 200 * 1024)
+    forgery = [*map(row, range(at + 1, at + 1 + count))]
+    data = b"".join([*sample.lines[:at], *forgery, *sample.lines[at:]])
+    main_log(fast, "a").write_bytes(data)
+    with JSONLStore(fast) as store:
+        forward = list(store.read("a"))
+        assert [event.id for event in forward] == [found.id for found in counted(data)]
+        assert [event.seq for event in forward] == [*range(1, sample.count + 1)]
+        assert list(store.read("a", reverse=True))[::-1] == forward
+        false = {event.seq for event in forward if event.id.startswith("f")}
+        assert false == set(range(at + 1, at + 1 + len(false)))
+        assert len(false) == count if count < 60 else 55 < len(false) < 65
+        assert len([problem for problem in store.verify() if problem.seqs]) == count
 
 
 @pytest.mark.torture

@@ -294,14 +294,15 @@ class Play:
         self.compare(point, done, after)
         self.model.note(after)
         if done.files_changed:
-            self.session.undo()
+            plan, done = self.session.undo(dry_run=True), self.session.undo()
             assert look(self.root) == before, "undo is not exact"
-            self.session.redo()
+            assert told(done) == told(plan), "an undo is not what its preview says"
+            plan, done = self.session.redo(dry_run=True), self.session.redo()
             assert look(self.root) == after, "redo is not exact"
+            assert told(done) == told(plan), "a redo is not what its preview says"
 
     def check(self, plan: Rewind, done: Rewind, before: Seen, after: Seen) -> None:
-        told, said = ([(f.path, f.action, f.reason) for f in x.files] for x in (done, plan))
-        assert told == said, "an operation is not what its preview says"
+        assert told(done) == told(plan), "an operation is not what its preview says"
         lost = (self.model.tokens & present(before)) - present(after)
         assert not lost, f"not captured, and gone: {lost}"
         pipes = [sum(kind == "pipe" for kind, _, _ in x.values()) for x in (before, after)]
@@ -321,6 +322,11 @@ class Play:
             assert _is_named(path, named) or b".aside" in path, f"{path!r} was not there"
 
 
+def told(done: Rewind) -> list[tuple[str, str, str]]:
+    """What is said of each path, conflicts last."""
+    return [(f.path, f.action, f.reason) for f in [*done.files, *done.conflicts]]
+
+
 def _is_named(path: bytes, named: set[bytes]) -> bool:
     return any(path == n or path.startswith(n + b"/") or n.startswith(path + b"/") for n in named)
 
@@ -332,6 +338,26 @@ def play(history: list[Step]) -> None:
             game = Play(Path(place), closing)
             for step in history:
                 game.take(step)
+
+
+def call(*ops: tuple[Verb, str, str]) -> Step:
+    """A call, by names."""
+    return Step("call", [Op(verb, NAMES.index(a), NAMES.index(b)) for verb, a, b in ops])
+
+
+EXAMPLES = {
+    "a file leaves a folder that makes way for a thing with that name in it": [
+        call(("move", "private", "d"), ("move", ".backtrailignore", "private/diary")),
+        Step("prompt", []),
+        Step("rewind", [], mode="exact"),
+    ],
+}
+
+
+@pytest.mark.parametrize("history", EXAMPLES.values(), ids=list(EXAMPLES))
+def test_examples(history: list[Step]) -> None:
+    """Histories that were not what their previews said."""
+    play(history)
 
 
 WHOLE = NAMES.index(".git/t")

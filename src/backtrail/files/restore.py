@@ -293,8 +293,11 @@ class Restore:
                 make_way = partial(self._make_way, index, step)
                 if reason := self._transfers.arrive(index, step, make_way):
                     self._note(index, step, reason)
+        # Below a thing that came, a name is that thing's own, whatever left the place before.
+        came = [s.path for n, s in moves.items() if s.source and n not in self._went]
         for index, step in moves.items():
-            if not step.source and not self._transfers.is_left(step):
+            is_new = any(step.path.startswith(path + b"/") for path in came)
+            if not (step.source or is_new or self._transfers.is_left(step)):
                 self._note(index, step, "could not be moved")
 
     # --- taking steps --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from ..events import MAX_SEQ
 from .lines import PLAUSIBLE, Line, decode_line, lines_in
@@ -24,12 +25,16 @@ Reads from the end, and writers, look at no more than the last 64 KB where these
 """
 
 _START = re.compile(rb'\{"seq":(\d{1,18}),')
+_BEGINS = re.compile(rb'\n\{"seq":(\d{1,18}),')
 
 Place = tuple[int, int, int, int]
 """Of a line: its offset, its length, its number, and the last number of its batch."""
 
-Pages = Callable[[], Iterable[tuple[int, bytes]]]
-"""All whole lines of a log as it is by now: offsets and bytes."""
+Pages = Callable[[int, int], Iterable[tuple[int, bytes]]]
+"""Whole lines of a log as it is by now, from an offset on: offsets and bytes.
+
+The first page has about as many bytes as the second argument says, each other four times as many.
+"""
 
 
 class Course:
@@ -40,6 +45,51 @@ class Course:
         self._size = -1
         self._rises = False
         self._row: list[tuple[int, int]] | None = None
+        self._odd = -1
+        self._window = 2 * ANCHOR
+
+    def plain_until(self, line: Line) -> int:
+        """An offset up to which a line is followed by `ANCHOR` bytes one number apart.
+
+        That is, from `line` on. What comes behind so many does not make a line a duplicate. At
+        the end of the log there may be fewer.
+        """
+        if line.offset < self._odd:
+            return line.offset
+        found = plain_stretch(self._pages, line.offset, line.seq, self._window)
+        if found.whole:
+            return found.end
+        if found.odd:
+            self._odd, self._window = found.end, 2 * ANCHOR
+        else:
+            self._window = min(4 * self._window, 32 * ANCHOR)
+        return found.end - ANCHOR + 1
+
+    def comes_again(self, line: Line) -> bool:
+        """Whether the row has a line of the same number behind this one, and it is led up to.
+
+        That is, the lines in the `ANCHOR` bytes in front of it bear one number after the other.
+        """
+        if line.offset >= self._size:
+            self._look()
+        if self._rises:
+            return False
+        row = self._whole_row()
+        at = bisect_left(row, line.seq, key=lambda place: place[1])
+        return at < len(row) and row[at][1] == line.seq and self._is_led_up_to(*row[at], line)
+
+    def _is_led_up_to(self, offset: int, seq: int, line: Line) -> bool:
+        start = max(0, offset - ANCHOR - 1)
+        if start <= line.offset:
+            # The line has the same number, and its neighbours others than they should.
+            return False
+        data = b""
+        for _, page in self._pages(start, ANCHOR + 1):
+            data += page
+            if start + len(data) >= offset:
+                break
+        front = data[: offset - start]
+        return leads_up(front[front.find(b"\n") + 1 :], seq)
 
     def goes_on(self, line: Line, high: int, near: bool) -> bool:
         """Whether the next number of the row, at or behind `line` and above `high`, is the line's.
@@ -50,17 +100,21 @@ class Course:
             self._look()
         if self._rises and near:
             return True
+        row = self._whole_row()
+        at = bisect_left(row, (line.offset, 0))
+        at = bisect_right(row, high, lo=at, key=lambda place: place[1])
+        return at < len(row) and row[at][1] == line.seq
+
+    def _whole_row(self) -> list[tuple[int, int]]:
         if self._row is None:
             self._row = rising(self._lines())
-        at = bisect_left(self._row, (line.offset, 0))
-        at = bisect_right(self._row, high, lo=at, key=lambda place: place[1])
-        return at < len(self._row) and self._row[at][1] == line.seq
+        return self._row
 
     def _look(self) -> None:
         """See how long the log is by now, and whether its numbers rise all the way."""
         self._row = None
         high, self._rises = -1, True
-        for at, data in self._pages():
+        for at, data in self._pages(0, 32 * ANCHOR):
             self._size = at + len(data)
             # Whatever begins a line, whole or not: if that rises, so do the lines that are whole.
             for found in _START.finditer(data) if self._rises else ():
@@ -72,7 +126,7 @@ class Course:
 
     def _lines(self) -> list[Place]:
         lines: list[Place] = []
-        for at, data in self._pages():
+        for at, data in self._pages(0, 32 * ANCHOR):
             for line in lines_in(data, at, decode_line, None):
                 lines.append((line.offset, line.length, line.seq, line.last))
             self._size = at + len(data)
@@ -107,6 +161,42 @@ def rising(lines: list[Place]) -> list[tuple[int, int]]:
         row.append((lines[at][0], lines[at][2]))
         at = after.get(at)
     return row
+
+
+class Stretch(NamedTuple):
+    """Lines one number apart: where they end, and whether at an odd line, or with the log."""
+
+    end: int
+    odd: bool
+    whole: bool
+
+
+def plain_stretch(pages: Pages, at: int, expected: int, least: int) -> Stretch:
+    """The lines from `at` on that bear one number after the other; `least` bytes, or a few more."""
+    end = at
+    for offset, data in pages(at, least):
+        seqs = list(map(int, _BEGINS.findall(b"\n" + data)))
+        if len(seqs) != data.count(b"\n") or seqs != [*range(expected, expected + len(seqs))]:
+            return Stretch(offset + _plain_bytes(data, expected), odd=True, whole=False)
+        end, expected = offset + len(data), expected + len(seqs)
+        if end - at >= least:
+            return Stretch(end, odd=False, whole=False)
+    return Stretch(end, odd=False, whole=True)
+
+
+def leads_up(data: bytes, seq: int) -> bool:
+    """Whether whole lines bear one number after the other, and the last the one before `seq`."""
+    seqs = list(map(int, _BEGINS.findall(b"\n" + data)))
+    return len(seqs) == data.count(b"\n") and seqs == [*range(seq - len(seqs), seq)]
+
+
+def _plain_bytes(data: bytes, expected: int) -> int:
+    """How many bytes of whole lines come before the first that has not the next number."""
+    at = 0
+    while data.startswith(b'{"seq":%d,' % expected, at):
+        at = data.index(b"\n", at) + 1
+        expected += 1
+    return at
 
 
 def _eligible(lines: list[Place]) -> list[int]:

@@ -25,7 +25,7 @@ def pages_backward(
 ) -> Iterator[Page]:
     """The log up to `until`: newest page first, each in order."""
     sorter = Backward()
-    back = Back(path, until, _CACHED, front=1)
+    back = Back(path, until, _CACHED)
     for _, data, skip, high in back:
         if back.replaced:
             sorter = Backward()

@@ -15,11 +15,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
 from ..events import Event
-from .course import Course
+from .course import Course, leads_up, plain_stretch
 from .jsonl_file import LogFile
 from .lines import (
     Backward,
@@ -36,8 +37,6 @@ FIRST = 64 * 1024
 
 MOST = 1024 * 1024
 """Bytes of a page when everything is."""
-
-_FRONT = 16 * 1024
 
 
 @dataclass(slots=True)
@@ -67,15 +66,13 @@ def read_forward(path: str | Path, span: Span, damage: OnLineDamage | None) -> I
     passed = span.after
     everything = span.until is None and span.kinds is None
     file, at = LogFile(path), -1
-    course = Course(lambda: _pages_of(file))
-    sorter = Forward(damage, 0, course.goes_on)
+    sorter = Forward(damage)
     while left is None or left > 0:
         fd, length = file.open()
         try:
             if file.replaced:
                 at = locate_after(fd, length, passed)
-                course = Course(lambda: _pages_of(file))
-                sorter = Forward(damage, passed if at else 0, course.goes_on)
+                sorter = Forward(damage, passed if at else 0, Course(partial(_pages_of, file)))
             data = whole_lines(fd, at, FIRST if left is not None and left < 32 else MOST)
         finally:
             os.close(fd)
@@ -199,7 +196,7 @@ def counted_backward(
 
 def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, int]]:
     """Offset, length and number of each line that counts, front to back."""
-    sorter = Forward(damage, 0, course_of(fd).goes_on)
+    sorter = Forward(damage, 0, course_of(fd))
     at = 0
     while data := whole_lines(fd, at, MOST):
         for line in sorter.take(lines_in(data, at, decode_line, damage)):
@@ -209,24 +206,24 @@ def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, in
 
 def course_of(fd: int) -> Course:
     """The course of an open log."""
-    return Course(lambda: _all_pages(fd))
+    return Course(partial(_pages_from, fd))
 
 
-def _pages_of(file: LogFile) -> Iterator[tuple[int, bytes]]:
-    """All pages of the file that is being read; none if another has taken its place."""
+def _pages_of(file: LogFile, at: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Pages of the file that is being read; none if another has taken its place."""
     fd = file.again()
     if fd is not None:
         try:
-            yield from _all_pages(fd)
+            yield from _pages_from(fd, at, size)
         finally:
             os.close(fd)
 
 
-def _all_pages(fd: int) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while data := whole_lines(fd, at, MOST):
+def _pages_from(fd: int, at: int, size: int) -> Iterator[tuple[int, bytes]]:
+    while data := whole_lines(fd, at, min(size, MOST)):
         yield at, data
         at += len(data)
+        size *= 4
 
 
 class Back:
@@ -237,14 +234,11 @@ class Back:
     `lost` says that the place to begin at cannot be told; there are no pages then.
     """
 
-    def __init__(
-        self, path: str | Path, bound: int | None, most: int | None = None, front: int = _FRONT
-    ) -> None:
+    def __init__(self, path: str | Path, bound: int | None, most: int | None = None) -> None:
         self.bound = self.top = bound
         self.lost = self.replaced = False
         self._path = path
         self._most = MOST if most is None else min(most, MOST)
-        self._front = front
 
     def __iter__(self) -> Iterator[tuple[int, bytes, int, int]]:
         file, end, size = LogFile(self._path), -1, FIRST
@@ -256,7 +250,7 @@ class Back:
                     self.top = self.bound
                     end = end_of(fd, length, self.top)
                     self.lost = end < 0
-                page = page_before(fd, max(0, end), size, self._front)
+                page = page_before(fd, max(0, end), size)
             finally:
                 os.close(fd)
             if not page[1]:
@@ -302,7 +296,7 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     """
     start = max(0, end - size)
     data = os.pread(fd, end - start, start)
-    while start and (data.count(b"\n") < 3 or len(data) - data.find(b"\n") <= FIRST // 2):
+    while start and (data.count(b"\n") < 3 or not _is_enough(data)):
         # Long lines: one in part, one to be looked at, and one to be taken; and enough of them
         # that no line in front can be believed instead (`course.ANCHOR`).
         start = max(0, end - 4 * (end - start))
@@ -313,9 +307,9 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     texts = BytesIO(data).readlines()
     front = 0
     if start:
-        before, least = len(texts[0]), min(len(data) // 4, _FRONT)
+        before = len(texts[0])
         del texts[0]
-        while front < len(texts) and (not front or before < least):
+        while not front or before <= FIRST // 2:
             before += len(texts[front])
             front += 1
     number = likely_seq(texts[0]) if texts else None
@@ -330,10 +324,11 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     return texts[front:]
 
 
-def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int, bytes, int, int]:
+def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int, int]:
     """A page that ends at `end`: its offset, its bytes, and how many of these to skip.
 
-    From there on they are whole lines; last comes the highest number in front of them.
+    From there on they are whole lines. Last comes the number in front of them, -1 if the lines
+    there do not bear one number after the other: they are looked at, and belong to the page before.
     """
     start = end
     while start > 0:
@@ -341,22 +336,21 @@ def page_before(fd: int, end: int, size: int, front: int = _FRONT) -> tuple[int,
         data = os.pread(fd, end - start, start)
         if start == 0:
             return 0, data, 0, 0
-        # The good lines in front are only looked at; they belong to the page before.
-        first, high = data.find(b"\n") + 1, 0
-        if len(data) - first < FIRST // 2:
-            first = 0
-        while first:
-            second = data.find(b"\n", first) + 1
-            if second in (0, len(data)):
-                break
-            line = decode_line(data[first : second - 1], 0)
-            if line is not None:
-                high = max(high, line.seq)
-            if high and second >= min(len(data) // 4, front):
-                return start, data, second, high
-            first = second
+        first = data.find(b"\n") + 1
+        skip = data.find(b"\n", max(first, FIRST // 2)) + 1
+        if first and 0 < skip < len(data) and _is_enough(data):
+            number = likely_seq(data[skip : skip + 40])
+            if number is None or not leads_up(data[first:skip], number):
+                return start, data, skip, -1
+            return start, data, skip, number - 1
         size = min(size * 2, 64 * MOST)
     return 0, b"", 0, 0
+
+
+def _is_enough(data: bytes) -> bool:
+    """Whether there is so much in whole lines, and in front of the last, as makes an anchor."""
+    last = data.rfind(b"\n", 0, len(data) - 1) + 1
+    return min(len(data) - data.find(b"\n"), last) > FIRST // 2
 
 
 _NEIGHBOURS = 8
@@ -379,7 +373,11 @@ def _is_trusted(fd: int, at: int, number: int, seq: int) -> bool:
     if number not in (0, seq + 1):
         return False
     before = _numbers_before(fd, at)
-    return before == list(range(seq + 1 - len(before), seq + 1)) and _leads_up(fd, at, seq)
+    if before != list(range(seq + 1 - len(before), seq + 1)) or not _leads_up(fd, at, seq):
+        return False
+    # Else the lines in front may be forged, and those of the log itself come behind.
+    behind = plain_stretch(partial(_pages_from, fd), at, seq + 1, FIRST // 2)
+    return not behind.odd or behind.end - at >= FIRST // 2
 
 
 def _leads_up(fd: int, at: int, seq: int) -> bool:

@@ -17,7 +17,7 @@ def verify_log(session_id: str, log: str, path: Path, *, locked: bool = True) ->
     ids: set[str] = set()
     last = end = 0
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    sorter = Forward(damages.append, 0, course_of(fd).goes_on)
+    sorter = Forward(damages.append, 0, course_of(fd))
     try:
         at = 0
         while True:

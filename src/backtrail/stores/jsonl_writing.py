@@ -107,7 +107,7 @@ class LogWriter:
         self._size = size
         bad: list[Damage] = []
         high = self.head or (_before_plain(data) if offset else 0)
-        sorter = Forward(self._damage, high, course_of(self.fd).goes_on)
+        sorter = Forward(self._damage, high, course_of(self.fd))
         behind = -1
         good = lines_in(data, offset, decode_line, bad.append)
         for line in sorter.take(good):
@@ -242,7 +242,7 @@ class LogWriter:
         """The event with this id. The ids are read when first asked for."""
         if self._ids is None:
             ids: dict[str, int] = {}
-            sorter = Forward(None, 0, course_of(self.fd).goes_on)
+            sorter = Forward(None, 0, course_of(self.fd))
             at = 0
             while data := whole_lines(self.fd, at, MOST):
                 for found in sorter.take(lines_in(data, at, decode_header, None)):

@@ -14,9 +14,10 @@ of bounds, an event that follows a later one, a number that is astray are damage
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 from zlib import crc32
 
 import msgspec
@@ -268,24 +269,39 @@ def sound_page(data: bytes, start: int) -> list[Spoken] | None:
     return lines if len(lines) == len(sums) and all(map(_is_possible, lines)) else None
 
 
-GoesOn = Callable[[Line, int, bool], bool]
-"""Whether a log goes on with a line above a number; whether the line is near is told as well."""
+class Whole(Protocol):
+    """What only the whole log can tell about a line."""
+
+    def goes_on(self, line: Line, high: int, near: bool) -> bool:
+        """Whether the log goes on with a line that skips numbers above `high`."""
+
+    def plain_until(self, line: Line) -> int:
+        """An offset before which lines count if each, from `line` on, bears the next number.
+
+        At most the offset of `line` if that cannot be told of the line itself.
+        """
+
+    def comes_again(self, line: Line) -> bool:
+        """Whether the log goes on with another line of the same number, far behind this one."""
 
 
 class Forward:
     """Sorts good lines into events that count, front to back, over any number of pages.
 
     Numbers rise from line to line. A line whose number is not above those before it is a
-    duplicate. One that skips numbers counts if the log's course goes on with it (`goes_on` is
-    asked that), else it is astray. A batch is held until its last line is there. Who begins in
-    the middle of a log without knowing the number before begins with a `high` of -1.
+    duplicate. So is one that bears the next number, if numbers soon fall back behind it and many
+    plain lines lead up to a later one of that number, on the log's course. One that skips numbers
+    counts if the course goes on with it, else it is astray. A batch is held until its last line is
+    there. Who begins in the middle of a log without knowing the number before begins with a `high`
+    of -1.
     """
 
     def __init__(
-        self, damage: OnLineDamage | None, high: int = 0, goes_on: GoesOn | None = None
+        self, damage: OnLineDamage | None, high: int = 0, whole: Whole | None = None
     ) -> None:
         self._damage = damage
-        self._goes_on = goes_on
+        self._whole = whole
+        self._plain = 0 if whole is not None else sys.maxsize
         self.high = high
         self._end = 0
         self._held: list[Line] = []
@@ -300,7 +316,9 @@ class Forward:
         for line in lines:
             seq = line.seq
             if seq == self.high + 1:
-                if line.size == 1 and not self._held:
+                if line.offset >= self._plain and self._comes_again(line):
+                    self._tell("duplicate", [line])
+                elif line.size == 1 and not self._held:
                     # What nearly every line is.
                     self.high = seq
                     self._end = line.offset + line.length
@@ -309,10 +327,15 @@ class Forward:
                     yield from self._accept(line)
             elif seq <= self.high:
                 self._tell("duplicate", [line])
-            elif self._goes_on is None or self._goes_on(line, self.high, self._is_near(line)):
+            elif self._whole is None or self._whole.goes_on(line, self.high, self._is_near(line)):
                 yield from self._accept(line)
             else:
                 self._tell("astray", [line])
+
+    def _comes_again(self, line: Line) -> bool:
+        assert self._whole is not None
+        self._plain = self._whole.plain_until(line)
+        return line.offset >= self._plain and self._whole.comes_again(line)
 
     def _is_near(self, line: Line) -> bool:
         """Whether so many numbers may have been lost: a few, or those of the bytes in between."""
