@@ -14,8 +14,9 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from ..frozen import NamedTuple
 from ..stores import files
 from .control import is_control
 

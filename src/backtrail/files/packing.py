@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import zstandard
 
 from ..errors import Damaged
+from ..frozen import NamedTuple
 
 RAW, ZSTD = 0, 1
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..errors import Damaged, Unsafe
+from ..frozen import NamedTuple
 from ..hashing import sha256
 from .control import is_control
 

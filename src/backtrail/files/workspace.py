@@ -11,12 +11,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as replaced
 
 from ..errors import Conflict, Damaged, NotFound, Owner, SessionBusy, StoreFailed
 from ..events import Json, new_id, timestamp
+from ..frozen import NamedTuple
 from ..stores.base import Store
 from ..stores.files import failed
 from ..stores.wrapper import store_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import AlreadyExists, BacktrailError, NotFound, Unsafe
 from ..events import NewEvent, SessionInfo, new_id
@@ -19,6 +19,7 @@ from ..files.changes.owed import Ended, Grab
 from ..files.changes.shared import SharedRecorder
 from ..files.changes.sought import Process, Sought
 from ..files.names import declared as below
+from ..frozen import NamedTuple
 from .baseline import awaited, forget_wait, is_there
 from .dialects import Dialect, declared, digest_of, gist_of
 

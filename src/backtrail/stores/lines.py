@@ -16,12 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
 
 from ..events import MAX_SEQ, Event, is_ts, make_event
+from ..frozen import NamedTuple
 from ..messages import Said
 from .batches import Stored
 
