@@ -8,7 +8,7 @@ So to all others these are data classes: to `dataclasses`, `copy`, `pickle`, `ma
 and type checkers.
 
 A named tuple takes a tenth of a millisecond: its constructor is compiled, and the text of each
-annotation. Here the constructor is compiled for the first object, and the annotations stay text.
+annotation. Here the first objects are made without it, and the annotations stay text.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class _Later:
         return part.__get__(instance, asked) if hasattr(part, "__get__") else part
 
 
-class _Constructor(_Later):
+class _First(_Later):
     """A constructor that makes the first objects by itself: most classes have only some.
 
-    Whoever looks at it, or calls it wrongly, gets the standard one.
+    Whoever calls it wrongly gets the standard one.
     """
 
     def __init__(
@@ -113,6 +113,20 @@ class _Constructor(_Later):
         self._defaults = defaults
         self._left = 50
 
+    def _values(self, args: tuple[object, ...], more: dict[str, object]) -> dict[str, Any] | None:
+        """The values of all fields by name; None for arguments that do not fit."""
+        named = dict(zip(self._names, args, strict=False))
+        values = {**self._defaults, **named, **more}
+        right = values.keys() == set(self._names) and len(named) == len(args)
+        if right and not named.keys() & more.keys():
+            return values
+        self._left = 0
+        return None
+
+
+class _Constructor(_First):
+    """That of a data class. Whoever looks at it gets the standard one, too."""
+
     def __get__(self, instance: object, asked: type) -> object:
         self._left -= 1
         if instance is None or self._left < 0:
@@ -120,11 +134,8 @@ class _Constructor(_Later):
         return partial(self._fill, instance)
 
     def _fill(self, instance: object, /, *args: object, **more: object) -> None:
-        named = dict(zip(self._names, args, strict=False))
-        values = {**self._defaults, **named, **more}
-        right = values.keys() == set(self._names) and len(named) == len(args)
-        if not right or named.keys() & more.keys():
-            self._left = 0
+        values = self._values(args, more)
+        if values is None:
             type(instance).__init__(instance, *args, **more)
             return
         for name, value in values.items():
@@ -159,9 +170,23 @@ def _replace(instance: object, /, **changes: object) -> object:
 
 
 _TUPLE_PARTS = (
-    *("__new__", "__repr__", "__getnewargs__", "_make", "_replace", "_asdict"),
+    *("__repr__", "__getnewargs__", "_make", "_replace", "_asdict"),
     *(("__replace__",) if sys.version_info >= (3, 13) else ()),
 )
+
+
+class _Gatherer(_First):
+    """The constructor of a named tuple."""
+
+    def __get__(self, instance: object, asked: type) -> object:
+        self._left -= 1
+        return super().__get__(instance, asked) if self._left < 0 else self._gather
+
+    def _gather(self, cls: Any, /, *args: object, **more: object) -> object:
+        values = self._values(args, more)
+        if values is None:
+            return cls.__new__(cls, *args, **more)
+        return tuple.__new__(cls, map(values.__getitem__, self._names))
 
 
 class _Naming(type):
@@ -173,6 +198,7 @@ class _Naming(type):
         standard = cache(partial(namedtuple, name, names, defaults=defaults.values()))
         own |= {field: _tuplegetter(at, f"Field {at}.") for at, field in enumerate(names)}
         own |= {"_fields": names, "_field_defaults": defaults, "__match_args__": names}
+        own["__new__"] = _Gatherer(standard, names, defaults)
         for part in _TUPLE_PARTS:
             own.setdefault(part, _Later(standard))
         return type(name, (tuple,), {**own, "__slots__": ()})

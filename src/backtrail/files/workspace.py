@@ -35,14 +35,11 @@ from .brackets import (
     is_gone,
     own_birth,
 )
-from .git import git_head
-from .grabbing import grab
 from .looking import Log
 from .meetings import OpenCall, distinct
 from .names import shown
 from .rooted import Rooted
 from .roots import identity_at
-from .signs import GRACE, stopped_at, touched_at
 
 if TYPE_CHECKING:
     from .attribution import Attributed
@@ -131,6 +128,8 @@ class Workspace(Rooted):
 
     def grab(self, log: Log, paths: list[bytes]) -> bytes:
         """A tree of these paths alone, stored, without waiting for a scan under way."""
+        from .grabbing import grab
+
         fd = self._open_root(False)
         if fd < 0:
             return self._looking.gone(log)
@@ -143,6 +142,8 @@ class Workspace(Rooted):
 
     def head(self) -> str | None:
         """What git has checked out in the root: a branch with its commit, or a commit."""
+        from .git import git_head
+
         try:
             fd = os.open(self.root, DIRECTORY)
         except OSError:
@@ -313,10 +314,14 @@ class Workspace(Rooted):
             return True
         if last is not None and last.ts > timestamp(call.since):
             return True
+        from .signs import stopped_at
+
         return stopped_at(call, store) is not None
 
     def _last_sign(self, call: Bracket, store: Store | None) -> float:
         """When a call was last known to be at work: see `beat`."""
+        from .signs import stopped_at
+
         known = store is not None and call.store in ("", store_name(store))
         stopped = stopped_at(call, store) if known and store is not None else None
         return max(call.since, self.meetings.beaten(call.mark), stopped or 0.0)
@@ -425,6 +430,8 @@ class Workspace(Rooted):
         """
         if ran_from is None:
             return True
+        from .signs import GRACE, touched_at
+
         at = touched_at(self.root + b"/" + path)
         return at < ran_from or (until is not None and at > until + GRACE)
 
