@@ -1,4 +1,4 @@
-"""Data classes made quickly are what the standard module makes."""
+"""Data classes and named tuples made quickly are what the standard modules make."""
 
 from __future__ import annotations
 
@@ -217,3 +217,55 @@ def test_the_standard_module_is_left_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False 6\n"
+
+
+class Quick(frozen.NamedTuple):
+    """A pair."""
+
+    name: str
+    size: int | None = None
+
+    @property
+    def label(self) -> str:
+        """A method of its own."""
+        return f"{self.name}!"
+
+
+class Plain(typing.NamedTuple):
+    """A pair."""
+
+    name: str
+    size: int | None = None
+
+    @property
+    def label(self) -> str:
+        """A method of its own."""
+        return f"{self.name}!"
+
+
+@pytest.mark.parametrize("cls", [Quick, Plain], ids=["ours", "theirs"])
+def test_named_tuples_are_what_the_standard_module_makes(cls: Any) -> None:
+    """Made, shown, compared, replaced, copied, matched and read by msgspec alike."""
+    one = cls("a", size=1)
+    name, size = one
+    assert (name, size, one.name, one.size, one.label) == ("a", 1, "a", 1, "a!")
+    assert one == ("a", 1) == cls._make(["a", 1]) and cls("a") == ("a", None)
+    assert repr(one) == f"{cls.__name__}(name='a', size=1)"
+    assert one._replace(size=2) == ("a", 2) and type(one._replace(size=2)) is cls
+    assert one._asdict() == {"name": "a", "size": 1}
+    assert cls._fields == cls.__match_args__ == ("name", "size")
+    assert cls._field_defaults == {"size": None} and cls.__doc__ == "A pair."
+    assert type(pickle.loads(pickle.dumps(one))) is type(copy.deepcopy(one)) is cls
+    assert msgspec.json.encode(one) == b'["a",1]'
+    assert msgspec.convert(["a"], cls) == ("a", None)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(["a", "b"], cls)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'name'"):
+        cls()
+    with pytest.raises((TypeError, ValueError), match="unexpected field names"):
+        one._replace(other=1)
+    with pytest.raises(AttributeError):
+        one.name = "b"
+    assert not hasattr(one, "__dict__")
+    if sys.version_info >= (3, 13):
+        assert copy.replace(one, size=2) == ("a", 2)

@@ -1,4 +1,4 @@
-"""`dataclass(frozen=True, slots=True)`, made in a twentieth of the time.
+"""`dataclass(frozen=True, slots=True)` and `NamedTuple`, made in a fraction of the time.
 
 A hook lives for a tenth of a second. The standard decorator takes a millisecond for each class,
 since it compiles six functions, and its module brings in the inspector and the parser. Here the
@@ -6,11 +6,15 @@ first objects are made without it, and it is asked only when somebody first want
 comparison, a text, the fields.
 So to all others these are data classes: to `dataclasses`, `copy`, `pickle`, `match`, msgspec
 and type checkers.
+
+A named tuple takes a tenth of a millisecond: its constructor is compiled, and the text of each
+annotation. Here the first objects are made without it, and the annotations stay text.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import _tuplegetter, namedtuple  # type: ignore[attr-defined]
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -92,13 +96,13 @@ class _Later:
     def __get__(self, instance: object, asked: type) -> object:
         part = vars(self._standard())[self._name]
         setattr(self._owner, self._name, part)
-        return part.__get__(instance, asked) if callable(part) else part
+        return part.__get__(instance, asked) if hasattr(part, "__get__") else part
 
 
-class _Constructor(_Later):
+class _First(_Later):
     """A constructor that makes the first objects by itself: most classes have only some.
 
-    Whoever looks at it, or calls it wrongly, gets the standard one.
+    Whoever calls it wrongly gets the standard one.
     """
 
     def __init__(
@@ -109,6 +113,20 @@ class _Constructor(_Later):
         self._defaults = defaults
         self._left = 50
 
+    def _values(self, args: tuple[object, ...], more: dict[str, object]) -> dict[str, Any] | None:
+        """The values of all fields by name; None for arguments that do not fit."""
+        named = dict(zip(self._names, args, strict=False))
+        values = {**self._defaults, **named, **more}
+        right = values.keys() == set(self._names) and len(named) == len(args)
+        if right and not named.keys() & more.keys():
+            return values
+        self._left = 0
+        return None
+
+
+class _Constructor(_First):
+    """That of a data class. Whoever looks at it gets the standard one, too."""
+
     def __get__(self, instance: object, asked: type) -> object:
         self._left -= 1
         if instance is None or self._left < 0:
@@ -116,11 +134,8 @@ class _Constructor(_Later):
         return partial(self._fill, instance)
 
     def _fill(self, instance: object, /, *args: object, **more: object) -> None:
-        named = dict(zip(self._names, args, strict=False))
-        values = {**self._defaults, **named, **more}
-        right = values.keys() == set(self._names) and len(named) == len(args)
-        if not right or named.keys() & more.keys():
-            self._left = 0
+        values = self._values(args, more)
+        if values is None:
             type(instance).__init__(instance, *args, **more)
             return
         for name, value in values.items():
@@ -154,9 +169,46 @@ def _replace(instance: object, /, **changes: object) -> object:
     return new
 
 
+_TUPLE_PARTS = (
+    *("__repr__", "__getnewargs__", "_make", "_replace", "_asdict"),
+    *(("__replace__",) if sys.version_info >= (3, 13) else ()),
+)
+
+
+class _Gatherer(_First):
+    """The constructor of a named tuple."""
+
+    def __get__(self, instance: object, asked: type) -> object:
+        self._left -= 1
+        return super().__get__(instance, asked) if self._left < 0 else self._gather
+
+    def _gather(self, cls: Any, /, *args: object, **more: object) -> object:
+        values = self._values(args, more)
+        if values is None:
+            return cls.__new__(cls, *args, **more)
+        return tuple.__new__(cls, map(values.__getitem__, self._names))
+
+
+class _Naming(type):
+    """Makes a plain class of each class that is derived from `NamedTuple`."""
+
+    def __new__(cls, name: str, _bases: tuple[type, ...], own: dict[str, Any]) -> Any:
+        names = tuple(own["__annotations__"])
+        defaults = {field: own.pop(field) for field in names if field in own}
+        standard = cache(partial(namedtuple, name, names, defaults=defaults.values()))
+        own |= {field: _tuplegetter(at, f"Field {at}.") for at, field in enumerate(names)}
+        own |= {"_fields": names, "_field_defaults": defaults, "__match_args__": names}
+        own["__new__"] = _Gatherer(standard, names, defaults)
+        for part in _TUPLE_PARTS:
+            own.setdefault(part, _Later(standard))
+        return type(name, (tuple,), {**own, "__slots__": ()})
+
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
     from dataclasses import replace as replace
+    from typing import NamedTuple as NamedTuple
 else:
     dataclass, field, replace = _dataclass, _field, _replace
+    NamedTuple = type.__new__(_Naming, "NamedTuple", (), {"__doc__": "`typing.NamedTuple`."})

@@ -11,12 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
 from .events import MESSAGE_KINDS, Event, Json, NewEvent
-from .frozen import dataclass
+from .frozen import NamedTuple, dataclass
 from .hashing import sha256
 from .messages import Page, normal_usage
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -34,12 +36,17 @@ def load_msgspec() -> None:
     """Have msgspec take its types from `typing`, as it does without `typing_extensions`.
 
     That module brings in the inspector and the parser, a tenth of what a short command does.
+    `uuid`, which msgspec loads, asks `platform` for one word, and that compiles ten patterns.
     """
-    name = "typing_extensions"
-    if name in sys.modules:
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # import says it is not there
+    missing: dict[str, Any] = {
+        # With None, import says it is not there.
+        "typing_extensions": None,
+        "platform": SimpleNamespace(system=lambda: os.uname().sysname),
+    }
+    missing = {name: module for name, module in missing.items() if name not in sys.modules}
+    sys.modules.update(missing)
     try:
         importlib.import_module("msgspec")
     finally:
-        del sys.modules[name]
+        for name in missing:
+            del sys.modules[name]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import msgspec
 
 from .errors import InvalidData
 from .events import KINDS, MESSAGE_KINDS, Event, Format, Json, Message, NewEvent
+from .frozen import NamedTuple
 
 _KIND_OF_ROLE = {
     "system": "system_message",

@@ -15,10 +15,11 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .errors import InvalidData
 from .folders import user_folder
+from .frozen import NamedTuple
 
 PROJECT_FILE = ".backtrail.toml"
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .events import Event, Json, SessionInfo
 from .files.baseline import PARTIAL
 from .files.project import REFUSED
+from .frozen import NamedTuple
 
 if TYPE_CHECKING:
     from .stores.base import Store

@@ -194,7 +194,7 @@ def test_many_are_packed_as_one_is(blobs: SQLiteBlobs, at_once: bool) -> None:
     """Together or one by one, short, long, random or empty: each row is as if written alone."""
     some = [b"", b"short", b"text " * 50, os.urandom(900), bytes(200_000)]
     contents = [bytes(content) + str(n).encode() for n in range(60) for content in some]
-    with patch.object(packing, "_AT_ONCE", at_once):
+    with patch.object(packing, "_at_once", lambda: at_once):
         assert list(packing.pack_all(contents)) == [packing.pack(content) for content in contents]
         blobs.write([(sha256(content).digest(), content) for content in contents])
     assert len(list(blobs.digests())) == len(set(contents)) > 2 * sqlite_rows.ROWS

@@ -16,7 +16,7 @@ import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store, telemetry
 from backtrail.errors import DiskLow, InvalidData, NotFound
-from backtrail.files import collect, garbage, looking, materialize
+from backtrail.files import collect, garbage, materialize
 from backtrail.files.blobs import Reference
 from backtrail.files.brackets import Runner, born, own_birth
 from backtrail.files.catalogue import Catalogue
@@ -299,7 +299,7 @@ def test_a_sweep_in_the_middle_of_a_scan(
                 swept.append(mark_and_sweep(depot.blobs, grace=0).blobs)
         return check(path)
 
-    monkeypatch.setattr(looking, "check_floor", sweep_first)
+    monkeypatch.setattr(garbage, "check_floor", sweep_first)
     (project / "new").write_text("new")
     said(session)
     assert swept[0] > 2

@@ -21,7 +21,7 @@ from backtrail.files.index import Index
 from backtrail.files.known import KnownDirectory
 from backtrail.files.scan import Limits, Scanner, Stopped
 from backtrail.files.trail import Frame, Trail
-from backtrail.files.trees import EMPTY_DIGEST, Entry, decode_tree
+from backtrail.files.trees import EMPTY_DIGEST, Entry, parse_tree
 from tests.files.scanning import Site, plainly, settle, truth
 
 
@@ -698,7 +698,7 @@ def test_what_the_store_lost_is_read_again(site: Site) -> None:
     site.index.doubt(set(site.index.digests()) - site.blobs.has(set(site.index.digests())))
     assert site.scan() == digest
     assert site.blobs.get(lost) == b"d/b"
-    assert decode_tree(site.blobs.get(digest))
+    assert parse_tree(site.blobs.get(digest))
 
 
 def test_another_device_believes_no_number(site: Site) -> None:

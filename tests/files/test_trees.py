@@ -19,12 +19,12 @@ from backtrail.files.trees import (
     Entry,
     Kind,
     Tree,
-    decode_tree,
     diff_trees,
     digest_of,
     encode_tree,
     flatten,
     look_up,
+    parse_tree,
 )
 
 NAMES = st.binary(min_size=1, max_size=8).filter(
@@ -79,7 +79,7 @@ class Shelf(dict[bytes, bytes]):
 @given(st.dictionaries(NAMES, entries()))
 def test_a_tree_comes_back(tree: Tree) -> None:
     """What was encoded is decoded, names in order."""
-    decoded = decode_tree(encode_tree(tree))
+    decoded = parse_tree(encode_tree(tree))
     assert decoded == tree
     assert list(decoded) == sorted(tree)
 
@@ -114,7 +114,7 @@ def test_only_one_encoding_is_decoded(tree: Tree, data: st.DataObject) -> None:
     cut = bytes(encoded[: data.draw(st.integers(0, len(encoded)))])
     for changed in (bytes(encoded), cut):
         try:
-            decoded = decode_tree(changed)
+            decoded = parse_tree(changed)
         except Damaged:
             continue
         assert encode_tree(decoded) == changed
@@ -124,7 +124,7 @@ def test_only_one_encoding_is_decoded(tree: Tree, data: st.DataObject) -> None:
 def test_no_name_leads_outside(name: bytes) -> None:
     """A tree from a strange store cannot name a path elsewhere."""
     with pytest.raises(Damaged):
-        decode_tree(encode_tree({name: Entry("file", 0o644, 1, b"1" * 32)}))
+        parse_tree(encode_tree({name: Entry("file", 0o644, 1, b"1" * 32)}))
 
 
 @pytest.mark.parametrize(
@@ -138,22 +138,22 @@ def test_no_name_leads_outside(name: bytes) -> None:
 def test_no_entry_that_no_scan_makes(entry: Entry) -> None:
     """Modes have twelve bits, digests a length."""
     with pytest.raises(Damaged):
-        decode_tree(encode_tree({b"a": entry}))
+        parse_tree(encode_tree({b"a": entry}))
 
 
 def test_names_twice_or_out_of_order_are_damage() -> None:
     """A directory has one order, and each name once."""
     one = encode_tree({b"a": Entry("file", 0, 0, b"1" * 32)})[4:]
     two = encode_tree({b"b": Entry("file", 0, 0, b"1" * 32)})[4:]
-    assert decode_tree(MAGIC + one + two)
+    assert parse_tree(MAGIC + one + two)
     for wrong in (MAGIC + two + one, MAGIC + one + one, b"BTT0" + one, MAGIC + b"\0" + one):
         with pytest.raises(Damaged):
-            decode_tree(wrong)
+            parse_tree(wrong)
 
 
 def test_the_empty_directory() -> None:
     """It has a digest like any other."""
-    assert decode_tree(EMPTY) == {}
+    assert parse_tree(EMPTY) == {}
     assert digest_of(EMPTY) == EMPTY_DIGEST
 
 

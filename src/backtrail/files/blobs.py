@@ -20,10 +20,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from ..errors import Closed, Conflict, Damaged, NotFound
 from ..events import new_id
+from ..frozen import NamedTuple
 from ..hashing import sha256
 from ..stores import forking
 from .trees import EMPTY, EMPTY_DIGEST, Get

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import NamedTuple
 
 import msgspec
 
 from ..events import Event, Json, timestamp
+from ..frozen import NamedTuple
 from .roots import Identity
 
 _RECENT = 200

@@ -12,9 +12,10 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import Conflict, StoreFailed
+from ..frozen import NamedTuple
 from ..hashing import sha256
 from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT

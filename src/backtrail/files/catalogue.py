@@ -32,7 +32,6 @@ from .brackets import Bracket, Met, Opening, Place, Runner, Split, Transition, o
 from .lines import Lines
 from .roots import Identity
 from .timeline import Line
-from .unfinished import put_mark, take_mark
 
 _FIRST = """
 CREATE TABLE workspaces(
@@ -262,6 +261,8 @@ class Catalogue:
         """A restore begins: its plan and its final event, on the disk when this returns."""
         with self._database.writing as execute:
             # In the transaction, so that nobody takes the mark away who has seen no journal.
+            from .unfinished import put_mark
+
             put_mark(self._folder)
             execute(
                 "INSERT INTO journals VALUES(?, ?, ?, ?, ?, ?)",
@@ -299,6 +300,8 @@ class Catalogue:
 
     def _unmark(self, execute: Execute) -> None:
         if execute("SELECT 1 FROM journals WHERE workspace > 0").fetchone() is None:
+            from .unfinished import take_mark
+
             take_mark(self._folder)
 
     def set_aside(self, workspace: int, why: str) -> None:

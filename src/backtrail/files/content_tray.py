@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from ..frozen import NamedTuple
 from ..stores.syncing import begin_writing
 from .blobs import Reference
 from .tray import Tray

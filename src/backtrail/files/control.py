@@ -16,7 +16,7 @@ CONTROL = frozenset({b".git", b".hg", b".svn", b".jj", b".bzr", b".pijul", b"_da
 CONTROL_FILES = frozenset({b".git", b".fslckout", b"_FOSSIL_"})
 
 _FOLDED = frozenset(name.decode().casefold() for name in CONTROL | CONTROL_FILES)
-_SHORT = re.compile(r"(?:git|hg|svn|jj|bzr|pijul|fslcko)~[0-9]+")
+_SHORT = r"(?:git|hg|svn|jj|bzr|pijul|fslcko)~[0-9]+"
 _IGNORED = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
@@ -39,7 +39,7 @@ def _is_folded(name: bytes) -> bool:
     text = name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
     for part in text.split("\\"):
         plain = part.partition(":")[0].rstrip(". ")
-        if plain in _FOLDED or _SHORT.fullmatch(plain):
+        if plain in _FOLDED or ("~" in plain and re.fullmatch(_SHORT, plain)):
             return True
     return False
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from ..errors import Damaged
 from ..events import Json
-from ..frozen import dataclass
+from ..frozen import NamedTuple, dataclass
 from .names import hidden
 from .trees import Entry, alike
 

@@ -15,9 +15,9 @@ import os
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import Damaged, DiskLow, InvalidData, NotFound
+from ..frozen import NamedTuple
 from ..stores.due import GRACE, note_full
 from ..stores.files import failed
 from .blobs import Blobs, Reference

@@ -14,8 +14,9 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from ..frozen import NamedTuple
 from ..stores import files
 from .control import is_control
 
@@ -35,12 +36,12 @@ HEAVY_BYTES = 50 * 1024 * 1024
 RESERVED = b".backtrail-tmp-"
 """How the names begin that a restore builds new things under; an id follows."""
 
-_RESERVED = re.compile(re.escape(RESERVED) + rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RESERVED = re.escape(RESERVED) + rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def is_reserved(name: bytes) -> bool:
     """Whether a name is one that a restore uses: such a thing is in no tree."""
-    return name.startswith(RESERVED) and _RESERVED.fullmatch(name) is not None
+    return name.startswith(RESERVED) and re.fullmatch(_RESERVED, name) is not None
 
 
 MARKER = os.fsencode(files.MARKER)

@@ -15,7 +15,6 @@ from ..errors import Conflict
 from ..stores import forking
 from .blobs import Blobs, CachedBlobs, Reference, gone
 from .capture import Capture
-from .garbage import check_budget, check_floor
 from .index import Index
 from .known import IndexDamaged, not_captured
 from .names import shown
@@ -158,6 +157,8 @@ class Looking:
 
     def _check_room(self, *, counting: bool = True) -> None:
         """Raise `DiskLow` if no more may be stored; what is stored is counted, if wanted."""
+        from .garbage import check_budget, check_floor
+
         check_floor(self._folder)
         if counting:
             check_budget(self._blobs.used(), self._folder)

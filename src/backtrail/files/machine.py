@@ -16,10 +16,10 @@ import os
 import stat
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
 from ..errors import Unsupported
 from ..folders import state_folder
+from ..frozen import NamedTuple
 from ..stores.files import failed, refuse_network
 from ..stores.locks import WAIT, FileLock
 from .names import shown

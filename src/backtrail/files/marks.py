@@ -23,7 +23,7 @@ from .roots import identity_at
 from .trees import MOVED_FROM, Entry
 
 _LONGEST = 60_000
-_NUMBERED = re.compile(rb" \(\d+\)\Z")
+_NUMBERED = rb" \(\d+\)\Z"
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -81,7 +81,7 @@ def thing_at(path: bytes, entry: Entry) -> bytes:
 
 def origin_of(thing: bytes) -> bytes:
     """Where a thing first was."""
-    return _NUMBERED.sub(b"", thing)
+    return re.sub(_NUMBERED, b"", thing)
 
 
 class Sightings:

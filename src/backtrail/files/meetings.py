@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
+from ..frozen import NamedTuple
 from ..stores import forking
 from .brackets import Met, is_gone
 from .machine import Registered, Root

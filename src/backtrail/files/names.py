@@ -20,7 +20,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 LONGEST = 255
 """Bytes of a name, on nearly every file system."""
 
-_ESCAPED = re.compile(r"\\(\\|x[89a-f][0-9a-f])")
+_ESCAPED = r"\\(\\|x[89a-f][0-9a-f])"
 """What `shown` writes; a byte below 0x80 is text, so `\\x41` stands for itself."""
 
 
@@ -53,7 +53,7 @@ def hidden(text: str) -> bytes:
         what = match.group(1)
         return "\\" if what == "\\" else chr(0xDC00 + int(what[1:], 16))
 
-    return _ESCAPED.sub(plain, text).encode("utf-8", "surrogateescape")
+    return re.sub(_ESCAPED, plain, text).encode("utf-8", "surrogateescape")
 
 
 def meant(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ..errors import BacktrailError
 from ..events import timestamp
 from ..folders import state_folder
+from ..frozen import NamedTuple
 from ..stores.base import Store
 from .brackets import Bracket, Place, is_gone
 from .cleaning import has_contents, opened, store_name

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-import zstandard
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 from ..errors import Damaged
+from ..frozen import NamedTuple
+
+if TYPE_CHECKING:
+    import zstandard
 
 RAW, ZSTD = 0, 1
 
@@ -24,9 +27,6 @@ _GATHERED = 8 << 20
 # What a call changes is packed without asking whether it is there, which takes longer.
 LITTLE = 64 << 10
 
-# Not every build of zstandard has it.
-_AT_ONCE = "multi_compress_to_buffer" in zstandard.backend_features
-
 
 class Packed(NamedTuple):
     """How a content is stored: its length, the codec, and the bytes."""
@@ -37,10 +37,18 @@ class Packed(NamedTuple):
 
 
 class _Codecs(threading.local):
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=1)
-        self.compress = self.compressor.compress
-        self.decompress = zstandard.ZstdDecompressor().decompress
+    @cached_property
+    def compressor(self) -> zstandard.ZstdCompressor:
+        # Most hooks have nothing to pack or to unpack.
+        import zstandard
+
+        return zstandard.ZstdCompressor(level=1)
+
+    @cached_property
+    def decompressor(self) -> zstandard.ZstdDecompressor:
+        import zstandard
+
+        return zstandard.ZstdDecompressor()
 
 
 _codecs = _Codecs()
@@ -49,7 +57,7 @@ _codecs = _Codecs()
 def pack(content: bytes) -> Packed:
     """Compress, unless that saves less than a sixteenth."""
     if len(content) > _SHORT:
-        return _smaller(content, _codecs.compress(content))
+        return _smaller(content, _codecs.compressor.compress(content))
     return Packed(len(content), RAW, content)
 
 
@@ -60,7 +68,7 @@ def pack_all(contents: Sequence[bytes]) -> Iterator[Packed]:
     read files meanwhile.
     """
     many: list[bytes | bytearray | memoryview] = [c for c in contents if len(c) > _SHORT]
-    if len(many) < _FEW or not _AT_ONCE:
+    if len(many) < _FEW or not _at_once():
         yield from map(pack, contents)
         return
     smaller = iter(_codecs.compressor.multi_compress_to_buffer(many))
@@ -69,6 +77,14 @@ def pack_all(contents: Sequence[bytes]) -> Iterator[Packed]:
             yield _smaller(content, next(smaller).tobytes())
         else:
             yield Packed(len(content), RAW, content)
+
+
+@cache
+def _at_once() -> bool:
+    """Whether many can be compressed in one go: not every build of zstandard does it."""
+    import zstandard
+
+    return "multi_compress_to_buffer" in zstandard.backend_features
 
 
 def _smaller(content: bytes, compressed: bytes) -> Packed:
@@ -82,10 +98,12 @@ def unpack(packed: Packed) -> bytes:
     """The content again; `Damaged` if it is none, however large it claims to be."""
     size, codec, content = packed
     if codec == ZSTD:
+        import zstandard
+
         try:
             # A damaged length must not ask for more memory than was ever stored.
             if zstandard.frame_content_size(content) == size:
-                content = _codecs.decompress(content, max_output_size=size)
+                content = _codecs.decompressor.decompress(content, max_output_size=size)
         except (zstandard.ZstdError, MemoryError) as error:
             raise Damaged(f"it cannot be unpacked ({error})") from error
     elif codec != RAW:

@@ -12,9 +12,10 @@ import os
 import stat
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import Unsafe
+from ..frozen import NamedTuple
 from ..stores.files import MARKER
 from .ignore import opaque_name
 from .roots import refuse_broad

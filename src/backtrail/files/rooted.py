@@ -10,10 +10,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BacktrailError, Conflict, Damaged, NotFound, SessionBusy
 from ..events import Json, timestamp
+from ..frozen import NamedTuple
 from ..history import newest_look, root_of, tree_of
 from ..stores.base import Store
 from ..stores.files import failed

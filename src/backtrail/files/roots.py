@@ -11,9 +11,9 @@ import os
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
 from ..errors import Unsafe
+from ..frozen import NamedTuple
 from ..stores.files import FOLDERS, MARKER
 
 _EMPTY_PATH = 0x1000

@@ -43,7 +43,6 @@ from .sqlite_rows import (
     stands,
     unpacked,
 )
-from .sqlite_sweep import Sweep, erase
 
 _T = TypeVar("_T")
 
@@ -391,6 +390,8 @@ class SQLiteBlobs(Blobs):
     # --- removing ------------------------------------------------------------------------
 
     def sweep(self, keep: Keep, before: float, *, dry_run: bool = False) -> Swept:
+        from .sqlite_sweep import Sweep
+
         laid = self._tray.laid()
         if laid.contents or laid.references:
             with self._database.writing:
@@ -398,6 +399,8 @@ class SQLiteBlobs(Blobs):
         return Sweep(self._database, self.get, read, keep, before).run(dry_run=dry_run)
 
     def remove(self, digests: Collection[bytes]) -> None:
+        from .sqlite_sweep import erase
+
         erase(self._database, digests)
         with self._database.writing:
             # What others laid meanwhile is in the database by now.

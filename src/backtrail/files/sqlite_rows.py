@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import apsw
 
 from ..errors import Damaged
+from ..frozen import NamedTuple
 from ..stores.sqlite_checks import typed, whole_number
 from ..stores.sqlite_schema import Schema
 from ..stores.sqlite_transactions import Execute

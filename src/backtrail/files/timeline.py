@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from ..frozen import NamedTuple
 from ..stores.sqlite_checks import decoded, typed, whole_number
 from ..stores.sqlite_transactions import Execute
 from .brackets import Bracket, Transition

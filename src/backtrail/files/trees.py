@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from ..errors import Damaged, Unsafe
+from ..errors import Damaged
+from ..frozen import NamedTuple
 from ..hashing import sha256
 from .control import is_control
 
@@ -109,21 +110,12 @@ def encode_tree(tree: Tree) -> bytes:
     return NOTHING.changed(tree).encoded()
 
 
-def decode_tree(data: bytes) -> Tree:
+def parse_tree(data: bytes) -> Tree:
     """The directory that `encode_tree` encoded; `Damaged` if it is not one.
 
-    Names are checked: no data from a store may name a path outside its directory. A file,
-    link or directory with a name of version control is `Unsafe`, whoever made the tree.
+    Names are checked: no data from a store may name a path outside its directory. What bears a
+    name of version control is in it, so this is for what never writes a path; see `_read`.
     """
-    tree = parse_tree(data)
-    for name, entry in tree.items():
-        if is_control(name) and entry.kept:
-            raise Unsafe(f"a tree holds {name!r}, which is version control's: it is not touched")
-    return tree
-
-
-def parse_tree(data: bytes) -> Tree:
-    """The same with any name, for what only follows digests and never writes a path."""
     if data[:4] != MAGIC:
         raise Damaged("not a tree: it does not begin as one")
     tree: Tree = {}

@@ -6,15 +6,14 @@ of contents. It may be killed at any moment: whatever was not done is done by th
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError, NotFound
+from ..stores.locks import alone
 from ..stores.opening import open_store
 from ..stores.retention import note_gone, sweep_daily
 from .cleaning import collect, has_contents
@@ -58,23 +57,11 @@ def _keep_up(store: Store, retention: str) -> None:
         note_gone(store, {"collected": {name: row[name] for name in told}})
 
 
-@contextmanager
-def _alone(store: Store) -> Iterator[bool]:
+def _alone(store: Store) -> AbstractContextManager[bool]:
     """Whether nobody else does this, for as long as the block lasts."""
     if store.contents is None or not store.contents.is_dir():
-        yield True
-        return
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(store.contents / "upkeep-lock", flags, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
+        return nullcontext(True)
+    return alone(store.contents / "upkeep-lock")
 
 
 if __name__ == "__main__":

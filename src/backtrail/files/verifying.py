@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..errors import BacktrailError, Damaged, NotFound
 from ..events import Problem
+from ..frozen import NamedTuple
 from ..stores.base import Store
 from ..stores.opening import store_at
 from ..stores.wrapper import store_names

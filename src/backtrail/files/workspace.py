@@ -11,12 +11,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as replaced
 
 from ..errors import Conflict, Damaged, NotFound, Owner, SessionBusy, StoreFailed
 from ..events import Json, new_id, timestamp
+from ..frozen import NamedTuple
 from ..stores.base import Store
 from ..stores.files import failed
 from ..stores.wrapper import store_name
@@ -34,14 +35,11 @@ from .brackets import (
     is_gone,
     own_birth,
 )
-from .git import git_head
-from .grabbing import grab
 from .looking import Log
 from .meetings import OpenCall, distinct
 from .names import shown
 from .rooted import Rooted
 from .roots import identity_at
-from .signs import GRACE, stopped_at, touched_at
 
 if TYPE_CHECKING:
     from .attribution import Attributed
@@ -130,6 +128,8 @@ class Workspace(Rooted):
 
     def grab(self, log: Log, paths: list[bytes]) -> bytes:
         """A tree of these paths alone, stored, without waiting for a scan under way."""
+        from .grabbing import grab
+
         fd = self._open_root(False)
         if fd < 0:
             return self._looking.gone(log)
@@ -142,6 +142,8 @@ class Workspace(Rooted):
 
     def head(self) -> str | None:
         """What git has checked out in the root: a branch with its commit, or a commit."""
+        from .git import git_head
+
         try:
             fd = os.open(self.root, DIRECTORY)
         except OSError:
@@ -312,10 +314,14 @@ class Workspace(Rooted):
             return True
         if last is not None and last.ts > timestamp(call.since):
             return True
+        from .signs import stopped_at
+
         return stopped_at(call, store) is not None
 
     def _last_sign(self, call: Bracket, store: Store | None) -> float:
         """When a call was last known to be at work: see `beat`."""
+        from .signs import stopped_at
+
         known = store is not None and call.store in ("", store_name(store))
         stopped = stopped_at(call, store) if known and store is not None else None
         return max(call.since, self.meetings.beaten(call.mark), stopped or 0.0)
@@ -424,6 +430,8 @@ class Workspace(Rooted):
         """
         if ran_from is None:
             return True
+        from .signs import GRACE, touched_at
+
         at = touched_at(self.root + b"/" + path)
         return at < ran_from or (until is not None and at > until + GRACE)
 

@@ -8,9 +8,9 @@ file up to any byte is the chat as it was then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from ..events import Event, Json
+from ..frozen import NamedTuple
 
 Record = dict[str, Json]
 """A message as Gemini CLI writes it."""

@@ -9,15 +9,14 @@ works on a project; others see that by a lock.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..stores.locks import alone
 from .places import folder_of
 
 if TYPE_CHECKING:
@@ -35,20 +34,9 @@ AGAIN = 60.0
 """Seconds after an import that failed before another is begun."""
 
 
-@contextmanager
-def claimed(store: Store, workspace: Workspace) -> Iterator[bool]:
+def claimed(store: Store, workspace: Workspace) -> AbstractContextManager[bool]:
     """Whether the first import is ours to do, for as long as the context lasts."""
-    path = folder_of(store) / f"baseline-{workspace.place.n}.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)
+    return alone(folder_of(store) / f"baseline-{workspace.place.n}.lock")
 
 
 def is_there(store: Store, workspace: Workspace, log: Log, seconds: float) -> bool:
@@ -139,21 +127,9 @@ def _failed_lately(path: Path) -> bool:
 
 def go_on(store: Store, cwd: str) -> None:
     """Do the first import in a process of its own, which nobody waits for."""
-    import subprocess
+    from ..stores.due import run_apart
 
-    # The shell ends at once, so that the import is nobody's child: no one has to ask for it.
-    subprocess.run(
-        [
-            *("/bin/sh", "-c", '"$@" &', "sh"),
-            *(sys.executable, "-m", "backtrail.hooks.baseline", store.url, store.scope, cwd),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-        check=False,
-    )
+    run_apart("backtrail.hooks.baseline", store.url, store.scope, cwd)
 
 
 def run(url: str, scope: str, cwd: str) -> int:

@@ -7,7 +7,9 @@ known to only read may write: then a bracket is put around it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from ..frozen import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import AlreadyExists, BacktrailError, NotFound, Unsafe
 from ..events import NewEvent, SessionInfo, new_id
@@ -17,8 +17,8 @@ from ..files.baseline import PARTIAL
 from ..files.changes.folder import Host, NotWatched
 from ..files.changes.owed import Ended, Grab
 from ..files.changes.shared import SharedRecorder
-from ..files.changes.sought import Process, Sought
 from ..files.names import declared as below
+from ..frozen import NamedTuple
 from .baseline import awaited, forget_wait, is_there
 from .dialects import Dialect, declared, digest_of, gist_of
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..events import Event, Json
     from ..files.brackets import Bracket
+    from ..files.changes.sought import Process, Sought
     from ..files.looking import Log
     from ..files.workspace import Workspace
     from ..settings import Settings
@@ -362,6 +363,8 @@ class Follower:
 
     def _sought(self) -> Sought:
         """The call that the event is about."""
+        from ..files.changes.sought import Sought
+
         fields = self.fields
         # Gemini CLI says in the details what the question is about.
         given = fields.given if fields.given is not None else fields.raw.get("details")

@@ -13,10 +13,10 @@ import os
 import re
 import stat
 from pathlib import Path as File
-from typing import NamedTuple
 
 from ..errors import InvalidData
 from ..events import Json
+from ..frozen import NamedTuple
 from ..stores.files import failed
 
 _decoder = json.JSONDecoder()

@@ -9,8 +9,8 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple
 
+from ..frozen import NamedTuple
 from .places import append_line, state_folder
 
 FILE = "misses.jsonl"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple
 
 from ..errors import InvalidData
 from ..events import Json
+from ..frozen import NamedTuple
 from .dialects import Dialect
 from .jsonfiles import added, is_bare, parsed, removed
 

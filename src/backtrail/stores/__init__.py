@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 from ..loading import loader
 from .base import Durability, Lease, OnDamage, Store
-from .notes import Memory
 from .opening import open_store
 
 if TYPE_CHECKING:
     from .buffered import Buffered as Buffered
     from .jsonl import JSONLStore as JSONLStore
     from .memory import MemoryStore as MemoryStore
+    from .notes import Memory as Memory
     from .null import NullStore as NullStore
     from .redacting import Redacting as Redacting
     from .sqlite import SQLiteStore as SQLiteStore
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Buffered": "buffered",
     "JSONLStore": "jsonl",
+    "Memory": "notes",
     "MemoryStore": "memory",
     "NullStore": "null",
     "Redacting": "redacting",

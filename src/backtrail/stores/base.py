@@ -42,14 +42,13 @@ from ..events import (
 )
 from ..frozen import dataclass
 from ..history import DELETED, INHERITED, Mark, deletion_id, walk
-from ..messages import Page, paged, text_of
-from .adopting import Logs, adopt
-from .batches import Call, Outcome, carried_out
 from .files import real_path
-from .notes import Memory, SessionMemory
-from .searching import Query
 
 if TYPE_CHECKING:
+    from ..messages import Page
+    from .adopting import Logs
+    from .batches import Call, Outcome
+    from .notes import Memory
     from .queue import Queue
 
 Durability = Literal["written", "synced"]
@@ -263,6 +262,8 @@ class Store(ABC):
         After any failure there is no such session. A store on a disk also shows nothing of
         it before it is whole, and nothing after a crash; here it grows before one's eyes.
         """
+        from .adopting import adopt
+
         adopt(self, info, logs)
 
     def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -276,6 +277,8 @@ class Store(ABC):
         its own call. When this returns, all survive what the store's durability says. A store
         that `groups` does it in one transaction, and with one sync.
         """
+        from .batches import carried_out
+
         return [carried_out(self.append, call) for call in calls]
 
     def _append_queued(self, calls: Sequence[Call]) -> list[Outcome]:
@@ -345,6 +348,8 @@ class Store(ABC):
 
         The same as `walk`, without making an event of everything.
         """
+        from ..messages import paged
+
         return paged(self.walk(session_id, until=until, log=log))
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
@@ -384,6 +389,9 @@ class Store(ABC):
         A word matches whole, whatever its case; "quoted words" match in a row. An event
         shared by forks is found once.
         """
+        from ..messages import text_of
+        from .searching import Query
+
         query = Query(text)
         hits: list[Hit] = []
         if limit < 1:
@@ -403,6 +411,8 @@ class Store(ABC):
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
         """The project's note: one Markdown text for each directory, never swept."""
+        from .notes import SessionMemory
+
         return SessionMemory(self, resolved(cwd))
 
     def verify(self) -> list[Problem]:

@@ -7,7 +7,7 @@ lock, what each draft becomes: a new event with the next `seq`, or one already p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from ..errors import Conflict, InvalidData
 from ..events import (
@@ -26,6 +26,7 @@ from ..events import (
     now,
     timestamp,
 )
+from ..frozen import NamedTuple
 
 PURGED: dict[str, Json] = {"purged": True}
 """What is left of a purged event's body."""

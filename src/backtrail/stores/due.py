@@ -91,12 +91,18 @@ def start(store: Store, retention: str | None = None, env: Mapping[str, str] | N
         return False
     if not _claimed(store) and not (retention and _is_old(store, retention)):
         return False
+    words = (store.url, store.scope, str(store.contents or ""), retention or "")
+    run_apart("backtrail.files.upkeep", *words, env=env)
+    return True
+
+
+def run_apart(module: str, *words: str, env: Mapping[str, str] | None = None) -> None:
+    """Run a module of ours in a process of its own, which nobody waits for."""
     import subprocess
 
-    words = (store.url, store.scope, str(store.contents or ""), retention or "")
-    # The shell ends at once, so that the collection is nobody's child: no one has to ask for it.
+    # The shell ends at once, so that the process is nobody's child: no one has to ask for it.
     subprocess.run(
-        ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", "backtrail.files.upkeep", *words],
+        ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", module, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -105,7 +111,6 @@ def start(store: Store, retention: str | None = None, env: Mapping[str, str] | N
         env=env,
         check=False,
     )
-    return True
 
 
 def name_of(store: Store) -> str:

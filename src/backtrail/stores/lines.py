@@ -17,12 +17,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 from zlib import crc32
 
 import msgspec
 
 from ..events import MAX_SEQ, Event, is_ts, make_event
+from ..frozen import NamedTuple
 from ..messages import Said
 from .batches import Stored
 

@@ -234,6 +234,21 @@ def busy(session_id: str, owner: Owner) -> SessionBusy:
 
 
 @contextmanager
+def alone(path: Path) -> Iterator[bool]:
+    """Whether no other process does what the lock on `path` stands for, while the block lasts."""
+    fd = os.open(path, _LOCK, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, _NOW)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
+
+
+@contextmanager
 def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
     """A lease as a flock on `path`, which says who holds it. Death frees it at once."""
     deadline = time.monotonic() + wait
@@ -245,7 +260,7 @@ def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
         except OSError as error:
             raise failed(error, f"take the lease of session `{session_id}`") from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, _NOW)
             if _is_at(fd, path):
                 break
             os.close(fd)

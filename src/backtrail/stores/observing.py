@@ -11,7 +11,6 @@ from .. import telemetry
 from ..events import MAIN_LOG, Event, NewEvent
 from .base import Store
 from .batches import Call, Outcome
-from .queue import Postponed
 
 Append = TypeVar("Append", bound=Callable[..., list[Event]])
 Each = Callable[[Any, Sequence[Call]], list[Outcome]]
@@ -50,6 +49,8 @@ def observed_each(append_each: Each) -> Each:
     def wrapper(self: Store, calls: Sequence[Call]) -> list[Outcome]:
         if not telemetry.listeners:
             return append_each(self, calls)
+        from .queue import Postponed
+
         began = time.perf_counter()
         outcomes = append_each(self, calls)
         for call, outcome in zip(calls, outcomes, strict=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from ..errors import NotFound
+from ..frozen import NamedTuple
 from .base import Durability, OnDamage
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import (
     BacktrailError,
@@ -44,17 +44,14 @@ from ..events import (
 from ..history import Mark, walk_pages
 from ..messages import Page
 from ..telemetry import logger
-from . import due, files
-from .adopting import Logs, whole, with_main
+from . import files
 from .base import Durability, Lease, OnDamage, Store, checkpoint_of, is_deleted, resolved
 from .batches import Call, Outcome, drafts, is_usual
 from .identity import identity_of
 from .locks import file_lease
-from .notes import Memory
 from .observing import observed, observed_each
 from .options import Options
 from .records import Filters, changed_record, new_record, select
-from .searching import Query
 from .sqlite_appending import Appender, insert_all
 from .sqlite_checks import COLUMNS, event_of
 from .sqlite_connections import Database
@@ -79,6 +76,10 @@ from .sqlite_records import (
     update_record,
 )
 from .sqlite_schema import located
+
+if TYPE_CHECKING:
+    from .adopting import Logs
+    from .notes import Memory
 
 _RECORD = f"SELECT {RECORD}, s.n FROM sessions s WHERE {NAMED} LIMIT 1"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
@@ -160,6 +161,8 @@ class SQLiteStore(Store):
         self._database.acknowledge()
 
     def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        from .adopting import whole, with_main
+
         record = new_record(info, self.scope)
         with self._database.writing as execute:
             session = insert_record(execute, record)
@@ -256,6 +259,8 @@ class SQLiteStore(Store):
             self._lease_path(session).unlink(missing_ok=True)
         self._database.acknowledge()
         if log is None:
+            from . import due
+
             due.note(self, due.name_of(self), due.GRACE)
 
     # --- events --------------------------------------------------------------------------
@@ -451,6 +456,7 @@ class SQLiteStore(Store):
     # --- the rest ------------------------------------------------------------------------
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
+        from .searching import Query
         from .sqlite_search import catch_up, hits
 
         query = Query(text)

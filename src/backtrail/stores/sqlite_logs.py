@@ -6,12 +6,13 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
 from ..errors import Damaged, NotFound
 from ..events import MAX_SEQ, Event, number_in
+from ..frozen import NamedTuple
 from .sqlite_checks import (
     COLUMNS,
     SEQ_BITS,

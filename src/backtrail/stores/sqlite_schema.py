@@ -17,11 +17,11 @@ import errno
 import os
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 
 from ..errors import BacktrailError, Closed, Damaged, SessionBusy, StoreFailed, Unsupported
+from ..frozen import NamedTuple
 from . import files
 from .locks import FileLock
 

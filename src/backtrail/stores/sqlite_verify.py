@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ..errors import Damaged, InvalidId, NotFound
 from ..events import MAIN_LOG, MAX_SEQ, Event, Problem, check_log
+from ..frozen import NamedTuple
 from .base import check_order
 from .sqlite_checks import SEQ_BITS, whole_number
 from .sqlite_connections import Database

@@ -6,14 +6,16 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
 from ..history import Mark
-from .adopting import Logs
 from .base import Lease, Store
-from .notes import Memory
 from .records import Filters
+
+if TYPE_CHECKING:
+    from .adopting import Logs
+    from .notes import Memory
 
 
 class Wrapper(Store):

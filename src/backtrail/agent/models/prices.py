@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from ...frozen import NamedTuple
 
 AS_OF = "2026-10-10"
 """The day the table was last compared with what the providers publish."""

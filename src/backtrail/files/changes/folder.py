@@ -6,9 +6,10 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError, Closed, Unsupported
+from ...frozen import NamedTuple
 from ...stores.base import Store
 from ...stores.wrapper import store_name
 from ..roots import refuse_broad

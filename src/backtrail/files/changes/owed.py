@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from ...frozen import NamedTuple
 
 if TYPE_CHECKING:
     from ...errors import BacktrailError

@@ -8,10 +8,10 @@ an earlier prompt of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from ...errors import Damaged, NotFound
 from ...events import Event
+from ...frozen import NamedTuple
 from ...history import tree_of
 from ..effects import changes_of
 from ..trees import Entry, Get, alike, diff_trees, look_up

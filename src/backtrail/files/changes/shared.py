@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from ...errors import BacktrailError
 from ..brackets import Bracket, Runner, is_dead
 from .recorder import Recorder
-from .sought import Process, Running, Sought
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
+    from .sought import Process, Running, Sought
 
 
 class SharedRecorder(Recorder):

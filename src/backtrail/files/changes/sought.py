@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
+from ...frozen import NamedTuple
 from ..brackets import Bracket
 
 
