@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,20 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
         path.write_text("theirs")
     assert path.read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["--markdown", "--bundle"])
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["plain", "force"])
+def test_a_pipe_is_written_to_and_stays(stage: Stage, kind: str, force: list[str]) -> None:
+    """A device is one too: `-o /dev/null --force` must not put a file in its place."""
+    pipe = stage.project / "pipe"
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    ran = stage.run("export", "work", kind, "-o", "pipe", *force)
+    reader.join(10)
+    assert ran.code == 0, ran.err
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    assert stage.run("export", "work", kind, "-o", "file").code == 0
+    assert got == [(stage.project / "file").read_bytes()]

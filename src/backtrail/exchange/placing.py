@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,9 +19,19 @@ def placed(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Bin
     """A file to write to, which appears at `path` when the block ends, with mode 0600.
 
     If the block raises, nothing appears. Something that is there already is `AlreadyExists`,
-    unless `force` is set; a folder always is.
+    unless `force` is set; a folder always is. A pipe or a device, such as `/dev/null`, is written
+    to and never replaced.
     """
     target = Path(path)
+    if _is_special(target):
+        try:
+            with target.open("wb") as file:
+                yield file
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise failed(error, f"write {target}") from error
+        return
     if target.is_dir() or (not force and os.path.lexists(target)):
         raise _taken(target)
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -42,6 +53,18 @@ def placed(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Bin
         if isinstance(error, BacktrailError):
             raise
         raise failed(error, f"write {target}") from error
+
+
+def _is_special(target: Path) -> bool:
+    """Whether this is a pipe, a device, or a name of an open file such as `/dev/stdout`."""
+    parent = str(target.parent.resolve())
+    if parent == "/dev" or parent.startswith("/proc/"):
+        return os.path.lexists(target)
+    try:
+        mode = target.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _move(temporary: Path, target: Path, force: bool) -> None:
