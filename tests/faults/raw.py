@@ -95,12 +95,14 @@ def counted(data: bytes) -> list[RawLine]:
     A line counts if it is whole, its number is above all before it, and its batch has a last
     line. One that skips numbers does so only if the log's longest rising row goes on with it. One
     that does not skip any does not if the row has a later line of its number with 32 KB in front of
-    it of lines that bear one number after the other, and in the 32 KB from it on they do not.
+    it of lines that bear one number after the other, or a later one that binds has a lower number,
+    and in the 32 KB from it on they do not bear one number after the other.
     """
     tail = data.rfind(b"\n") + 1
     lines = raw_lines(data[:tail])
     good = [line for line in lines if line.seq is not None]
     row = longest_row(good)
+    bound = [good[at] for at in _binding(good)]
     result: list[RawLine] = []
     held: list[RawLine] = []
     high = 0
@@ -112,7 +114,10 @@ def counted(data: bytes) -> list[RawLine]:
             behind = (n.seq for n in row if n.offset >= line.offset and (n.seq or 0) > high)
             if next(behind, None) != seq:
                 continue
-        elif _comes_again(line, row, lines) and not _is_plain_from(line, lines):
+        elif not _is_plain_from(line, lines) and (
+            _comes_again(line, row, lines)
+            or any(n.offset > line.offset and (n.seq or 0) < seq for n in bound)
+        ):
             continue
         if held and held[0].last != line.last:
             high = max(high, held[-1].last)
@@ -183,6 +188,16 @@ def _credible(good: list[RawLine]) -> list[bool]:
 def _unbound(good: list[RawLine]) -> list[bool]:
     """Whether no stretch of 32 KB of plain lines says that a number is out of place."""
     seqs = [line.seq or 0 for line in good]
+    binding = _binding(good)
+    return [
+        all(seq <= seqs[n] if at <= n else seq > seqs[n] for n in binding)
+        for at, seq in enumerate(seqs)
+    ]
+
+
+def _binding(good: list[RawLine]) -> list[int]:
+    """The last lines of the stretches that bind."""
+    seqs = [line.seq or 0 for line in good]
     ends: dict[int, int] = {}
     begin = 0
     for at in range(1, len(good)):
@@ -196,10 +211,7 @@ def _unbound(good: list[RawLine]) -> list[bool]:
         if seqs[at] < lowest:
             binding.append(at)
             lowest = seqs[begin]
-    return [
-        all(seq <= seqs[n] if at <= n else seq > seqs[n] for n in binding)
-        for at, seq in enumerate(seqs)
-    ]
+    return binding
 
 
 def _end(line: RawLine) -> int:

@@ -380,6 +380,8 @@ def git(root: Path, *words: str) -> str:
     """Run git, which leaves its own files alone if it can."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_GLOBAL": "/dev/null"}
     done = subprocess.run(
-        ["git", *words], cwd=root, env=environment, capture_output=True, text=True, check=True
+        ["git", *words], cwd=root, env=environment, capture_output=True, text=True
     )
+    if done.returncode:
+        raise Violation(f"git {' '.join(words)} in {root}: {done.returncode}: {done.stderr}")
     return done.stdout + done.stderr

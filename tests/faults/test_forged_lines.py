@@ -273,6 +273,24 @@ def test_forged_lines_that_bear_the_very_next_numbers(fast: Path, at: int, count
         assert len([problem for problem in store.verify() if problem.seqs]) == count
 
 
+def test_forged_lines_that_go_on_beyond_the_end(fast: Path) -> None:
+    """Neither the log nor a fork of it ends with numbers that its own lines do not have."""
+    sample = Long(fast, 110 * 1024)
+    for at in (100, 120, 140):
+        forgery = map(row, range(at + 1, at + 281))
+        data = b"".join([*sample.lines[:at], *forgery, *sample.lines[at:]])
+        main_log(fast, "a").write_bytes(data)
+        with JSONLStore(fast) as store:
+            forward = list(store.read("a"))
+            assert [event.id for event in forward] == [found.id for found in counted(data)]
+            assert forward[-1].seq == sample.count
+            assert list(store.read("a", reverse=True))[::-1] == forward
+            for until in range(at + 55, min(at + 75, sample.count)):
+                check_fork(store, forward, until)
+            later = store.append("a", [NewEvent("later", {})])
+            assert list(store.read("a")) == forward + later
+
+
 @pytest.mark.torture
 def test_forged_lines_at_length(fast: Path) -> None:
     """The same, 100,000 times."""

@@ -45,6 +45,7 @@ class Course:
         self._size = -1
         self._rises = False
         self._row: list[tuple[int, int]] | None = None
+        self._anchors: list[tuple[int, int]] = []
         self._odd = -1
         self._window = 2 * ANCHOR
 
@@ -66,15 +67,19 @@ class Course:
         return found.end - ANCHOR + 1
 
     def comes_again(self, line: Line) -> bool:
-        """Whether the row has a line of the same number behind this one, and it is led up to.
+        """Whether an anchor behind this line has a lower number, or the row has the line's again.
 
-        That is, the lines in the `ANCHOR` bytes in front of it bear one number after the other.
+        The latter where it is led up to: the lines in the `ANCHOR` bytes in front of that one bear
+        one number after the other.
         """
         if line.offset >= self._size:
             self._look()
         if self._rises:
             return False
         row = self._whole_row()
+        at = bisect_right(self._anchors, (line.offset, MAX_SEQ))
+        if at < len(self._anchors) and self._anchors[at][1] < line.seq:
+            return True
         at = bisect_left(row, line.seq, key=lambda place: place[1])
         return at < len(row) and row[at][1] == line.seq and self._is_led_up_to(*row[at], line)
 
@@ -107,7 +112,10 @@ class Course:
 
     def _whole_row(self) -> list[tuple[int, int]]:
         if self._row is None:
-            self._row = rising(self._lines())
+            lines = self._lines()
+            anchors = _anchors(lines)
+            self._row = rising(lines, anchors)
+            self._anchors = [(lines[index][0], seq) for index, seq in anchors]
         return self._row
 
     def _look(self) -> None:
@@ -133,7 +141,7 @@ class Course:
         return lines
 
 
-def rising(lines: list[Place]) -> list[tuple[int, int]]:
+def rising(lines: list[Place], anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Offset and number of each line in the longest rising row of numbers.
 
     Of rows as long as each other it is the one with the highest numbers, compared from the front;
@@ -143,7 +151,7 @@ def rising(lines: list[Place]) -> list[tuple[int, int]]:
     best: list[int] = []
     where: list[int] = []
     after: dict[int, int] = {}
-    for index in reversed(_eligible(lines)):
+    for index in reversed(_eligible(lines, anchors)):
         seq = lines[index][2]
         length = bisect_left(best, -seq)
         if length == len(best):
@@ -199,9 +207,8 @@ def _plain_bytes(data: bytes, expected: int) -> int:
     return at
 
 
-def _eligible(lines: list[Place]) -> list[int]:
+def _eligible(lines: list[Place], anchors: list[tuple[int, int]]) -> list[int]:
     """The lines that may be in the row: no number out of nowhere, and none across an anchor."""
-    anchors = _anchors(lines)
     found: list[int] = []
     top = end = before = passed = 0
     for index, (at, length, seq, last) in enumerate(lines):

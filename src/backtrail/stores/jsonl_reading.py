@@ -386,12 +386,22 @@ def _leads_up(fd: int, at: int, seq: int) -> bool:
     As many are looked at as no line in front of them can be believed instead of. A damaged one
     would leave a number out, and what comes behind that is for the course to tell.
     """
-    start = max(0, at - FIRST // 2)
-    texts = BytesIO(os.pread(fd, at - start, start)).readlines()
-    if start:
-        del texts[:1]
-    elif len(texts) != seq:
+    size = FIRST
+    while True:
+        start = max(0, at - size)
+        texts = BytesIO(os.pread(fd, at - start, start)).readlines()
+        if start:
+            del texts[:1]
+        count = total = 0
+        while count < len(texts) and (count < 2 or total < FIRST // 2):
+            count += 1
+            total += len(texts[-count])
+        if start == 0 or (count > 1 and total >= FIRST // 2):
+            break
+        size *= 4
+    if total < FIRST // 2 and len(texts) != seq:
         return False
+    del texts[:-count]
     for expected, text in enumerate(texts, seq + 1 - len(texts)):
         if (
             not text.startswith(f'{{"seq":{expected},'.encode())
