@@ -102,6 +102,29 @@ def _back_and_forth(session: Session) -> None:
     session.redo()
 
 
+def _called(session: Session) -> None:
+    with session.tool("bash", {"command": "true"}):
+        pass
+
+
+def _answered(session: Session) -> None:
+    with session.turn("go on") as turn:
+        turn.append({"role": "assistant", "content": "done"})
+
+
+def _noted(session: Session) -> None:
+    session.log("transcript").append({"line": next(_number)})
+
+
+def _middle_and_back(session: Session) -> None:
+    session.rewind(_middle(session), scope="conversation")
+    session.undo()
+
+
+def _marked_and_not(session: Session) -> None:
+    session.delete_checkpoint(session.checkpoint(f"point {next(_number)}").id)
+
+
 VERBS: dict[str, Callable[[Store], object]] = {
     "resume": _resumed(lambda s: s.id),
     "append": _resumed(lambda s: s.append(_message())),
@@ -110,16 +133,27 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "info": lambda store: store.info(SESSION),
     "messages": _resumed(lambda s: s.messages()),
     "history": _resumed(lambda s: s.history()),
+    "events": _resumed(lambda s: list(s.events(reverse=True, limit=20))),
+    "as_map": _resumed(lambda s: s.as_map()),
+    "tool": _resumed(_called),
+    "turn": _resumed(_answered),
+    "log": _resumed(_noted),
+    "end": _resumed(lambda s: s.end()),
+    "changes": _resumed(lambda s: s.changes()),
+    "diff": _resumed(lambda s: s.diff()),
+    "subscribe": _resumed(lambda s: s.subscribe(after=2).close()),
     "tail": lambda store: store.tail(SESSION, 20),
     "pending": _resumed(lambda s: s.pending()),
     "state": _resumed(lambda s: s.state()),
     "branches": _resumed(lambda s: s.branches()),
     "checkpoint": _resumed(lambda s: s.checkpoint(f"point {next(_number)}")),
+    "delete_checkpoint": _resumed(_marked_and_not),
     "checkpoints": _resumed(lambda s: s.checkpoints()),
     "not_captured": _resumed(lambda s: s.not_captured()),
     "undo_preview": _resumed(lambda s: s.undo(dry_run=True)),
     "undo_redo": _resumed(_back_and_forth),
     "rewind_preview": _resumed(lambda s: s.rewind(_middle(s), dry_run=True)),
+    "rewind": _resumed(_middle_and_back),
     "fork": _resumed(lambda s: _forked(s, None)),
     "fork_middle": _resumed(lambda s: _forked(s, _middle(s))),
     "resume_middle": _resumed(lambda s: Session.resume(s.store, SESSION, _middle(s)).close()),

@@ -10,8 +10,10 @@ from .base import Column, Part, Sizes
 
 _EVENTS = (
     *("resume", "append", "extend", "record", "info", "messages", "history", "tail", "pending"),
-    *("state", "branches", "checkpoint", "checkpoints", "not_captured", "undo_preview"),
-    *("undo_redo", "rewind_preview", "fork", "fork_middle", "resume_middle", "update", "verify"),
+    *("events", "as_map", "tool", "turn", "log", "end", "changes", "diff", "subscribe"),
+    *("state", "branches", "checkpoint", "delete_checkpoint", "checkpoints", "not_captured"),
+    *("undo_preview", "undo_redo", "rewind_preview", "rewind", "fork", "fork_middle"),
+    *("resume_middle", "update", "verify"),
 )
 _SESSIONS = (
     *("sessions", "sessions_limit", "latest", "key", "resume", "create", "update", "search"),
@@ -25,6 +27,12 @@ _COMMANDS = {
     "search": ["search", "nowhere", "--json"],
     "tree": ["tree", "--json"],
     "stats": ["stats", "--json"],
+    "diff": ["diff", "0", "--session", "long", "--json"],
+    "checkpoint": ["checkpoint", "--session", "long", "--json"],
+    "rename": ["rename", "a title", "--session", "long", "--json"],
+    "rewind --dry-run": ["rewind", "100", "--session", "long", "--dry-run", "--json"],
+    "gc --dry-run": ["gc", "--dry-run", "--json"],
+    "export": ["export", "long", "--jsonl", "-o", "/dev/null", "--force"],
     "undo --dry-run": ["undo", "--session", "long", "--dry-run", "--json"],
     "verify": ["verify", "--json"],
 }
