@@ -50,6 +50,20 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def once(self, is_ready: Callable[[], bool]) -> Terminal:
+        """This terminal, once it is ready and takes keys; if it never is, nothing of it stays."""
+        try:
+            self.until(is_ready, what="its screen")
+            self.empty()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """End the program, and what it started."""
         self._tmux("kill-server")
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:

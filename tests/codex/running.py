@@ -136,9 +136,7 @@ class Codex:
     def open(self, *words: str, cwd: Path | None = None) -> Terminal:
         """Codex on a terminal of its own, once it takes keys."""
         terminal = Terminal([self._binary, *words], self.env, cwd or self.world.project, LINE)
-        terminal.wait("OpenAI Codex")
-        terminal.empty()
-        return terminal
+        return terminal.once(lambda: "OpenAI Codex" in terminal.screen())
 
     def say(self, *words: str, cwd: Path | None = None) -> str:
         """One prompt, to its end: the id of Codex's session."""

@@ -115,9 +115,7 @@ class Gemini:
             is_resumed = "--resume" not in words or "\n > " in screen
             return "Authenticated with" in screen and is_resumed
 
-        terminal.until(is_ready, what="its screen")
-        terminal.empty()
-        return terminal
+        return terminal.once(is_ready)
 
     def say(self, prompt: str, *more: str) -> str:
         """One prompt, to its end: the id of Gemini's session."""
