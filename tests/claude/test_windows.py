@@ -41,6 +41,12 @@ def model(project: Path) -> Iterator[Planned]:
         "say-three": ["answer three"],
         "write-a": [write(a, "one\n", "1"), "wrote a"],
         "edit-a": [edit(a, "one", "two", "2"), "edited a"],
+        "edit-both": [
+            edit(a, "one", "two", "9"),
+            edit(b, "b", "c", "10"),
+            bash("echo s > s.txt", "11"),
+            "edited both",
+        ],
         "write-b": [write(b, "b\n", "3"), "wrote b"],
         "use-agent": [calls("Agent", agent, "4"), "started it"],
         "sub-task": [bash("sleep 1; echo x > sub.txt", "5"), "sub is done"],
@@ -109,6 +115,28 @@ def test_its_own_rewind(one: Window, project: Path, choice: int, text: str, kept
     told = one.told()
     assert goes_on(one) == [*told, "say-one"]
     assert one.claude.world.misses() == []
+
+
+@pytest.mark.parametrize("by", ["agent", "person"])
+def test_who_put_files_back(one: Window, project: Path, by: str) -> None:
+    """It restores all files that it edited, and nothing else; a person may put back one alone."""
+    a, b, shell = (project / name for name in ("a.txt", "b.txt", "s.txt"))
+    for word in ("write-a", "write-b", "edit-both"):
+        one.say(word)
+    if by == "agent":
+        one.enter("/rewind")
+        one.rewind(1, 3)
+        one.terminal.until(lambda: b.read_text() == "b\n", what="the files")
+    else:
+        a.write_text("one\n")
+    assert (a.read_text(), shell.read_text()) == ("one\n", "s\n")
+    assert b.read_text() == ("b\n" if by == "agent" else "c\n")
+    one.say("say-three")
+    assert one.told() == [*one.model.sent("say-three"), "answer three"]
+    with one.session() as session:
+        calls = [call for turn in session.changes() for call in turn.calls]
+    told = [(call.by, [file.path for file in call.files]) for call in calls][-1]
+    assert told == (("going back", ["a.txt", "b.txt"]) if by == "agent" else ("others", ["a.txt"]))
 
 
 def test_tasks_in_the_background(one: Window, project: Path) -> None:
