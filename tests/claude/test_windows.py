@@ -175,6 +175,33 @@ def test_back_to_the_beginning(one: Window, project: Path) -> None:
     assert goes_on(one) == ["say-three", "answer three", "say-one"]
 
 
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="our conversation stays the one that was started over",
+)
+def test_resuming_what_was_started_over(claude: Claude, model: Planned) -> None:
+    """A new process follows the parents that lines name: the model is sent the old turns again."""
+    with window(claude) as terminal:
+        terminal.wait(READY)
+        one = Window(claude, model, terminal)
+        for word in ("say-one", "say-two"):
+            one.say(word)
+        one.enter("/rewind")
+        one.rewind(2, 1)
+        one.say("say-three")
+        one.enter("/exit")
+        terminal.until(lambda: not one.is_open, what="the end")
+    with window(claude, "--continue") as terminal:
+        terminal.wait(READY)
+        one = Window(claude, model, terminal)
+        one.say("write-b")
+    sent = model.sent("write-b")
+    if sent[:4] != ["say-one", "answer one", "say-two", "answer two"]:
+        pytest.fail(f"claude sends something else now: {sent}")
+    assert one.told() == [*sent, "wrote b"]
+
+
 def chain(one: Window) -> list[str]:
     """The uuids of the transcript's lines from its last one up, by the parents they name."""
     (path,) = (one.claude.config / "projects").glob("*/*.jsonl")
