@@ -99,6 +99,8 @@ def test_its_own_rewind(one: Window, project: Path, choice: int, text: str, kept
     for word in ("write-a", "edit-a", "say-two"):
         one.say(word)
     if choice == 2:
+        # Until its hooks are done, the key stops the turn.
+        one.terminal.until(lambda: one.terminal.screen().count(" · done ") == 3, what="the ends")
         one.terminal.press("Escape")
         one.terminal.press("Escape")
     else:
