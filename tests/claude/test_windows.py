@@ -41,6 +41,12 @@ def model(project: Path) -> Iterator[Planned]:
         "say-three": ["answer three"],
         "write-a": [write(a, "one\n", "1"), "wrote a"],
         "edit-a": [edit(a, "one", "two", "2"), "edited a"],
+        "edit-both": [
+            edit(a, "one", "two", "9"),
+            edit(b, "b", "c", "10"),
+            bash("echo s > s.txt", "11"),
+            "edited both",
+        ],
         "write-b": [write(b, "b\n", "3"), "wrote b"],
         "use-agent": [calls("Agent", agent, "4"), "started it"],
         "sub-task": [bash("sleep 1; echo x > sub.txt", "5"), "sub is done"],
@@ -93,6 +99,8 @@ def test_its_own_rewind(one: Window, project: Path, choice: int, text: str, kept
     for word in ("write-a", "edit-a", "say-two"):
         one.say(word)
     if choice == 2:
+        # Until its hooks are done, the key stops the turn.
+        one.terminal.until(lambda: one.terminal.screen().count(" · done ") == 3, what="the ends")
         one.terminal.press("Escape")
         one.terminal.press("Escape")
     else:
@@ -109,6 +117,28 @@ def test_its_own_rewind(one: Window, project: Path, choice: int, text: str, kept
     told = one.told()
     assert goes_on(one) == [*told, "say-one"]
     assert one.claude.world.misses() == []
+
+
+@pytest.mark.parametrize("by", ["agent", "person"])
+def test_who_put_files_back(one: Window, project: Path, by: str) -> None:
+    """It restores all files that it edited, and nothing else; a person may put back one alone."""
+    a, b, shell = (project / name for name in ("a.txt", "b.txt", "s.txt"))
+    for word in ("write-a", "write-b", "edit-both"):
+        one.say(word)
+    if by == "agent":
+        one.enter("/rewind")
+        one.rewind(1, 3)
+        one.terminal.until(lambda: b.read_text() == "b\n", what="the files")
+    else:
+        a.write_text("one\n")
+    assert (a.read_text(), shell.read_text()) == ("one\n", "s\n")
+    assert b.read_text() == ("b\n" if by == "agent" else "c\n")
+    one.say("say-three")
+    assert one.told() == [*one.model.sent("say-three"), "answer three"]
+    with one.session() as session:
+        calls = [call for turn in session.changes() for call in turn.calls]
+    told = [(call.by, [file.path for file in call.files]) for call in calls][-1]
+    assert told == (("going back", ["a.txt", "b.txt"]) if by == "agent" else ("others", ["a.txt"]))
 
 
 def test_tasks_in_the_background(one: Window, project: Path) -> None:
@@ -145,6 +175,33 @@ def test_back_to_the_beginning(one: Window, project: Path) -> None:
     assert one.told() == ["say-three", "answer three"]
     assert "by others" not in shown(one, "log")
     assert goes_on(one) == ["say-three", "answer three", "say-one"]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="our conversation stays the one that was started over",
+)
+def test_resuming_what_was_started_over(claude: Claude, model: Planned) -> None:
+    """A new process follows the parents that lines name: the model is sent the old turns again."""
+    with window(claude) as terminal:
+        terminal.wait(READY)
+        one = Window(claude, model, terminal)
+        for word in ("say-one", "say-two"):
+            one.say(word)
+        one.enter("/rewind")
+        one.rewind(2, 1)
+        one.say("say-three")
+        one.enter("/exit")
+        terminal.until(lambda: not one.is_open, what="the end")
+    with window(claude, "--continue") as terminal:
+        terminal.wait(READY)
+        one = Window(claude, model, terminal)
+        one.say("write-b")
+    sent = model.sent("write-b")
+    if sent[:4] != ["say-one", "answer one", "say-two", "answer two"]:
+        pytest.fail(f"claude sends something else now: {sent}")
+    assert one.told() == [*sent, "wrote b"]
 
 
 def chain(one: Window) -> list[str]:

@@ -459,6 +459,20 @@ def test_a_shell_command_behind_a_start_over(session: Session, tmp_path: Path, s
     assert len(list(session.events(kinds=("rewound",)))) == 1
 
 
+def test_a_note_in_the_first_turn(session: Session, tmp_path: Path) -> None:
+    """That a task is done bears the number of the first prompt, and starts nothing over."""
+    hooked = Hooked(session, tmp_path)
+    hooked.prompt("one", turnPosition={"promptIndex": 1, "turnIndex": 1})
+    hooked.script.says("answer one")
+    done = "<task-notification>done</task-notification>"
+    hooked.script.user(done, turnPosition={"promptIndex": 1, "turnIndex": 2})
+    hooked.script.says("was notified")
+    hooked.mirror()
+    told = [text_of(message["content"]) for message in session.messages()]
+    assert told == ["one", "answer one", done, "was notified"]
+    assert "rewound" not in kinds(session)
+
+
 def test_a_command_that_is_read_again(session: Session, tmp_path: Path) -> None:
     """It says nothing of what came since: a file that was replaced moves no head."""
     hooked = Hooked(session, tmp_path)

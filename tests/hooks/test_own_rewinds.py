@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,99 @@ def test_rewinding_right_after_the_agent_did(world: World) -> None:
     assert state(world) == {}
     assert told(world, "undo", "--yes")["conflicts"] == []
     assert state(world) == {"a.txt": "one\n"}
+
+
+def two_turns(world: World, *files: Path) -> Agent:
+    """An agent that wrote files in a first turn, and other words into them in a second one."""
+    agent = Agent(world)
+    agent.begin()
+    for number, text in enumerate(("one\n", "two\n"), 1):
+        agent.prompt(text, f"p{number}")
+        for file in files:
+            agent.write(file, text, f"t{number}{file.name}")
+        agent.stop()
+    return agent
+
+
+def authors(world: World) -> list[tuple[str, list[str]]]:
+    """Who changed which files behind the second turn."""
+    with world.session() as session:
+        calls = [call for turn in session.changes() for call in turn.calls]
+    found = [(call.by, [file.path for file in call.files]) for call in calls]
+    return [one for one in found if one[0] in ("others", "going back")]
+
+
+def test_a_person_puts_back_one_of_two_files(world: World) -> None:
+    """The agent restores all that it edited: one file alone is a person's change."""
+    a, b = world.project / "a.txt", world.project / "b.txt"
+    agent = two_turns(world, a, b)
+    a.write_text("one\n")
+    assert paths(told(world, "status")["since"]) == ["a.txt"]
+    agent.prompt("three", "p3")
+    assert authors(world) == [("others", ["a.txt"])]
+    # A person's bytes stay: they are in the way of going on from what the agent left.
+    first, second = (str(e.seq) for e in world.events("claude-code:s1", "user_message")[:2])
+    assert told(world, "rewind", "--before", second, "--yes")["conflicts"] == []
+    assert state(world) == {"a.txt": "one\n", "b.txt": "one\n"}
+    done = world.run("rewind", "--before", first, "--yes", "--json")
+    assert (done.returncode, a.read_text()) == (4, "one\n")
+
+
+def test_a_person_puts_back_what_a_command_did(world: World) -> None:
+    """The agent keeps no copies of what its shell commands change."""
+    agent, file = Agent(world), world.project / "s.txt"
+    file.write_text("zero\n")
+    agent.begin()
+    for number, text in enumerate(("one\n", "two\n"), 1):
+        agent.prompt(text, f"p{number}")
+        agent.bash(partial(file.write_text, text), f"t{number}")
+        agent.stop()
+    file.write_text("one\n")
+    agent.prompt("three", "p3")
+    assert authors(world) == [("others", ["s.txt"])]
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["before it leaves", "after"])
+def test_files_put_back_around_the_end(world: World, is_over: bool) -> None:
+    """What changes once the agent is gone is a person's; what it put back until then its own."""
+    file = world.project / "a.txt"
+    agent = two_turns(world, file)
+    if not is_over:
+        file.write_text("one\n")
+    agent.hook("SessionEnd", reason="prompt_input_exit")
+    if is_over:
+        file.write_text("one\n")
+        assert paths(told(world, "status")["put_back"]) == []
+        assert paths(told(world, "status")["since"]) == ["a.txt"]
+    agent.hook("SessionStart", source="resume")
+    agent.prompt("three", "p3")
+    assert authors(world) == [("others" if is_over else "going back", ["a.txt"])]
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["open", "over"])
+def test_no_rewind_costs_a_person_their_bytes(world: World, is_over: bool) -> None:
+    """Not told apart or told apart: what a person put back stays, or one undo brings it again."""
+    file = world.project / "a.txt"
+    agent = two_turns(world, file)
+    if is_over:
+        agent.hook("SessionEnd", reason="prompt_input_exit")
+    file.write_text("one\n")
+    theirs = file.read_bytes()
+    if is_over:
+        agent.hook("SessionStart", source="resume")
+    agent.prompt("three", "p3")
+    agent.stop()
+    prompts = [event.seq for event in world.events("claude-code:s1", "user_message")]
+    for goal in (*prompts, *(seq - 1 for seq in prompts)):
+        with world.session() as session:
+            done = session.rewind(goal, scope="files")
+            changed = file.read_bytes() if file.exists() else None
+            if changed != theirs:
+                assert [one.path for one in done.files] == ["a.txt"]
+                session.undo()
+            else:
+                assert all(one.action in ("conflict", "skip") for one in done.files)
+            assert file.read_bytes() == theirs
 
 
 def told(world: World, *arguments: str) -> Any:

@@ -170,12 +170,9 @@ class _Batch(msgspec.Struct):
     def _starts_over(self, line: Line) -> bool:
         """Whether nothing was said before a line, whatever parent it names."""
         value = line.value or {}
-        if cc.what_is(value) not in ("prompt", "note"):
-            return False
         # Of a command behind `!`, only the line below it tells.
-        return cc.starts_over(value) or (
-            cc.is_command(value) and fit_id(line.get("uuid")) in self.anew
-        )
+        below = cc.is_command(value) and fit_id(line.get("uuid")) in self.anew
+        return below or cc.starts_over(value)
 
     def _is_spoken(self, last: str) -> bool:
         """Whether a person or the model said anything up to a line.

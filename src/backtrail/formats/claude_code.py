@@ -28,6 +28,7 @@ _LINKS = ("attachment", "system", "progress")
 _NOTES = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>",
           "<local-command-caveat>", "<bash-input>", "<bash-stdout>", "<bash-stderr>",
           "<task-notification>", "<system-reminder>")  # fmt: skip
+_PRINTED = ("<bash-stdout>", "<bash-stderr>")
 _BY_HAND = ("<command-name>", "<bash-input>")
 _STOPPED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
 """What it writes in a person's place who stops it."""
@@ -137,10 +138,19 @@ def starts_over(line: Mapping[str, Json]) -> bool:
     """Whether a line is of the first prompt of its conversation, whatever parent it names.
 
     Who rewinds to before the first prompt goes on with nothing said; but the line then names
-    the one before it in the file. Of a command behind `!`, what it printed says so.
+    the one before it in the file. Of a command behind `!`, what it printed says so. Other notes,
+    such as that a task is done, bear the number of the prompt whose turn they come in.
     """
+    what = what_is(line)
+    if what != "prompt" and not (what == "note" and _is_printed(line)):
+        return False
     position = line.get("turnPosition")
     return isinstance(position, Mapping) and position.get("promptIndex") == 1
+
+
+def _is_printed(line: Mapping[str, Json]) -> bool:
+    """Whether a note is what a command behind `!` printed."""
+    return said(message_of(line)).strip().startswith(_PRINTED)
 
 
 def response_of(line: Mapping[str, Json]) -> str | None:

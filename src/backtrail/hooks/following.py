@@ -272,6 +272,9 @@ class Follower:
                 data = {"at": 1, "label": None, "metadata": {}, **details}
                 self._append([NewEvent("checkpoint", data)])
         elif self.fields.raw.get("source") == "resume":
+            if self.files.is_over():
+                # Whatever changed since the agent left is not its own.
+                self.files.look()
             self._append([NewEvent("session_resume", {"by": self.dialect.agent})])
 
     def prompt(self) -> None:
@@ -479,6 +482,8 @@ class Follower:
         """The agent leaves the session."""
         self.mirror()
         self.files.end_agent(None, running_in)
+        # What it put back by itself is told from what others change once it is gone.
+        self.files.look(prompt=True)
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
         last = next(self.store.read(self.id, reverse=True, limit=1), None)

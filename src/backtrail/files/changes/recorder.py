@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
     from .reversal import Reversal
 
+_LIFE = ("session_end", "session_resume", "user_message")
+"""Kinds that tell whether an agent is at a session."""
+
 
 class Recorder:
     """Watches over a session's directory, and says in events what happened there.
@@ -167,7 +170,19 @@ class Recorder:
 
     def has_agent(self) -> bool:
         """Whether the session is that of an agent with a record, and a rewind, of its own."""
-        return isinstance(self._store.record(self._id).metadata.get("native"), dict)
+        return self._agent() is not None
+
+    def _agent(self) -> str | None:
+        native = self._store.record(self._id).metadata.get("native")
+        return str(native.get("agent")) if isinstance(native, dict) else None
+
+    def is_over(self) -> bool:
+        """Whether the agent has left the session: what changes then is not its doing."""
+        for event in self._store.read(self._id, reverse=True, kinds=_LIFE):
+            # A session that a person opens here is not thereby open in the agent.
+            if event.kind != "session_resume" or "by" in event.data:
+                return event.kind == "session_end"
+        return False
 
     def put_back(
         self, workspace: Workspace, tree: bytes, owed: Sequence[NewEvent] = ()
@@ -203,11 +218,14 @@ class Recorder:
     def _reversal(
         self, workspace: Workspace, known: bytes, tree: bytes, owed: Sequence[NewEvent] = ()
     ) -> Reversal | None:
-        from .reversal import reversal
+        from .reversal import MEANS, reversal
 
+        means = MEANS.get(self._agent() or "")
+        if means is None or self.is_over():
+            return None
         told = self._store.read(self._id, reverse=True)
         newest_first = chain(map(_as_told, reversed(owed)), told)
-        return reversal(workspace.blobs.get, newest_first, known, tree)
+        return reversal(workspace.blobs.get, newest_first, known, tree, means)
 
     def _details(
         self, bracket: Bracket | None, files: dict[str, Json] | None,

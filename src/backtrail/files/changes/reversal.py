@@ -2,7 +2,7 @@
 
 An agent with a rewind of its own, such as Claude Code's "restore code", tells nobody when it
 restores files. What is seen is that paths which the session changed are again as they were at
-an earlier prompt of it.
+an earlier prompt of it. What the agent could not have done is a person's: `Means`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,23 @@ _PROMPTS = 100
 """How far back agents go themselves, in prompts."""
 
 
+class Means(NamedTuple):
+    """How an agent restores files.
+
+    `editors` are the tools whose changes it keeps copies of: it restores those and no others,
+    and all of them at once. None: it restores whatever changed.
+    """
+
+    editors: frozenset[str] | None = None
+
+
+MEANS: dict[str, Means] = {
+    "claude-code": Means(frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})),
+    "gemini": Means(),
+}
+"""By the agent's name; all others restore nothing."""
+
+
 class Reversal(NamedTuple):
     """Paths that are as they were at an earlier event of the session, and all the others."""
 
@@ -28,11 +45,14 @@ class Reversal(NamedTuple):
     others: frozenset[bytes]
 
 
-def reversal(get: Get, newest_first: Iterable[Event], known: bytes, now: bytes) -> Reversal | None:
+def reversal(
+    get: Get, newest_first: Iterable[Event], known: bytes, now: bytes, means: Means
+) -> Reversal | None:
     """The earlier state of a session that changes since its last one lead to, if there is one.
 
     Of several, it is the one that most paths agree with, and of these the newest. Only paths
-    count that the session itself changed since.
+    count that the session itself changed since, by tools whose changes its agent restores. If
+    one of these is not as it was, a person put the others back.
     """
     try:
         there = {found.path: found.after for found in diff_trees(get, known, now)}
@@ -40,6 +60,7 @@ def reversal(get: Get, newest_first: Iterable[Event], known: bytes, now: bytes) 
         return None
     best: Reversal | None = None
     own: set[bytes] = set()
+    all_or_none: set[bytes] = set()
     later: list[Event] = []
     seen = {known}
     for event in _recent(newest_first):
@@ -51,9 +72,14 @@ def reversal(get: Get, newest_first: Iterable[Event], known: bytes, now: bytes) 
         same = {path for path, entry in there.items() if _is_at(get, tree, path, entry)}
         if len(same) <= (len(best.back) if best is not None else 0):
             continue
-        own.update(path for one in later for path in _changed(get, one))
+        for one in later:
+            changed = _changed(get, one) if _is_kept(one, means) else set()
+            own |= changed
+            # Of what subagents edit, an agent may keep no copies.
+            all_or_none |= changed if means.editors and not one.data.get("agent") else set()
         later.clear()
-        if len(same & own) > (len(best.back) if best is not None else 0):
+        is_whole = all(_is_at(get, tree, path, _at(get, now, path)) for path in all_or_none)
+        if is_whole and len(same & own) > (len(best.back) if best is not None else 0):
             back = frozenset(same & own)
             best = Reversal(event.seq, back, frozenset(there) - back)
         if best is not None and not best.others:
@@ -68,6 +94,14 @@ def _recent(newest_first: Iterable[Event]) -> Iterator[Event]:
         if prompts > _PROMPTS:
             return
         yield event
+
+
+def _is_kept(event: Event, means: Means) -> bool:
+    """Whether an agent keeps copies of what an event of its session changes."""
+    # In a transcript that was imported, only such changes have files.
+    return (
+        means.editors is None or event.kind != "action" or event.data.get("name") in means.editors
+    )
 
 
 def _changed(get: Get, event: Event) -> set[bytes]:
@@ -85,6 +119,13 @@ def _changed(get: Get, event: Event) -> set[bytes]:
     except (NotFound, Damaged):
         # Its contents were collected, or its event says something else.
         return set()
+
+
+def _at(get: Get, tree: bytes, path: bytes) -> Entry | None:
+    try:
+        return look_up(get, tree, path)
+    except NotFound:
+        return None
 
 
 def _is_at(get: Get, tree: bytes, path: bytes, entry: Entry | None) -> bool:
