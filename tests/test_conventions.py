@@ -29,7 +29,7 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 TALKING = ("demo", "cli", "__main__")
 
 LAYERS = [
-    ["frozen", "hashing", "loading"],
+    ["frozen", "hashing", "loading", "shell"],
     ["errors"],
     ["folders"],
     ["allowance"],

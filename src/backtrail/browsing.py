@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .errors import Conflict, NotFound
 from .events import Event, Json, NewEvent, SessionInfo
-from .filepoints import TurnChanges, changes_by_turn, others_since, point_at
+from .filepoints import TurnChanges, changes_by_turn, left_elsewhere, others_since, point_at
 from .files.blobs import Reference
 from .files.differences import Diff, FileDiff, diff
 from .files.names import several
@@ -39,16 +39,20 @@ class Browsing(Watching):
         Without `a`, from the beginning of the session.
         """
         workspace = self._needed()
-        before = point_at(self.store, self.id, 0 if a is None else a).tree
+        then = point_at(self.store, self.id, 0 if a is None else a)
+        before, left = then.tree, frozenset[bytes]()
+        after: bytes | None
         if b is None:
-            after: bytes | None = workspace.glance(self._log_name, self.store)
+            after = workspace.glance(self._log_name, self.store)
             for note in workspace.problems:
                 self._complain("restore", note)
+            if before is not None and then.root != workspace.stamp().get("id"):
+                left = left_elsewhere(workspace.get, before, after)
         else:
             after = point_at(self.store, self.id, b).tree
         before = before if before is not None else after
         named = None if paths is None else workspace.meant(several(paths), before, after)
-        return diff(workspace.get, before, after, named)
+        return diff(workspace.get, before, after, named, left)
 
     def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""
@@ -155,7 +159,8 @@ def by_others(session: Browsing, prompt: Event | None) -> list[FileDiff]:
     now = workspace.glance(session._log_name, session.store)
     for note in workspace.problems:
         session._complain("restore", note)
-    return others_since(session.store, session.id, workspace.get, prompt, now).files
+    root = str(workspace.stamp().get("id", ""))
+    return others_since(session.store, session.id, workspace.get, prompt, now, root).files
 
 
 def under_way(session: Browsing) -> list[UnderWay]:

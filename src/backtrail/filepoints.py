@@ -20,7 +20,7 @@ from .files.plan import ALREADY, Plan, renames, standing
 from .files.totals import total
 from .files.trees import Difference, Get, diff_trees
 from .frozen import dataclass, field, replace
-from .history import BACK, FINISHES, NOTED, Operation, digest_of, newest_look, tree_of
+from .history import BACK, FINISHES, NOTED, Operation, digest_of, newest_look, root_of, tree_of
 from .messages import speech_of
 from .points import Target, find_event, read_operations
 from .stores.base import Store, checkpoint_of, is_deleted
@@ -39,12 +39,14 @@ Mode = Literal["mine", "exact"]
 class Point:
     """Where files go back to: changes after `cut` are undone; `tree` is the state itself.
 
-    `tree` is None where no state is known, `head` is what git had checked out.
+    `tree` is None where no state is known, `head` is what git had checked out, `root` the id of
+    the folder that was in that state, empty where it is not told.
     """
 
     cut: int
     tree: bytes | None
     head: str | None = None
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def point_at(
     Without `state` only where that is: a log that has no files is searched as a whole for one.
     """
     if target == 0 and type(target) is int:
-        return Point(0, first_tree(store, session_id) if state else None)
+        first = _first_look(store, session_id) if state else None
+        return Point(0, None) if first is None else Point(0, first[0], root=root_of(first[1]))
     event = find_event(store, session_id, target)
     mark = checkpoint_of(event, session_id) if event.kind == "checkpoint" else None
     if mark is not None and not before:
@@ -127,31 +130,47 @@ def point_at(
     else:
         event = event if mark is None else find_event(store, session_id, mark.seq)
         cut, tree = event.seq - before, tree_before(event) if before else tree_of(event)
+    root = root_of(event)
     if tree is None and state:
-        tree = last_tree(store, session_id, cut)
-        if tree is None and event.kind != "checkpoint":
-            tree = first_tree(store, session_id)
-    return Point(cut, tree, event.data.get("git"))
+        found = _last_look(store, session_id, cut)
+        if found is None and event.kind != "checkpoint":
+            found = _first_look(store, session_id)
+        if found is not None:
+            tree, root = found[0], root_of(found[1])
+    return Point(cut, tree, event.data.get("git"), root)
 
 
 def last_tree(store: Store, session_id: str, until: int | None = None) -> bytes | None:
     """The newest state known up to an event."""
+    found = _last_look(store, session_id, until)
+    return None if found is None else found[0]
+
+
+def _last_look(store: Store, session_id: str, until: int | None) -> tuple[bytes, Event] | None:
+    """The newest state known up to an event, and the event that says so."""
     while until != 0:
         event = newest_look(store.read(session_id, until=until, reverse=True))
-        if event is None:
+        tree = None if event is None else tree_of(event)
+        if event is None or tree is None:
             return None
         if not _is_deleted(store, session_id, event):
-            return tree_of(event)
+            return tree, event
         until = event.seq - 1
     return None
 
 
 def first_tree(store: Store, session_id: str) -> bytes | None:
     """The oldest state known."""
+    found = _first_look(store, session_id)
+    return None if found is None else found[0]
+
+
+def _first_look(store: Store, session_id: str) -> tuple[bytes, Event] | None:
+    """The oldest state known, and the event that says so."""
     for event in store.read(session_id):
         tree = tree_before(event) or tree_of(event)
         if tree is not None and not _is_deleted(store, session_id, event):
-            return tree
+            return tree, event
     return None
 
 
@@ -292,34 +311,50 @@ def turn_in_effect(
 
 
 def others_since(
-    store: Store, session_id: str, get: Get, prompt: Event | None, now: bytes
+    store: Store, session_id: str, get: Get, prompt: Event | None, now: bytes, root: str
 ) -> Diff:  # fmt: skip
     """What others changed since the session's last call, or since the last prompt of its history.
 
-    `now` is the present tree. What its rewinds, undos and redos did since is not theirs,
-    nor what its agent put back by itself.
+    `now` is the present tree, `root` the id of its folder. What its rewinds, undos and redos did
+    since is not theirs, nor what its agent put back by itself.
     """
     backs: list[Event] = []
-    tree = None
+    tree, place = None, ""
     for event in store.read(session_id, reverse=True):
         files = event.data.get("files")
         own = isinstance(files, dict) and "after" in files and event.kind != "files_changed"
         if (own and event.kind in _BACK) or author_of(event) == "going back":
             backs.append(event)
         elif own or (prompt is not None and event.seq == prompt.seq):
-            tree = tree_of(event)
+            tree, place = tree_of(event), root_of(event)
             break
     if tree is None:
-        tree = first_tree(store, session_id)
+        first = _first_look(store, session_id)
+        tree, place = (None, "") if first is None else (first[0], root_of(first[1]))
+
+    def since(seq: int, then: bytes, later: bytes, where: str) -> Change:
+        left = left_elsewhere(get, then, later) if where != place else frozenset[bytes]()
+        return Change(seq, then, later, left)
+
     spans: list[Change] = []
     for event in reversed(backs):
         for change in changes_by(event):
-            spans.append(Change(event.seq, tree or change.before, change.before))
+            then = tree or change.before
+            spans.append(since(event.seq, then, change.before, root_of(event)))
             if change.foreign:
                 own_paths = {found.path for found in _own_differences_of(get, change)}
                 spans.append(Change(event.seq, change.before, change.after, frozenset(own_paths)))
-            tree = change.after
-    return total(get, [*spans, Change(0, tree or now, now)])
+            tree, place = change.after, root_of(event)
+    return total(get, [*spans, since(0, tree or now, now, root)])
+
+
+def left_elsewhere(get: Get, then: bytes, now: bytes) -> frozenset[bytes]:
+    """What was not captured in another folder and never came to this one: no change of files."""
+    try:
+        found = list(diff_trees(get, then, now))
+    except NotFound:
+        return frozenset()
+    return frozenset(path for path, old, new in found if new is None and old and not old.kept)
 
 
 def events_behind(store: Store, session_id: str, turn: int) -> Iterator[Event]:

@@ -301,15 +301,14 @@ def _value(name: str, value: object, file: Path, project: bool) -> Value:
 
 def _check_allowed(file: Path, found: dict[str, Setting], warnings: list[str]) -> None:
     """A store that a project brings may hold anything: it is used once that is allowed."""
-    import shlex
-
     from .allowance import is_allowed
+    from .shell import quoted
 
     if not is_allowed(file.parent):
         del found["store"]
         warnings.append(
             f"{file}: the store that it names is not used, because you have not allowed it: "
-            f"`backtrail config allow {shlex.quote(str(file.parent))}`; until then sessions go "
+            f"`backtrail config allow {quoted(str(file.parent))}`; until then sessions go "
             "to your own store"
         )
 

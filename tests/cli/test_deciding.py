@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .acting import Project, empty
-from .stage import Ran
+from .stage import CODE, Ran
 
 LINES = "import a\n1\n2\n3\n4\n5\nend\n"
 ADVICE = re.compile(r"^  (backtrail restore .+)$", re.MULTILINE)
@@ -173,7 +173,7 @@ def test_where_nothing_can_be_merged_the_advice_says_so(tmp_path: Path) -> None:
     assert done.code == 4
     (advice,) = ADVICE.findall(done.err)
     assert "the session created it" in done.err
-    assert "deletes it" in done.err
+    assert "To delete it" in done.err
     assert "merge" not in advice
     merge = advice.replace("overwrite", "merge")
     tried = follow(project, merge)
@@ -251,3 +251,87 @@ def test_the_advice_works_while_a_call_is_open(project: Project) -> None:
         "sub/odd name'.txt": LINES + "# mine\n",
         "older": "older\n",
     }
+
+
+# --- each case has its own sentence ------------------------------------------------------
+
+
+ODD = "x\x1b[31mred\x07"
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Project:
+    """All kinds of things that a command changed, and then a person in another way."""
+    project = empty(tmp_path)
+    for name in ("overlap", "gone", "todir", "tolink", "new\nline", ODD):
+        project.write(name, LINES)
+    (project.root / "lnk").symlink_to("overlap")
+    record(project, "echo older > older")
+    record(project, "sed -i s/import/IMPORT/ overlap gone todir tolink new* x*; echo x > made; "
+                    "ln -sfn gone lnk; echo y > madedir")  # fmt: skip
+    project.write("overlap", LINES.replace("import", "my own"))
+    for name in ("gone", "todir", "tolink", "lnk", "madedir"):
+        (project.root / name).unlink()
+    for name in ("todir", "madedir"):
+        project.write(f"{name}/in", "mine\n")
+    for name in ("tolink", "lnk"):
+        (project.root / name).symlink_to("older")
+    for name in ("new\nline", ODD, "made"):
+        with (project.root / name).open("a") as file:
+            file.write("# mine\n")
+    return project
+
+
+def in_a_shell(project: Project, command: str) -> int:
+    """Give a printed line to a shell, as a person does who copies it."""
+    code = shlex.join([sys.executable, "-c", CODE])
+    line = f'backtrail() {{ {code} "$@"; }}\n{command}\n'
+    return subprocess.run(
+        ["bash", "-c", line], cwd=project.root, env=project.environment(), capture_output=True
+    ).returncode
+
+
+def test_every_kept_file_has_a_command_that_a_shell_takes(kept: Project) -> None:
+    """Whatever it is called, and whatever a person made of it; undo has the person's back."""
+    done = kept.run("undo", "--yes", "--json").json
+    assert len(done["conflicts"]) == len(done["decide"]) == 9
+    assert all(command.isprintable() for command in done["decide"])
+    theirs = kept.files()
+    for command in done["decide"]:
+        assert in_a_shell(kept, command) == 0, command
+    lines = dict.fromkeys(("gone", "overlap", "todir", "tolink"), LINES)
+    merged = dict.fromkeys((ODD, "new\nline"), LINES + "# mine\n")
+    assert kept.files() == {**lines, **merged, "older": "older\n", "lnk": LINES}
+    assert (kept.root / "lnk").readlink() == Path("overlap")
+    for _ in done["decide"]:
+        assert kept.run("undo", "--yes").code == 0
+    assert kept.files() == theirs
+
+
+def test_what_overwriting_does_is_said_as_it_is(
+    kept: Project,
+) -> None:
+    """It removes what others wrote; where nothing, a link or a folder is, that is said."""
+    kept.run("undo", "--yes")
+    told = ""
+    for names in (("overlap", "gone", "made", "madedir"), ("todir", "tolink", "lnk")):
+        for name in names:
+            told += kept.run("restore", name, "--at", "2", "--yes").err
+    then, others = "put back what was there then", "and remove whatever others made of it since"
+    folder = "remove the folder with all that is in it"
+    for line in (
+        f"overlap cannot be merged: the changes overlap. To {then} {others} (`undo` takes",
+        f"gone cannot be merged: it is not there now. To {then} (`undo` takes",
+        "made cannot be merged: the session created it. To delete it, with whatever others wrote",
+        f"todir cannot be merged: it is a folder now. To {folder} and {then} (`undo` takes",
+        f"madedir cannot be merged: it is a folder now. To {folder} (`undo` takes",
+        f"tolink cannot be merged: it is a link now. To {then} {others}",
+        f"lnk cannot be merged: it is a link now. To {then} {others}",
+    ):
+        assert line in told, line
+
+
+def test_a_name_of_two_lines_stays_on_one(kept: Project) -> None:
+    """Also where it is told what was written beside what."""
+    done = kept.run("undo", "--yes", "--on-conflict", "aside")
+    assert "(beside new\\nline)" in done.out

@@ -11,6 +11,7 @@ from backtrail import Session
 from backtrail.stores import open_store
 
 from .acting import BROKEN, MADE, Project, empty, files_in, work
+from .stage import Stage
 
 
 @pytest.fixture
@@ -120,3 +121,39 @@ def test_resume_of_a_folder_that_is_gone(project: Project) -> None:
     done = project.run("resume", "work", "--run", cwd=project.home)
     assert done.code == 3
     assert "relocate" in done.err
+
+
+@pytest.mark.parametrize("how", ["fork", "import"])
+def test_what_was_never_in_the_new_folder_did_not_change_there(stage: Stage, how: str) -> None:
+    """What the old folder has and is not captured, as version control, is no change by others."""
+    (stage.project / ".git").mkdir()
+    (stage.project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (stage.project / "o.txt").write_text("one\n")
+    with stage.session("work") as session, session.turn("go"), session.tool("bash"):
+        (stage.project / "o.txt").write_text("two\n")
+        (stage.project / "node_modules").mkdir()
+        (stage.project / "node_modules" / "a").write_text("a\n")
+    new, other = stage.folder / "new", {"BACKTRAIL_STORE": f"sqlite:///{stage.folder}/b/other.db"}
+    if how == "fork":
+        assert stage.run("fork", "--into", str(new)).code == 0
+        other = {}
+    else:
+        bundle = str(stage.folder / "work.bundle")
+        assert stage.run("export", "--bundle", "-o", bundle).code == 0
+        assert stage.run("import", bundle, "--into", str(new), cwd=None, **other).code == 0
+
+    def since() -> list[str]:
+        found = stage.run("status", "--json", cwd=new, **other).json
+        return [file["path"] for file in found["since"]]
+
+    assert since() == []
+    assert stage.run("diff", "@-1", "--json", cwd=new, **other).json["files"] != []
+    assert ".git" not in stage.run("diff", "@-1", cwd=new, **other).out
+    assert stage.run("undo", "--yes", cwd=new, **other).code == 0
+    assert since() == []
+    (new / "o.txt").write_text("three\n")
+    assert since() == ["o.txt"]
+    # In the old folder it is one.
+    (stage.project / ".git").rename(stage.folder / "apart")
+    old = stage.run("status", "work", "--json").json["since"]
+    assert [file["path"] for file in old] == [".git"]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from ..errors import NotFound
+from ..files.conflicts import FOLDER, GONE
+from ..files.names import one_line
 from ..frozen import dataclass
 from .hints import hint
 from .wording import brief, plural
 
 if TYPE_CHECKING:
+    from ..filepoints import Mode
+    from ..files.conflicts import OnConflict
     from ..session import Session
     from ..views import FileChange, Rewind
     from .call import Call
@@ -23,13 +28,22 @@ class Decision:
     """A choice that works for a file that was kept, and the command that makes it.
 
     `why` says why the session's changes cannot be taken out of it; empty where they can.
-    `action` is what happens to it then.
+    `does` is what the command does then. Where nothing works, both are empty.
     """
 
     path: str
     command: str
     why: str = ""
-    action: str = "merge"
+    does: str = ""
+
+
+_TRIES: tuple[tuple[OnConflict, Mode], ...] = (
+    ("merge", "mine"),
+    ("overwrite", "mine"),
+    ("keep", "exact"),
+    ("aside", "mine"),
+)
+"""What may work, the one that leaves most first."""
 
 
 def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
@@ -42,48 +56,81 @@ def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
     if point is None:
         return []
     root = os.path.realpath(session.info().root or ".")
-    paths = {file.path: os.fsdecode(hidden(file.path)) for file in result.conflicts}
+    names = {file.path: os.fsdecode(hidden(file.path)) for file in result.conflicts}
+    found: dict[str, Decision] = {}
+    whys: dict[str, str] = {}
+    for choice, mode in _TRIES:
+        left = [path for path in names if path not in found]
+        if not left:
+            break
+        full = [f"{root}/{names[path]}" for path in left]
+        try:
+            plan = session.rewind(
+                point, scope="files", mode=mode, paths=full, on_conflict=choice,
+                dry_run=True, force=True,
+            )  # fmt: skip
+        except NotFound:
+            # All of that point is not known, as the last resort needs it.
+            continue
+        if mode == "exact" and plan.error is not None:
+            continue
+        last = ["--force"] if any(one.endswith("unless by force") for one in plan.warnings) else []
+        last += ["--yes"] if _is_sure(call) else []
+        how = ["--mode", "exact"] if mode == "exact" else ["--on-conflict", choice]
+        files = {file.path: file for file in plan.files}
+        for path in left:
+            does = _does(choice, path, plan, whys.get(path, ""))
+            if does is None:
+                file = files.get(path)
+                whys.setdefault(path, file.no_merge or file.reason if file else "")
+                continue
+            words = [_from_here(root, names[path]), "--at", str(point), *how, *last]
+            command = hint(call, "restore", *words, session=session.id)
+            found[path] = Decision(path, command, whys.get(path, ""), does)
+    none = {path: Decision(path, "", whys[path]) for path in names if path not in found}
+    return [(found | none)[path] for path in names]
 
-    def plan(choice: Literal["merge", "overwrite"]) -> tuple[dict[str, FileChange], bool]:
-        full = [f"{root}/{path}" for path in paths.values()]
-        found = session.rewind(
-            point, scope="files", paths=full, on_conflict=choice, dry_run=True, force=True
-        )
-        busy = any(warning.endswith("unless by force") for warning in found.warnings)
-        return {file.path: file for file in found.files}, busy
 
-    merged, busy = plan("merge")
-    held = [path for path in paths if path in merged and merged[path].action == "conflict"]
-    written, _ = plan("overwrite") if held else ({}, busy)
-    found: list[Decision] = []
-    for path, name in paths.items():
-        words = [_from_here(root, name), "--at", str(point), "--on-conflict"]
-        last = [*(["--force"] if busy else []), *(["--yes"] if _is_sure(call) else [])]
-        if path not in held:
-            command = hint(call, "restore", *words, "merge", *last, session=session.id)
-            found.append(Decision(path, command))
-        elif path in written and written[path].acts:
-            command = hint(call, "restore", *words, "overwrite", *last, session=session.id)
-            because = merged[path].no_merge or merged[path].reason
-            found.append(Decision(path, command, because, written[path].action))
-    return found
+def _does(choice: OnConflict, path: str, plan: Rewind, why: str) -> str | None:
+    """What a try does to a path, in words; None where it leaves it as it is."""
+    file = next((file for file in plan.files if file.path == path), None)
+    if choice == "merge":
+        return None if file is not None and file.action == "conflict" else ""
+    if choice == "aside":
+        beside = any(one.acts and one.reason == f"beside {path}" for one in plan.files)
+        return "write what was there then beside it" if beside else None
+    if file is None or not file.acts:
+        return None
+    then = "put back what was there then"
+    if why == FOLDER:
+        folder = "remove the folder with all that is in it"
+        return folder if file.action == "delete" else f"{folder} and {then}"
+    if file.action == "delete":
+        return "delete it, with whatever others wrote in it"
+    return then if why == GONE else f"{then} and remove whatever others made of it since"
 
 
 def advise(call: Call, kept: list[FileChange], found: list[Decision]) -> None:
     """Say how to decide on what was kept."""
     it = "it" if len(kept) == 1 else "them"
     call.out.note(f"{plural(len(kept), 'file')} kept, {_because(kept, it)}.")
-    merges = [one for one in found if not one.why]
+    merges = [one for one in found if one.command and not one.why]
     if merges:
         them = "it" if len(merges) == 1 else "them"
         _list(call, merges, f"To take the session's changes out of {them}, leaving what others "
                             "wrote:")  # fmt: skip
         call.out.note("`aside` or `overwrite` in place of `merge` decide otherwise")
-    others = [one for one in found if one.why]
+    others = [one for one in found if one.why or not one.command]
     for one in others[:_MOST]:
-        does = "deletes it" if one.action == "delete" else "makes it as it was then"
-        _list(call, [one], f"{brief(one.path, 200)} cannot be merged: {one.why}. This {does}, with "
-                           "all that others wrote in it; `undo` brings that back:")  # fmt: skip
+        why = (
+            f"{brief(one_line(one.path), 200)} cannot be merged: {one_line(one.why)}".removesuffix(
+                ": "
+            )
+        )
+        if one.command:
+            _list(call, [one], f"{why}. To {one.does} (`undo` takes that back):")
+        else:
+            call.out.note(f"{why}. No command puts back what was there then.")
     if len(others) > _MOST:
         call.out.note(f"… and so on for {len(others) - _MOST} more; --json lists all")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import Unsupported
+from ..shell import quoted
 from .allow import with_allowance
 from .foreign import is_foreign
 from .moving import NOT_DONE
@@ -179,7 +179,7 @@ def _server_of(info: SessionInfo | None, model: str) -> str | None:
         # Whoever packed the session chose that server, and it would get the keys of this one.
         raise Usage(
             f"session `{info.id}` was imported and was talked with at {there}: to go on there, "
-            f"say `--base-url {shlex.quote(there)}`"
+            f"say `--base-url {quoted(there)}`"
         )
     url = info.metadata.get("base_url")
     return url if isinstance(url, str) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import stat
 from argparse import ArgumentParser
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import BacktrailError
 from ..frozen import dataclass
+from ..shell import quoted
 from .call import Call
 from .erase import refuse_agents
 from .verbs import Command
@@ -224,7 +224,7 @@ def _open_calls(store: Store) -> Iterator[Check]:
         command = "backtrail doctor --repair"
         if call.store and call.url != "memory:":
             # Only its own store knows what it did, and ends it.
-            command += f" --store {shlex.quote(call.url) if call.url else 'URL'}"
+            command += f" --store {quoted(call.url) if call.url else 'URL'}"
         advice = f"`{command}` ends it"
         if call.store and not call.url:
             advice += f", with the URL of the store whose id is {call.store}"

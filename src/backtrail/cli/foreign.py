@@ -9,12 +9,12 @@ thinks.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
+from ..shell import joined, quoted
 from .output import clean
 from .plans import listed
 
@@ -97,13 +97,13 @@ def _native_line(info: SessionInfo, native: Json) -> str:
     keeps_id = "{id}" in begins or native.get("based") is True
     is_there = keeps_id and isinstance(path, str) and Path(path).is_file()
     if info.turn_count == 0 and not is_there:
-        return begins.format(id=shlex.quote(native["id"]))
-    return f"{_RESUME[info.agent_name or '']} {shlex.quote(native['id'])}"
+        return begins.format(id=quoted(native["id"]))
+    return f"{_RESUME[info.agent_name or '']} {quoted(native['id'])}"
 
 
 def resume_line(info: SessionInfo, store: str | None = None) -> str:
     """The shell line that goes on with a session, in the agent it belongs to."""
-    place = f"cd {shlex.quote(info.cwd)} && " if info.cwd else ""
+    place = f"cd {quoted(info.cwd)} && " if info.cwd else ""
     native: Json = info.metadata.get("native")
     from ..exchange.native import NATIVE_ID
 
@@ -112,4 +112,4 @@ def resume_line(info: SessionInfo, store: str | None = None) -> str:
     words = ["backtrail", "chat", "--resume", info.id, *(["--store", store] if store else [])]
     url = info.metadata.get("base_url")
     words += ["--base-url", url] if isinstance(url, str) else []
-    return f"{place}{shlex.join(words)}"
+    return f"{place}{joined(words)}"

@@ -6,11 +6,11 @@ session in the same store.
 
 from __future__ import annotations
 
-import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
+from ..shell import joined
 
 if TYPE_CHECKING:
     from ..events import Checkpoint
@@ -33,7 +33,7 @@ def hint(call: Call, verb: str, *words: str, session: str | None = None) -> str:
     if getattr(given, "store", None):
         options += ["--store", given.store]
     at = words.index("--") if "--" in words else len(words)
-    return shlex.join(["backtrail", verb, *words[:at], *options, *words[at:]])
+    return joined(["backtrail", verb, *words[:at], *options, *words[at:]])
 
 
 def point_name(call: Call, session: Session, point: Checkpoint) -> str:

@@ -121,7 +121,7 @@ def tell(
     code = NOT_FOUND if result.error is not None else code
     if call.out.as_json:
         row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
-        row["decide"] = [way.command for way in ways]
+        row["decide"] = [way.command for way in ways if way.command]
         call.out.data(row)
         return code
     call.out.line(words, "bold")

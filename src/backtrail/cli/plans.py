@@ -47,7 +47,7 @@ def lines_of(result: Rewind, messages: int, *, why_no_files: str = "") -> list[L
     elif result.files or result.cut is not None:
         found += _files(result)
     for warning in dict.fromkeys(result.warnings):
-        found.append((("warning: ", "yellow"), (warning, "")))
+        found.append((("warning: ", "yellow"), (one_line(warning), "")))
     found.append((("conversation: ", "bold"), (_conversation(result, messages), "")))
     return found
 
@@ -96,7 +96,7 @@ def _file(file: FileChange, word: str) -> Line:
     if file.action != "conflict" and (file.insertions or file.deletions):
         pieces.append((f"  {signed(file.insertions, file.deletions)}", "dim"))
     if file.reason:
-        pieces.append((f"  ({file.reason})", "yellow" if style != "dim" else "dim"))
+        pieces.append((f"  ({one_line(file.reason)})", "yellow" if style != "dim" else "dim"))
     return tuple(pieces)
 
 
@@ -131,7 +131,7 @@ def why_unwatched(session: Session) -> str:
 
 def never_touched(session: Session, plan: Rewind) -> list[Line]:
     """What lies in the folder and is not captured, in one line; of that, a plan may move some."""
-    names = [f"{path} ({reason})" for path, reason, _ in session.not_captured()]
+    names = [one_line(f"{path} ({reason})") for path, reason, _ in session.not_captured()]
     if not names:
         return []
     moved = any(file.action == "move" for file in plan.files)

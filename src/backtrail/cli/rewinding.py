@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
 from ..frozen import dataclass, replace
+from ..shell import quoted as shell_word
 from .allow import allow_option
 from .moving import NOT_DONE, act, may_act, messages, preview, refuse_half, tell
 from .options import session_option, yes_option
@@ -303,7 +303,7 @@ def _last_change(session: Session, path: str) -> Event | None:
     if not _was_changed(session, path) or not has_contents(session.store):
         raise NotFound(
             f"session `{session.id}` did not change `{name or '.'}`: `backtrail log -- "
-            f"{shlex.quote(name or '.')}` lists which "
+            f"{shell_word(os.fsdecode(there) or '.')}` lists which "
             "one did, to be named with `--session`; or give a point with `--at` and `--mode exact`"
         )
     with opened(session.store) as depot:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shlex
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -25,6 +24,7 @@ from ..events import Event, Json, SessionInfo, new_id, now
 from ..formats.claude_code import slug
 from ..formats.codex import goes_on
 from ..session import Session
+from ..shell import quoted
 from ..stores.base import resolved
 from . import claude_code, codex, gemini
 from .native_lines import claude_code_lines, codex_lines
@@ -95,7 +95,7 @@ def write_session(
         homes = [event for _, event in made]
         _note(session, info, agent, native_id, path, content, homes, based=is_based)
     go = begin if is_empty else resume
-    return NativeSession(native_id, path, f"cd {shlex.quote(cwd)} && {go}")
+    return NativeSession(native_id, path, f"cd {quoted(cwd)} && {go}")
 
 
 def _gemini_session(
@@ -110,7 +110,7 @@ def _gemini_session(
     records = gemini.kept_records(session.store, session.id, history, old)
     native_id, ts = str(uuid.uuid4()), now()
     path = folder / gemini.file_name(native_id, ts)
-    begin = f"cd {shlex.quote(cwd)} && gemini"
+    begin = f"cd {quoted(cwd)} && gemini"
     if not records:
         return NativeSession(native_id, path, begin)
     lines = gemini.native_lines(records, native_id, cwd, ts)

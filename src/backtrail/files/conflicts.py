@@ -21,6 +21,14 @@ from .trees import Entry, Get, alike, digest_of, look_up
 OnConflict = Literal["keep", "merge", "aside", "overwrite"]
 """What to do with a path that somebody else changed as well."""
 
+GONE = "it is not there now"
+"""Why nothing can be taken out of a path where nothing is."""
+
+FOLDER = "it is a folder now"
+"""Why nothing can be taken out of a path that somebody made a directory of."""
+
+_KINDS = {"link": "it is a link now", "directory": FOLDER}
+
 Put = Callable[[bytes], bytes]
 """Stores a content and returns its digest."""
 
@@ -64,8 +72,10 @@ def _merged(get: Get, put: Put, step: Step, taken: Sequence[Own]) -> Step:
 
 def _subtracted(get: Get, there: Entry | None, taken: Sequence[Own]) -> tuple[bytes, int] | str:
     """The content and mode without some changes; else why that cannot be said."""
-    if there is None or there.kind != "file":
-        return "there is no file now"
+    if there is None:
+        return GONE
+    if there.kind != "file":
+        return _KINDS.get(there.kind, "it is not captured now")
     for own in taken:
         if own.shared:
             return "another session may have written part of it"

@@ -66,10 +66,15 @@ class Diff:
 
 
 def diff(
-    get: Get, before: bytes | None, after: bytes | None, paths: Collection[bytes] | None = None
-) -> Diff:
-    """What leads from one tree to another; directories show only where they are all there is."""
-    found = [d for d in diff_trees(get, before, after) if within(d.path, paths)]
+    get: Get, before: bytes | None, after: bytes | None, paths: Collection[bytes] | None = None,
+    besides: Collection[bytes] = (),
+) -> Diff:  # fmt: skip
+    """What leads from one tree to another; directories show only where they are all there is.
+
+    Nothing is said of what is `besides`.
+    """
+    differing = diff_trees(get, before, after)
+    found = [d for d in differing if within(d.path, paths) and d.path not in besides]
     return described(get, found)
 
 
