@@ -24,7 +24,7 @@ from ..errors import (
     SessionBusy,
     StoreFailed,
 )
-from ..events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id
+from ..events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id, is_session_id
 from ..history import Fold, fold, walk
 from .files import NO_ROOM
 from .records import folded
@@ -110,8 +110,10 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
     if info.root is None:
         info.root = info.cwd
     try:
-        check_session_id(info.id)
-        whole_number(info.head, "the head", MAX_SEQ)
+        if not is_session_id(info.id):
+            check_session_id(info.id)
+        if not 0 <= info.head <= MAX_SEQ:
+            raise Damaged(f"the head {info.head} is none")
         if info.relation not in _RELATIONS:
             raise Damaged(f"the relation {info.relation!r} is none")
         info.usage = {} if usage == "{}" else _decode_usage(usage)
