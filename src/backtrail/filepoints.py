@@ -13,7 +13,7 @@ from typing import Literal
 from .errors import InvalidData, NotFound
 from .events import AsDict, Event, Json
 from .files.conflicts import OnConflict
-from .files.differences import Diff, FileDiff, described, paths_of, step_counts
+from .files.differences import Diff, FileDiff, described, is_folder, modes_of, paths_of, step_counts
 from .files.effects import Change, Range, Ranges, changes_of
 from .files.names import shown
 from .files.plan import ALREADY, Plan, renames, standing
@@ -424,17 +424,17 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
         reason = step.reason
         if step.uncertain:
             reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
-        kinds = {entry.kind for entry in (step.before, step.after) if entry is not None}
         change = FileChange(
             shown(step.path),
             step.action,
             reason,
             plus,
             minus,
-            folder=kinds == {"directory"},
+            folder=is_folder(step.before, step.after),
             old_path=shown(other) if other is not None and step.before is None else None,
             code=step.code,
             no_merge=step.no_merge,
+            modes=modes_of(step.before, step.after) if step.acts else None,
         )
         found.append(change)
     return found

@@ -29,7 +29,8 @@ class FileChange(AsDict):
     `folder` says that the path is a directory, and no file before or after.
     `old_path` is the name that a file comes from as it is; that one has an entry, too. Of a
     conflict, `code` says why it is one, in a word for programs (`files.effects.Conflict`), and
-    `no_merge` why the session's changes cannot be taken out of the file.
+    `no_merge` why the session's changes cannot be taken out of the file. `modes` are octal, before
+    and after, where they differ.
     """
 
     path: str
@@ -41,6 +42,7 @@ class FileChange(AsDict):
     old_path: str | None = None
     code: str = ""
     no_merge: str = ""
+    modes: tuple[str, str] | None = None
 
     @property
     def acts(self) -> bool:

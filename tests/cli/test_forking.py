@@ -133,23 +133,23 @@ def test_what_was_never_in_the_new_folder_did_not_change_there(stage: Stage, how
         (stage.project / "o.txt").write_text("two\n")
         (stage.project / "node_modules").mkdir()
         (stage.project / "node_modules" / "a").write_text("a\n")
-    new, other = stage.folder / "new", {"BACKTRAIL_STORE": f"sqlite:///{stage.folder}/b/other.db"}
+    new, store = stage.folder / "new", stage.url
     if how == "fork":
         assert stage.run("fork", "--into", str(new)).code == 0
-        other = {}
     else:
+        store = f"sqlite:///{stage.folder}/b/other.db"
         bundle = str(stage.folder / "work.bundle")
         assert stage.run("export", "--bundle", "-o", bundle).code == 0
-        assert stage.run("import", bundle, "--into", str(new), cwd=None, **other).code == 0
+        assert stage.run("import", bundle, "--into", str(new), BACKTRAIL_STORE=store).code == 0
 
     def since() -> list[str]:
-        found = stage.run("status", "--json", cwd=new, **other).json
+        found = stage.run("status", "--json", cwd=new, BACKTRAIL_STORE=store).json
         return [file["path"] for file in found["since"]]
 
     assert since() == []
-    assert stage.run("diff", "@-1", "--json", cwd=new, **other).json["files"] != []
-    assert ".git" not in stage.run("diff", "@-1", cwd=new, **other).out
-    assert stage.run("undo", "--yes", cwd=new, **other).code == 0
+    assert stage.run("diff", "@-1", "--json", cwd=new, BACKTRAIL_STORE=store).json["files"] != []
+    assert ".git" not in stage.run("diff", "@-1", cwd=new, BACKTRAIL_STORE=store).out
+    assert stage.run("undo", "--yes", cwd=new, BACKTRAIL_STORE=store).code == 0
     assert since() == []
     (new / "o.txt").write_text("three\n")
     assert since() == ["o.txt"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from .acting import Project, empty
+from .stage import Stage
 
 LINES = "import a\n1\n2\n3\n4\n5\nend\n"
 
@@ -106,3 +107,26 @@ def test_moves_count_once_wherever_they_are_shown(project: Project) -> None:
     assert moved == {"e/x": "d/x", "e/y": "d/y"}
     assert len(redone["files_changed"]) == files + len(moved) + 2
     assert shown(project)["status"] == (files, plus, minus)
+
+
+def test_folders_and_modes_are_told_alike(stage: Stage) -> None:
+    """By status, diff, undo and redo: so many files, so many folders, and a mode that changed."""
+    (stage.project / "o.txt").write_text("one\n")
+    (stage.project / "o.txt").chmod(0o644)
+    command = "echo two >> o.txt; mkdir e; ln -s o.txt l; chmod 755 o.txt; printf x > bin"
+    assert stage.run("record", "--", "sh", "-c", command).code == 0
+    count = "3 files and 1 folder"
+    stat = stage.run("diff", "--stat")
+    for told in (stage.run("status").out, stat.out + stat.err):
+        assert f"{count}, +3 −0" in told
+        assert "A  e/\n" in told
+        assert "M  o.txt  +1 −0, mode 644 → 755\n" in told
+    dry = stage.run("undo", "--dry-run").out
+    assert f"files: {count} to change  −3\n" in dry
+    assert "  write   o.txt  −1  mode 755 → 644\n" in dry
+    done = stage.run("undo", "--yes", "--json").json
+    modes = {file["path"]: file["modes"] for file in done["files"]}
+    assert modes == {"bin": None, "e": None, "l": None, "o.txt": ["755", "644"]}
+    done = stage.run("redo", "--yes").out
+    assert f"files: {count} changed  +3\n" in done
+    assert "o.txt  +1  mode 644 → 755\n" in done

@@ -10,7 +10,7 @@ from ..files.conflicts import FOLDER, GONE
 from ..files.names import one_line
 from ..frozen import dataclass
 from .hints import hint
-from .wording import brief, plural
+from .wording import brief, things
 
 if TYPE_CHECKING:
     from ..filepoints import Mode
@@ -113,7 +113,7 @@ def _does(choice: OnConflict, path: str, plan: Rewind, why: str) -> str | None:
 def advise(call: Call, kept: list[FileChange], found: list[Decision]) -> None:
     """Say how to decide on what was kept."""
     it = "it" if len(kept) == 1 else "them"
-    call.out.note(f"{plural(len(kept), 'file')} kept, {_because(kept, it)}.")
+    call.out.note(f"{things(file.folder for file in kept)} kept, {_because(kept, it)}.")
     merges = [one for one in found if one.command and not one.why]
     if merges:
         them = "it" if len(merges) == 1 else "them"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..files.names import one_line
 from ..frozen import replace
 from .output import Output, clean, shortened
-from .wording import lines, plural
+from .wording import lines, mode_change, things
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -40,20 +40,20 @@ def print_files(out: Output, files: Sequence[FileDiff], indent: str = "") -> Non
         changed = file.insertions or file.deletions
         notes = [lines(file.insertions, file.deletions)] if changed else []
         if file.modes:
-            notes.append(f"mode {file.modes[0]} → {file.modes[1]}")
+            notes.append(mode_change(file.modes))
         if file.status in ("not captured", "type"):
             notes.append("not captured" if letter == "?" else "another kind of file")
         if moved is not None:
             notes.append(f"moved from {one_line(moved)}")
         told = f"  {', '.join(notes)}" if notes else ""
-        shown = f"  {one_line(name)}"
+        shown = f"  {one_line(name)}{'/' if file.folder else ''}"
         out.spans((indent, ""), (letter, STYLES[letter]), (shown, ""), (told, "dim"))
 
 
 def summary(files: Sequence[FileDiff]) -> str:
     """How much changed, such as "2 files, +10 −3"."""
     plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
-    return f"{plural(len(files), 'file')}, {lines(plus, minus)}"
+    return f"{things(file.folder for file in files)}, {lines(plus, minus)}"
 
 
 def print_diff(out: Output, files: Sequence[FileDiff], indent: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import Unsupported
 from ..files.names import one_line
 from ..frozen import replace
-from .wording import brief, plural
+from .wording import brief, mode_change, plural, things
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -71,9 +71,7 @@ def _files(result: Rewind) -> list[Line]:
 
 def _counted(result: Rewind) -> str:
     """How many files and folders change."""
-    folders = [file.folder for file in _as_moves(result.files) if file.acts]
-    counts = {"file": folders.count(False), "folder": folders.count(True)}
-    return " and ".join(plural(n, word) for word, n in counts.items() if n) or "nothing"
+    return things(file.folder for file in _as_moves(result.files) if file.acts) or "nothing"
 
 
 def _as_moves(files: Sequence[FileChange]) -> list[FileChange]:
@@ -95,6 +93,8 @@ def _file(file: FileChange, word: str) -> Line:
     pieces += [("/", "")] if file.folder else []
     if file.action != "conflict" and (file.insertions or file.deletions):
         pieces.append((f"  {signed(file.insertions, file.deletions)}", "dim"))
+    if file.modes is not None:
+        pieces.append((f"  {mode_change(file.modes)}", "dim"))
     if file.reason:
         pieces.append((f"  ({one_line(file.reason)})", "yellow" if style != "dim" else "dim"))
     return tuple(pieces)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, overload
 
 from .plans import signed
-from .wording import ago, brief, plural
+from .wording import ago, brief, things
 
 if TYPE_CHECKING:
     from ..events import Event
@@ -144,7 +144,7 @@ class Rows(Sequence[str]):
         kept = {path for one in events if one.kind not in NO_CALLS for path in not_alone(one)}
         files = [file for file in found if file.path not in kept]
         plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
-        count = plural(len(files), "file") if files else ""
+        count = things(file.folder for file in files)
         others = len(found) - len(files)
         perhaps = f"({others} perhaps not its own)" if others else ""
         lost = self._missing(event.seq)

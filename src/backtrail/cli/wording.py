@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from .verbs import Usage
@@ -28,6 +28,18 @@ def short(id: str) -> str:
 def plural(count: int, word: str) -> str:
     """Such as "1 file", "3 files"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def things(folders: Iterable[bool]) -> str:
+    """Such as "3 files and 1 folder"; each thing says whether it is a folder. Empty for none."""
+    each = list(folders)
+    counts = {"file": each.count(False), "folder": each.count(True)}
+    return " and ".join(plural(count, word) for word, count in counts.items() if count)
+
+
+def mode_change(modes: tuple[str, str]) -> str:
+    """A change of mode, such as "mode 644 → 755"."""
+    return f"mode {modes[0]} → {modes[1]}"
 
 
 def brief(text: str, limit: int = 72) -> str:

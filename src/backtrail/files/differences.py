@@ -24,7 +24,8 @@ class FileDiff(AsDict):
     """How one path differs. `insertions` and `deletions` are lines, `text` a unified diff.
 
     `old_path` is where a renamed file was, or what is not captured and moved; `modes` are
-    octal, before and after.
+    octal, before and after; `folder` says that the path is a directory, and no file before or
+    after.
     """
 
     path: str
@@ -34,6 +35,7 @@ class FileDiff(AsDict):
     old_path: str | None = None
     modes: tuple[str, str] | None = None
     text: str = ""
+    folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +135,28 @@ def _described(get: Get, difference: Difference, origin: bytes | None) -> FileDi
         return FileDiff(name, "renamed", old_path=old_name)
     old, new = _content(get, before), _content(get, after)
     plus, minus = line_counts(old or b"", new or b"")
-    modes = None
-    if before and after and before.mode != after.mode and before.kind == after.kind:
-        modes = (f"{before.mode:o}", f"{after.mode:o}")
+    modes = modes_of(before, after)
     try:
         text = unified(old, new, name, name)
     except ValueError:
         text = ""
     if _is_given_up(before, old) or _is_given_up(after, new):
         plus, minus, text = 0, 0, f"the content of {name} was given up\n"
-    return FileDiff(name, _status(before, after), plus, minus, None, modes, text)
+    return FileDiff(
+        name, _status(before, after), plus, minus, None, modes, text, is_folder(before, after)
+    )
+
+
+def modes_of(before: Entry | None, after: Entry | None) -> tuple[str, str] | None:
+    """The modes that a path had and has, in octal; None where they are the same."""
+    if before is None or after is None or before.kind != after.kind or before.mode == after.mode:
+        return None
+    return f"{before.mode:o}", f"{after.mode:o}"
+
+
+def is_folder(before: Entry | None, after: Entry | None) -> bool:
+    """Whether a path is a directory, and no file before or after."""
+    return {entry.kind for entry in (before, after) if entry is not None} == {"directory"}
 
 
 def _is_given_up(entry: Entry | None, content: bytes | None) -> bool:
