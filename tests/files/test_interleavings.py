@@ -394,6 +394,14 @@ def test_what_a_person_deleted_after_a_rewind_stays_deleted(unique: bool) -> Non
     play(["a", "a", "a"], [*before, *gone, Step("rewind", point=1)], unique=unique)
 
 
+@pytest.mark.parametrize("unique", [True, False])
+def test_a_turn_goes_after_its_rewind_was_undone_beside_a_persons_line(unique: bool) -> None:
+    """An undo that merges puts the agent's change in effect again; the next undo takes it back."""
+    line = Edit(1, 0, ("a",))
+    history = [Step("agent", Edit(0, 0, ("a",))), Step("rewind"), Step("person", line)]
+    play(["a", "a", "a"], [*history, Step("undo"), Step("undo")], unique=unique)
+
+
 # --- thousands ---------------------------------------------------------------------------
 
 MANY = settings(ONE, max_examples=5_000)

@@ -147,13 +147,13 @@ class Trail:
         """What the event says that it took back.
 
         Bringing something back over what others wrote since is a change of its own: the way
-        back from it leads to what they wrote.
+        back from it leads to what they wrote. A merge keeps what they wrote, and is none.
         """
         earlier = any(one.first < self._start for one in ranges)
         if earlier and self._whole and not self._took_these(own, ranges):
             return
         last = next((o for o in reversed(self._all) if o.in_effect and among(o.seq, ranges)), None)
-        if last is not None and last.goes_back and not alike(last.after, own.before):
+        if last is not None and last.goes_back and _wrote_over(last, own):
             return
         own.is_more = earlier and not self._whole
         for one in reversed(self._all):
@@ -190,6 +190,11 @@ class Trail:
             if alike(one.before, own.after):
                 return taken
         return []
+
+
+def _wrote_over(last: Own, own: Own) -> bool:
+    """Whether `own` put back exactly what `last` had found, though others had changed it since."""
+    return alike(last.before, own.after) and not alike(last.after, own.before)
 
 
 def _turn(taken: Iterable[Own]) -> None:
