@@ -21,7 +21,7 @@ from backtrail.exchange import bundle_checking
 from backtrail.exchange.bundle import check_bundle, read_bundle
 from backtrail.files.blobs import Reference
 from backtrail.files.cleaning import opened, store_name
-from backtrail.files.materializing import materialize
+from backtrail.files.materializing import materialize, write_tree
 from backtrail.stores import Store, open_store
 
 from .forging import State, forged, manifest_of, packed, resealed, tree_of
@@ -298,6 +298,29 @@ def test_a_state_of_countless_paths_is_refused(tmp_path: Path) -> None:
     check_bundle(path)
     with mock.patch.object(bundle_checking, "MOST_PATHS", 5), pytest.raises(Unsafe, match="paths"):
         check_bundle(path)
+
+
+@pytest.mark.parametrize("name", [".backtrail-store", ".Backtrail-STORE"])
+@pytest.mark.parametrize("held", [b"", b"0" * 32 + b"\n\n", {"x": b"x"}, ("link", "x")])
+def test_a_marker_of_a_store_is_refused(
+    tmp_path: Path, name: str, held: bytes | State | tuple[str, str]
+) -> None:
+    """A stranger's folder must not pass itself off as a store."""
+    path = tmp_path / "b"
+    path.write_bytes(packed(forged([{"sub": {name: held}}, {}], tmp_path)))
+    with pytest.raises(Unsafe, match="as a store"):
+        check_bundle(path)
+
+
+def test_a_marker_in_a_state_that_is_stored_is_not_written(tmp_path: Path) -> None:
+    """A tree from before such were refused brings everything but the marker."""
+    blobs: dict[str, bytes] = {}
+    tree = tree_of({"sub": {".backtrail-store": b"", "x": b"x"}}, blobs)
+    write_tree(lambda digest: blobs[digest.hex()], bytes.fromhex(tree), tmp_path / "out")
+    assert {path: held for path, (_, held) in snapshot(tmp_path / "out").items()} == {
+        "sub": b"",
+        "sub/x": b"x",
+    }
 
 
 def test_bits_that_raise_rights_are_refused(tmp_path: Path) -> None:

@@ -402,8 +402,9 @@ def test_reserved_names_are_not_seen(site: Site) -> None:
 
 
 def test_our_stores_are_left_alone(site: Site) -> None:
-    """Known by inode or by marker, and not in the tree; a directory that was, is opaque."""
-    fill(site, "store.db", "store/log", "marked/.backtrail-store", "marked/x", "later/a", "b")
+    """Known by inode, or by marker and layout, and not in the tree; what was captured stays."""
+    fill(site, "store.db", "store/log", "marked/sessions/s/messages.jsonl", "later/a", "b")
+    (site / "marked/.backtrail-store").write_text("0" * 32 + "\n\n")
     own = [str(site / name) for name in ("store.db", "store.db-wal", "store")]
     site.limits = Limits(own=OwnPlaces(own))
     digest = site.scan()
@@ -411,14 +412,12 @@ def test_our_stores_are_left_alone(site: Site) -> None:
     assert site.reasons().keys() == {b"store.db", b"store", b"marked"}
     fill(site, "store.db-wal")
     assert site.scan() == digest
-    assert site.scan([b"store/log", b"marked/x", b"store.db"]) == digest
+    assert site.scan([b"store/log", b"marked/lock", b"store.db"]) == digest
     fill(site, "later/.backtrail-store")
-    found = site.paths()
-    assert found[b"later"].kind == "opaque"
-    assert b"later/a" not in found
+    assert site.scan() == digest
     site.limits = Limits(own=OwnPlaces([*own, str(site / "b")]))
     fill(site, "b")
-    assert site.paths().keys() == {b"later"}
+    assert site.paths().keys() == {b"later", b"later/a"}
 
 
 def test_mounts_are_opaque(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from ..errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, Unsafe
 from ..events import MAIN_LOG, Json, NewEvent, SessionInfo
-from ..files.control import is_bare, is_control
+from ..files.control import is_bare, is_control, is_marker
 from ..files.names import shown
 from ..files.trees import MAGIC, Tree, parse_tree
 from ..stores.adopting import whole
@@ -202,11 +202,13 @@ def _held(content: bytes) -> Held | Damaged | Unsafe:
 
 
 def _refused(tree: Tree) -> Unsafe | None:
-    """Why a stranger's directory is not taken in: git or its like would run what is in it."""
+    """Why a stranger's directory is not taken in: what is in it would run, or be hidden."""
     kept = [name for name, entry in tree.items() if entry.kept]
     for name in kept:
         if is_control(name):
             return Unsafe(f"{shown(name)} is version control's, and may run commands")
+        if is_marker(name):
+            return Unsafe(f"{shown(name)} would pass a folder off as a store")
         if tree[name].kind == "file" and tree[name].mode & _RAISED:
             return Unsafe(f"{shown(name)} would run with the rights of its owner or group")
     if is_bare(kept):

@@ -1,4 +1,4 @@
-"""Names of version control, as file systems may fold them. Pure.
+"""Names that no tree may bring: those of version control, and the marker of a store. Pure.
 
 Whoever can write `.git/config` or `.hg/hgrc` runs commands: at the next `git status`, by a
 prompt that shows the branch, by an editor. So no tree may bring such a name, as a file, a link
@@ -42,6 +42,15 @@ def _is_folded(name: bytes) -> bool:
         if plain in _FOLDED or ("~" in plain and re.fullmatch(_SHORT, plain)):
             return True
     return False
+
+
+MARKER = b".backtrail-store"
+"""The file that marks the folder of a store. It is in no tree, whether it marks one or not."""
+
+
+def is_marker(name: bytes) -> bool:
+    """Whether a name is, or on some file system means, that of the marker of a store."""
+    return name[:1] == b"." and name.lower() == MARKER
 
 
 def control_in(path: bytes) -> bytes | None:

@@ -10,7 +10,7 @@ import os
 import stat
 
 from .beneath import FILE, Directories
-from .control import control_in
+from .control import control_in, is_marker
 from .ignore import FILE_LIMIT
 from .trees import Entry, Tree, digest_of, encode_tree
 
@@ -35,8 +35,8 @@ def grab(
 def _place(
     directories: Directories, top: _Folder, path: bytes, limit: int, contents: dict[bytes, bytes]
 ) -> None:
-    """Put what is at a path into the tree, if anything is and it is not version control's."""
-    if control_in(path) is not None:
+    """Put what is at a path into the tree, if anything is and a tree may bring it."""
+    if control_in(path) is not None or any(map(is_marker, path.split(b"/"))):
         return
     try:
         parent, name = directories.parent(path)

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from ..frozen import NamedTuple
-from ..stores import files
 from .control import is_control
 
 if TYPE_CHECKING:
@@ -43,9 +42,6 @@ def is_reserved(name: bytes) -> bool:
     """Whether a name is one that a restore uses: such a thing is in no tree."""
     return name.startswith(RESERVED) and re.fullmatch(_RESERVED, name) is not None
 
-
-MARKER = os.fsencode(files.MARKER)
-"""A directory with this name in it is a store of ours."""
 
 GIT_RULES = b".gitignore"
 OUR_RULES = b".backtrailignore"
@@ -263,42 +259,3 @@ def is_heavy(fd: int) -> bool:
         finally:
             os.close(at)
     return False
-
-
-def stores_among(fd: int, names: Collection[bytes], *, marked: bool) -> set[bytes]:
-    """Names in an open directory that belong to stores of ours.
-
-    A database with a lock file of its name beside it is one of ours, with all that lies
-    beside it; and so are the folders and files of a store where the directory is `marked`.
-    """
-    found: set[bytes] = set()
-    if marked:
-        found.update(map(os.fsencode, files.parts_among({*map(os.fsdecode, names)})))
-    for lock in names:
-        base = lock.removesuffix(b"-lock")
-        if base != lock and base in names and _is_database(fd, base):
-            ends = (
-                "",
-                "-lock",
-                "-wal",
-                "-shm",
-                "-leases",
-                "-files",
-                "-retention",
-                "-retention.log",
-            )
-            found.update(base + end.encode() for end in ends)
-    return found.intersection(names)
-
-
-def _is_database(fd: int, name: bytes) -> bool:
-    try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
-    except OSError:
-        return False
-    try:
-        return os.read(file, 16) == b"SQLite format 3\0"
-    except OSError:
-        return False
-    finally:
-        os.close(file)

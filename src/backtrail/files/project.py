@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import Unsafe
 from ..frozen import NamedTuple
-from ..stores.files import MARKER
 from .ignore import opaque_name
 from .roots import refuse_broad
+from .storefolders import parts_in
 
 if TYPE_CHECKING:
     from ..events import Json
@@ -152,10 +152,11 @@ def _too_large(root: bytes, most: int, deadline: float | None) -> str:
         except OSError:
             continue
         names = {entry.name for entry in entries}
-        if os.fsencode(MARKER) in names and folder != root:
-            # A store is never captured.
-            continue
+        ours = parts_in(folder, names)
         for entry in entries:
+            if entry.name in ours:
+                # A store is never captured.
+                continue
             if not entry.is_dir(follow_symlinks=False):
                 count += 1
             elif not opaque_name(entry.name, names.__contains__, partial(_has, entry.path)):

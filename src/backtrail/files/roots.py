@@ -14,7 +14,8 @@ from functools import cache
 
 from ..errors import Unsafe
 from ..frozen import NamedTuple
-from ..stores.files import FOLDERS, MARKER
+from ..stores.files import FOLDERS
+from .storefolders import parts_in
 
 _EMPTY_PATH = 0x1000
 _NO_FOLLOW = 0x100
@@ -94,11 +95,19 @@ def refuse_store(root: str | os.PathLike[str]) -> None:
     """Refuse to watch over a part of a store: a restore would rewrite its sessions."""
     at, below = os.path.split(os.path.realpath(os.fspath(root)))
     while below:
-        if below in FOLDERS and os.path.lexists(os.path.join(at, MARKER)):
+        if below in FOLDERS and _is_part(at, below):
             raise Unsafe(
                 f"{os.path.join(at, below)} belongs to a store: its files are not captured"
             )
         at, below = os.path.split(at)
+
+
+def _is_part(folder: str, name: str) -> bool:
+    try:
+        names = set(map(os.fsencode, os.listdir(folder)))
+    except OSError:
+        return False
+    return os.fsencode(name) in parts_in(os.fsencode(folder), names)
 
 
 def _is_file_system(path: str) -> bool:

@@ -22,13 +22,12 @@ import msgspec
 from ..errors import BacktrailError, StoreFailed
 from .arrivals import Arrivals
 from .capture import Capture, Reading, is_gone, unreadable
-from .control import is_control
+from .control import MARKER, is_control
 from .glance import Glance
 from .ignore import (
     FILE_LIMIT,
     IGNORE_FILES,
     LEFT_OUT_FILE,
-    MARKER,
     MOUNT_POINTS,
     MOUNTED,
     OUR_NAME,
@@ -37,11 +36,11 @@ from .ignore import (
     OwnPlaces,
     is_mount_point,
     is_reserved,
-    stores_among,
 )
 from .index import Index
 from .known import KnownDirectory, KnownFile, left_out
 from .marks import Mark, Sightings, plain
+from .storefolders import is_store, stores_among
 from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
 from .trees import UNREADABLE
 
@@ -421,12 +420,31 @@ class Scanner:
             if root:
                 raise StoreFailed(f"cannot list the workspace: {error.strerror}") from error
             raise _Hidden(reason) from error
-        marked = MARKER in found or self._is_ours(frame.status)
-        if marked and not root:
-            raise _Hidden(OUR_STORE)
-        frame.ours = ours = stores_among(frame.fd, found.keys(), marked=marked)
+        frame.ours = ours = self._stores_in(frame, found.keys())
         frame.reserved = [name for name in found if is_reserved(name)]
         return {n: found[n] for n in found if n not in ours and not is_reserved(n)}
+
+    def _stores_in(self, frame: Frame, names: Collection[bytes]) -> Collection[bytes]:
+        """The names in a directory that belong to stores; `_Hidden` if it is one as a whole.
+
+        A directory that was captured is none as a whole, and nothing captured in it is a store's,
+        unless it is the one that this session is in.
+        """
+        own = self._is_ours(frame.status)
+        known = frame.known
+
+        def captured(name: bytes) -> bool:
+            if name in known.directories:
+                return True
+            file = known.files.get(name)
+            return file is not None and file.kind != "skipped"
+
+        ours = stores_among(frame.fd, names, captured, own=own)
+        if len(self._trail.frames) > 1:
+            is_whole = own if len(ours) < 2 else not known.inode and (own or is_store(ours, names))
+            if is_whole:
+                raise _Hidden(OUR_STORE)
+        return ours
 
     def _is_ours(self, status: os.stat_result) -> bool:
         """Whether a directory belongs to a store of ours, which makes them before all else."""
@@ -537,14 +555,12 @@ class Scanner:
         """Bring what is known about some names in a directory up to date."""
         known = frame.known
         frame.names, frame.before = IGNORE_FILES, _snapshot(known)
-        if not known.inode:
-            if self._is_ours(frame.status) or is_there(frame.fd, MARKER):
-                raise _Hidden(OUR_STORE)
-            known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
         ours: Collection[bytes] = ()
-        if OUR_STORE in known.opaque.values():
-            there = set(map(os.fsencode, os.listdir(frame.fd)))
-            ours = stores_among(frame.fd, there, marked=MARKER in known.opaque)
+        suspect = OUR_STORE in known.opaque.values() or self._is_ours(frame.status)
+        if suspect or is_there(frame.fd, MARKER):
+            ours = self._stores_in(frame, {*map(os.fsencode, os.listdir(frame.fd))})
+        if not known.inode:
+            known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
         names = [n for n in only.names if n not in ours and not is_reserved(n)]
         changed, _ = self._changed(frame, names)
         if self._changes_rules(frame, {name for name, _ in changed}):

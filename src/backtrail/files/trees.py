@@ -19,7 +19,7 @@ from typing import Literal
 from ..errors import Damaged
 from ..frozen import NamedTuple
 from ..hashing import sha256
-from .control import is_control
+from .control import is_control, is_marker
 
 MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
@@ -159,6 +159,9 @@ REFUSED = b"version control, which is never written"
 """The reason of an entry that a tree holds and that is treated as not captured."""
 
 
+MARKS_A_STORE = b"the marker of a store, which is never written"
+
+
 def _read(data: bytes) -> Tree:
     """A tree, for those who ask again and again and change nothing.
 
@@ -173,6 +176,8 @@ def _harmless(tree: Tree) -> Tree:
     for name, entry in tree.items():
         if is_control(name) and entry.kept:
             tree[name] = Entry("opaque", entry.mode, 0, REFUSED)
+        elif entry.kept and is_marker(name):
+            tree[name] = Entry("opaque", entry.mode, 0, MARKS_A_STORE)
     return tree
 
 

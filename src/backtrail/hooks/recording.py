@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from ..files.ignore import MARKER, opaque_name
-from ..stores.files import parts_among
+from ..files.ignore import opaque_name
+from ..files.storefolders import parts_in
 from ..watching import show_life
 
 if TYPE_CHECKING:
@@ -195,11 +195,7 @@ def fingerprint(root: bytes) -> int:
         except OSError:
             continue
         names = {entry.name for entry in entries}
-        ours: set[bytes] = set()
-        if MARKER in names:
-            if folder != root:
-                continue
-            ours = {os.fsencode(name) for name in parts_among({*map(os.fsdecode, names)})}
+        ours = parts_in(folder, names)
         for entry in entries:
             if entry.name in ours:
                 continue

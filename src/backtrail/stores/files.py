@@ -180,7 +180,7 @@ def read_file(path: Path) -> bytes:
 
 
 MARKER = ".backtrail-store"
-"""A directory with this name in it is a store's: no scan of a workspace captures it."""
+"""The file that marks the folder of a store; see `identity` for what is in it."""
 
 FOLDERS = frozenset({"sessions", "memory", "scopes", "blobs"})
 """The folders of a store of JSONL files."""
@@ -195,10 +195,13 @@ _DEPOT = (
 )
 
 
-def parts_among(names: Collection[str]) -> set[str]:
-    """Which names in a marked directory are the store's; a user may keep files beside them."""
-    layouts = [_STORE] if "sessions" in names else []
-    layouts += [_DEPOT] if "blobs.db" in names else []
+def parts_among(names: Collection[str], *, store: bool, depot: bool) -> set[str]:
+    """Which names in a directory are a store's; a user may keep files beside them.
+
+    `store` says that it has sessions, `depot` that it has contents of files.
+    """
+    layouts = [_STORE] if store else []
+    layouts += [_DEPOT] if depot else []
     found = {name for name in names for layout in layouts if re.fullmatch(layout, name)}
     return found | {MARKER}.intersection(names)
 

@@ -76,6 +76,11 @@ def make_identity(folder: Path, was: str = "") -> tuple[str, str]:
         os.close(fd)
 
 
+def is_told(marker: int) -> bool:
+    """Whether an open marker has an id."""
+    return _read(marker) is not None
+
+
 def _read(fd: int) -> tuple[str, str] | None:
     """What a marker says; None if it is empty, or was cut short."""
     lines = os.pread(fd, 8192, 0).decode("utf-8", "replace").split("\n")

@@ -124,10 +124,12 @@ class JSONLStore(Store):
                 refuse_links(self.root / "scopes", self._top)
             refuse_links(self._place)
             is_new = not self.scope and not os.path.isdir(self._place)
-            make_directory(self._sessions)
+            # A scan that comes by knows the folder for a store's before anything is in it.
+            make_directory(self.root)
             mark(self.root)
             if is_new:
                 make_identity(self.root)
+            make_directory(self._sessions)
             refuse_network(self._place)
         forking.register(self)
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...files.beneath import DIRECTORY, FILE
-from ...files.ignore import MARKER, is_reserved, opaque_name, stores_among
+from ...files.control import MARKER
+from ...files.ignore import is_reserved, opaque_name
 from ...files.names import shown
+from ...files.storefolders import stores_among
 from .base import Context, ToolFailed, tool_from
 from .files import TEXT_LIMIT, looks_binary, path_of
 from .globs import compiled
@@ -57,11 +59,7 @@ def _below(ctx: Context, fd: int, path: bytes, deadline: float, depth: int) -> I
             name = os.fsencode(entry.name)
             (directories if entry.is_dir(follow_symlinks=False) else files).append(name)
     names = {*directories, *files}
-    ours: set[bytes] = set()
-    if MARKER in names:
-        if depth:
-            return
-        ours = stores_among(fd, names, marked=True)
+    ours = stores_among(fd, names) if MARKER in names else set()
     inner = {name for name in directories if _enters(fd, name, names) and depth < _DEPTH}
     shown = inner.union(name for name in files if not is_reserved(name))
     for name in sorted(shown - ours):
