@@ -64,10 +64,17 @@ def ended(threads: list[threading.Thread]) -> None:
         assert not thread.is_alive()
 
 
+def until(condition: Callable[[], object]) -> None:
+    """Return when this holds; fail if it does not come to."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def waiting(jobs: Queue[int, int], count: int) -> None:
     """Return when so many jobs wait."""
-    while jobs._jobs.qsize() < count:
-        time.sleep(0.001)
+    until(lambda: jobs._jobs.qsize() >= count)
 
 
 # --- the queue ----------------------------------------------------------------------------
@@ -144,10 +151,7 @@ def test_the_thread_ends_when_idle_and_begins_again(monkeypatch: pytest.MonkeyPa
     for n in range(300):
         assert jobs.do(n) == n
         time.sleep(0.0009 + n % 3 * 0.0002)
-    deadline = time.monotonic() + 10
-    while any(thread.name == "backtrail-test-writer" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: "backtrail-test-writer" not in {thread.name for thread in threading.enumerate()})
     assert jobs.do(7) == 7
 
 
@@ -521,8 +525,7 @@ def test_a_failed_sync_fails_for_all_who_wait_for_it(
         threads = [begun(work)]
         assert inside.wait(10)
         threads += [begun(work) for _ in range(4)]
-        while store.queue._jobs.qsize() + len(told) < 3 and not store.queue._writer:
-            time.sleep(0.001)
+        until(lambda: store.queue._jobs.qsize() + len(told) >= 3 or store.queue._writer)
         go.set()
         ended(threads)
         assert told == ["acknowledges nothing"] * 5
@@ -627,11 +630,9 @@ def test_a_group_is_one_transaction_and_one_sync(
         threads = [begun(store.append, "s", NEW)]
         assert inside.wait(10)
         threads += [begun(store.append, "s", NEW)]
-        while not store.queue._writer:
-            time.sleep(0.001)
+        until(lambda: store.queue._writer)
         threads += [begun(store.append, "s", NEW) for _ in range(10)]
-        while store.queue._jobs.qsize() < 10:
-            time.sleep(0.001)
+        until(lambda: store.queue._jobs.qsize() >= 10)
         go.set()
         ended(threads)
         assert len(list(store.read("s"))) == 13
