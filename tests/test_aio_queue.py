@@ -13,7 +13,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from backtrail import AsyncSession, Closed, Event, NotFound, Session, Store, open_store, telemetry
+from backtrail import (
+    AsyncSession,
+    Closed,
+    Event,
+    NotFound,
+    Session,
+    SessionBusy,
+    Store,
+    open_store,
+    telemetry,
+)
 from backtrail.stores import jsonl_appending
 from backtrail.stores.batches import Call, Outcome
 from backtrail.telemetry import Signal
@@ -131,6 +141,85 @@ async def test_one_locked_session_does_not_hold_up_the_others(tmp_path: Path) ->
                 assert await texts(other) == ["first", "3", "4", "5"]
                 assert await texts(one) == ["first"]
         assert sorted(await texts(one)) == ["1", "2", "first"]
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["queued", "threaded"])
+async def test_a_locked_session_takes_no_thread_from_others_and_keeps_its_order(
+    tmp_path: Path, resumed: bool
+) -> None:
+    """However many append to it; what was appended first is stored first."""
+    numbers = list(map(str, range(40)))
+    with open_store(f"file:{tmp_path}/store") as store:
+        one, other = [await ready(store, id) for id in "ab"]
+        if resumed:
+            # What follows a resume is more than the queue can do.
+            await one.close()
+            one = await AsyncSession.open(store, "a")
+        async with anyio.create_task_group() as group:
+            with locked(store, "a"):
+                for number in numbers:
+                    group.start_soon(one.append, user(number))
+                    # trio starts tasks in any order.
+                    await anyio.sleep(0.002)
+                await anyio.sleep(0.1)
+                with anyio.fail_after(10):
+                    assert await texts(other) == ["first"]
+                    assert await texts(one) == ["first"]
+                    await other.extend([user("more")])
+        assert await texts(one) == ["first", *numbers]
+
+
+async def test_a_postponed_append_can_be_cancelled(tmp_path: Path) -> None:
+    """While the lock is held: it is not stored, and its task ends."""
+    with open_store(f"file:{tmp_path}/store") as store:
+        s = await ready(store, "a")
+        async with anyio.create_task_group() as staying:
+            with locked(store, "a"):
+                staying.start_soon(s.append, user("stays"))
+                async with anyio.create_task_group() as group:
+                    group.start_soon(s.append, user("goes"))
+                    with anyio.fail_after(10):
+                        while len(list(store.queue.held)) < 2:
+                            await anyio.sleep(0.001)
+                        group.cancel_scope.cancel()
+                assert await texts(s) == ["first"]
+        assert await texts(s) == ["first", "stays"]
+
+
+async def test_a_session_locked_for_long_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited long enough is told by whom it is locked, and can try again."""
+    monkeypatch.setattr(jsonl_appending, "WAIT", 0.3)
+    with open_store(f"file:{tmp_path}/store") as store:
+        s = await ready(store, "a")
+        busy = pytest.raises(SessionBusy, match="session `a` is locked by")
+        with locked(store, "a"), anyio.fail_after(10), busy as told:
+            await s.append(user("never"))
+        assert told.value.owner.pid == os.getpid()
+        await s.append(user("again"))
+        assert await texts(s) == ["first", "again"]
+
+
+async def test_closing_a_store_ends_what_is_postponed(tmp_path: Path) -> None:
+    """It is told that the store is closed, though the lock is still held."""
+    store = open_store(f"file:{tmp_path}/store")
+    s = await ready(store, "a")
+    told: list[Closed] = []
+
+    async def append() -> None:
+        try:
+            await s.append(user("never"))
+        except Closed as error:
+            told.append(error)
+
+    with locked(store, "a"), anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(append)
+            while not list(store.queue.held):
+                await anyio.sleep(0.001)
+            await anyio.to_thread.run_sync(store.close)
+    assert len(told) == 1
 
 
 @pytest.mark.usefixtures("patient")

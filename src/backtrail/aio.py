@@ -26,6 +26,7 @@ from .aio_threads import (
     append,
     finish,
     patient,
+    read,
     run,
     this_loop,
 )
@@ -60,6 +61,7 @@ class AsyncSession(AsyncFiles, AsyncSending):
         self._turns = anyio.Semaphore(1)
         self._driver: int | None = None
         self._loop: Loop | None = None
+        self._line = anyio.Lock()
         self._news: anyio.Event | None = None
 
     # --- beginning -----------------------------------------------------------------------
@@ -212,7 +214,7 @@ class AsyncSession(AsyncFiles, AsyncSending):
         if self._loop is None:
             self._loop = this_loop()
         try:
-            return await append(self._loop, self._session, events, spans=spans)
+            return await append(self._loop, self._line, self._session, events, spans=spans)
         finally:
             self._tell()
 
@@ -337,17 +339,17 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
     async def info(self) -> SessionInfo:
         """The session's record."""
-        return await run(self._session.info)
+        return await read(self._session.info)
 
     async def messages(
         self, format: Format | None = None, *, repair: bool = True
     ) -> list[dict[str, Json]]:
         """The conversation as it stands; see `Session.messages`."""
-        return await run(self._session.messages, format, repair=repair)
+        return await read(self._session.messages, format, repair=repair)
 
     async def history(self) -> list[Event]:
         """The live path through the main log, oldest first."""
-        return await run(self._session.history)
+        return await read(self._session.history)
 
     def events(
         self,
@@ -364,23 +366,23 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
     async def pending(self) -> list[ToolCall]:
         """Tool calls that have no result yet."""
-        return await run(self._session.pending)
+        return await read(self._session.pending)
 
     async def state(self) -> State:
         """Messages, usage, turns and open calls, for a loop of your own."""
-        return await run(self._session.state)
+        return await read(self._session.state)
 
     async def as_map(self) -> dict[str, Json]:
         """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
-        return await run(self._session.as_map)
+        return await read(self._session.as_map)
 
     async def branches(self) -> list[Branch]:
         """Ways the conversation went and was taken back from."""
-        return await run(self._session.branches)
+        return await read(self._session.branches)
 
     async def checkpoints(self) -> list[Checkpoint]:
         """The session's checkpoints, oldest first."""
-        return await run(self._session.checkpoints)
+        return await read(self._session.checkpoints)
 
     def follow(self, after: int | None = None) -> AsyncIterator[Event]:
         """Events as they come, from any process, until the session is closed.

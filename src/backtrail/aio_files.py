@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 
-from .aio_threads import finish, run
+from .aio_threads import finish, read, run
 from .events import Json
 from .filepoints import TurnChanges
 from .files.differences import Diff
@@ -58,15 +58,15 @@ class AsyncFiles(ABC):
         paths: Collection[str | os.PathLike[str]] | None = None,
     ) -> Diff:
         """What differs in the files between two points; see `Session.diff`."""
-        return await run(self._session.diff, a, b, paths=paths)
+        return await read(self._session.diff, a, b, paths=paths)
 
     async def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""
-        return await run(self._session.changes)
+        return await read(self._session.changes)
 
     async def not_captured(self) -> list[tuple[str, str, int]]:
         """What the last scan did not keep: path, reason, size."""
-        return await run(self._session.not_captured)
+        return await read(self._session.not_captured)
 
     async def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
         """Take another directory as the session's workspace; see `Session.relocate`."""

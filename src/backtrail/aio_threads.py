@@ -33,20 +33,26 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 16
-"""How many store calls of all sessions of a loop run at a time."""
+"""How many store calls of all sessions of a loop read at a time, and how many others run.
+
+A call that writes may wait for a lock; those that only read have threads of their own.
+"""
 
 _PAGE = 256
 _POLL = 0.05
 
-_limiter: RunVar[anyio.CapacityLimiter] = RunVar("backtrail.aio")
+Threads = RunVar[anyio.CapacityLimiter]
+
+_readers: Threads = RunVar("backtrail.aio.readers")
+_writers: Threads = RunVar("backtrail.aio.writers")
 
 
-def _threads() -> anyio.CapacityLimiter:
+def _of_loop(threads: Threads) -> anyio.CapacityLimiter:
     try:
-        return _limiter.get()
+        return threads.get()
     except LookupError:
         limiter = anyio.CapacityLimiter(THREADS)
-        _limiter.set(limiter)
+        threads.set(limiter)
         return limiter
 
 
@@ -89,14 +95,20 @@ class _Call(Generic[T]):
 async def run(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call `fn` in a worker thread; once begun it finishes, then a cancellation goes on."""
     call = _Call(partial(fn, *args, **kwargs))
-    return await _over(call, await _through(call, _threads()))
+    return await _over(call, await _through(call, _of_loop(_writers)))
+
+
+async def read(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`run` of what waits for no lock."""
+    call = _Call(partial(fn, *args, **kwargs))
+    return await _over(call, await _through(call, _of_loop(_readers)))
 
 
 async def finish(fn: Callable[[], None]) -> None:
     """Call `fn` in a worker thread even if the task is cancelled before or meanwhile."""
     with anyio.CancelScope(shield=True):
         call = _Call(fn)
-        await _over(call, await _through(call, _threads(), always=True))
+        await _over(call, await _through(call, _of_loop(_writers), always=True))
 
 
 async def apart(fn: Callable[[], T]) -> T:
@@ -187,12 +199,17 @@ def this_loop() -> Loop:
 
 
 async def append(
-    loop: Loop, session: Session, events: list[NewEvent], *, spans: bool = True
+    loop: Loop, line: anyio.Lock, session: Session, events: list[NewEvent], *, spans: bool = True
 ) -> list[Event]:
-    """`Session._append`: by the queue of the store where it can, else in a worker thread."""
+    """`Session._append`: by the queue of the store where it can, else in a worker thread.
+
+    The appends of a session that need a thread stand in `line`: they would wait for each other in
+    as many threads, and go on in any order.
+    """
     job: Queued = Job(None, loop.told, loop.event())
-    if not session._enqueue(events, job, spans=spans):
-        return await run(session._append, events, spans=spans)
+    if line.locked() or not session._enqueue(events, job, spans=spans):
+        async with line:
+            return await run(session._append, events, spans=spans)
     try:
         await job.waiter.wait()
     except BaseException as stop:
@@ -202,14 +219,12 @@ async def append(
             job.result()
         raise
     session._land()
-    if isinstance(job.outcome, Postponed):
-        return await run(session._append, events, spans=spans)
     return job.result() or []
 
 
 async def _brought_down(job: Queued, stop: BaseException) -> None:
     """Take an append back whose task is cancelled, or wait for it if it has begun."""
-    if job.begin():
+    if job.take_back():
         job.outcome = stop
     while job.outcome is None:
         try:
@@ -246,7 +261,7 @@ class Pages(AsyncIterator[Event]):
 
     async def __anext__(self) -> Event:
         if not self._page:
-            await run(self._turn_page)
+            await read(self._turn_page)
         if not self._page:
             raise StopAsyncIteration
         return self._page.popleft()
@@ -270,7 +285,7 @@ class Follow(AsyncIterator[Event]):
 
     async def __anext__(self) -> Event:
         while not self._page:
-            if not await run(self._look):
+            if not await read(self._look):
                 raise StopAsyncIteration
             if not self._page:
                 await anyio.sleep(_POLL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,7 +33,7 @@ from .stores import forking, live
 from .stores.base import Store
 from .stores.batches import Call, drafts
 from .stores.buffered import Buffered
-from .stores.queue import Job
+from .stores.queue import PAUSE, Job
 from .subscribing import Delta, Subscription
 from .views import beyond, may_begin
 
@@ -160,7 +161,7 @@ class Conversation(Reading):
         try:
             if not self._is_simple(events, spans):
                 return False
-            job.item = Call(self.id, drafts(events))
+            job.item = Call(self.id, drafts(events), since=time.monotonic())
             self.store.queue.put(job)
             self._queued.append(job)
             return True
@@ -180,11 +181,15 @@ class Conversation(Reading):
 
     def _await_queued(self) -> None:
         """Return when the store's queue has nothing more of this session."""
-        self.store.queue.do(None)
-        with self._landing:
-            while self._queued:
-                # One without an outcome was taken back.
-                self._landed(self._queued.popleft())
+        while True:
+            self.store.queue.do(None)
+            with self._landing:
+                while self._queued and not self._queued[0].is_open:
+                    self._landed(self._queued.popleft())
+                if not self._queued:
+                    return
+            # The session's lock is not free.
+            time.sleep(PAUSE)
 
     def _landed(self, job: Job[Call, list[Event]]) -> None:
         if isinstance(job.outcome, list):

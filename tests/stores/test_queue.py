@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,7 +31,7 @@ from backtrail import (
 from backtrail.stores import Durability, queue, sqlite_connections, syncing
 from backtrail.stores.batches import Call, drafts
 from backtrail.stores.locks import FileLock
-from backtrail.stores.queue import Job, Queue
+from backtrail.stores.queue import Job, Postponed, Queue
 
 SCHEMES = pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])
 NEW = [NewEvent("user_message", {"n": 1})]
@@ -64,10 +65,17 @@ def ended(threads: list[threading.Thread]) -> None:
         assert not thread.is_alive()
 
 
+def until(condition: Callable[[], object]) -> None:
+    """Return when this holds; fail if it does not come to."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def waiting(jobs: Queue[int, int], count: int) -> None:
     """Return when so many jobs wait."""
-    while jobs._jobs.qsize() < count:
-        time.sleep(0.001)
+    until(lambda: jobs._jobs.qsize() >= count)
 
 
 # --- the queue ----------------------------------------------------------------------------
@@ -144,10 +152,7 @@ def test_the_thread_ends_when_idle_and_begins_again(monkeypatch: pytest.MonkeyPa
     for n in range(300):
         assert jobs.do(n) == n
         time.sleep(0.0009 + n % 3 * 0.0002)
-    deadline = time.monotonic() + 10
-    while any(thread.name == "backtrail-test-writer" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: "backtrail-test-writer" not in {thread.name for thread in threading.enumerate()})
     assert jobs.do(7) == 7
 
 
@@ -191,6 +196,50 @@ def test_jobs_in_no_hurry_wait_for_one_that_is() -> None:
         jobs.put(Job(n))
     assert jobs.do(4) == 8
     assert gate.groups == [[1, 2, 3, 4]]
+
+
+def test_what_is_postponed_keeps_its_place_and_holds_nobody_up() -> None:
+    """It is tried again, in order; the others are written, and a barrier does not wait for it."""
+    shut, stored = True, list[int]()
+
+    def write(items: Sequence[int]) -> list[int | BaseException]:
+        stored.extend(item for item in items if not (shut and item >= 10))
+        return [Postponed() if shut and item >= 10 else item for item in items]
+
+    jobs: Queue[int, int] = Queue(write)
+    threads = []
+    for number in (10, 11, 12):
+        threads.append(begun(jobs.do, number))
+        until(partial(lambda taken: taken in jobs.held, number))
+        assert jobs.do(number - 10) == number - 10
+    jobs.do(None)
+    assert all(thread.is_alive() for thread in threads)
+    shut = False
+    ended(threads)
+    assert stored == [0, 1, 2, 10, 11, 12]
+    assert not list(jobs.held)
+
+
+def test_a_postponed_job_can_be_taken_back() -> None:
+    """Between two attempts, or during one that postpones it again; then its waiter is woken."""
+    gate, woken = threading.Semaphore(0), threading.Event()
+    inside = threading.Semaphore(0)
+
+    def write(items: Sequence[int]) -> list[int | BaseException]:
+        inside.release()
+        assert gate.acquire(timeout=30)
+        return [Postponed() for _ in items]
+
+    jobs: Queue[int, int] = Queue(write)
+    job: Job[int, int] = Job(1, lambda done: woken.set())
+    jobs.put(job)
+    assert inside.acquire(timeout=30)
+    assert not job.take_back()
+    assert not woken.is_set()
+    gate.release(9)
+    assert woken.wait(30)
+    assert isinstance(job.outcome, Postponed)
+    until(lambda: not list(jobs.held))
 
 
 # --- interrupts ----------------------------------------------------------------------------
@@ -521,11 +570,41 @@ def test_a_failed_sync_fails_for_all_who_wait_for_it(
         threads = [begun(work)]
         assert inside.wait(10)
         threads += [begun(work) for _ in range(4)]
-        while store.queue._jobs.qsize() + len(told) < 3 and not store.queue._writer:
-            time.sleep(0.001)
+        until(lambda: store.queue._jobs.qsize() + len(told) >= 3 or store.queue._writer)
         go.set()
         ended(threads)
         assert told == ["acknowledges nothing"] * 5
+
+
+@SCHEMES
+def test_an_append_that_was_interrupted_is_not_stored_behind_the_next(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the writer has begun when its caller gives up comes before what that one does next."""
+    inside, go = threading.Event(), threading.Event()
+    with open_store(scheme.format(tmp_path), durability="synced") as store:
+        store.create(SessionInfo("s"))
+        store.append("s", NEW)
+        real = type(store)._append_queued
+
+        def late(self: Store, calls: Sequence[Call]) -> list[Any]:
+            inside.set()
+            assert go.wait(30)
+            return list(real(self, calls))
+
+        def interrupt() -> None:
+            assert inside.wait(30)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        monkeypatch.setattr(type(store), "_append_queued", late)
+        interrupting = begun(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.queue.do(Call("s", drafts([NewEvent("user_message", {"n": 2})])))
+        following = begun(store.append, "s", [NewEvent("user_message", {"n": 3})])
+        until(lambda: store.queue._jobs.qsize() or not following.is_alive())
+        go.set()
+        ended([interrupting, following])
+        assert [event.data["n"] for event in store.read("s")] == [1, 2, 3]
 
 
 @SCHEMES
@@ -627,11 +706,9 @@ def test_a_group_is_one_transaction_and_one_sync(
         threads = [begun(store.append, "s", NEW)]
         assert inside.wait(10)
         threads += [begun(store.append, "s", NEW)]
-        while not store.queue._writer:
-            time.sleep(0.001)
+        until(lambda: store.queue._writer)
         threads += [begun(store.append, "s", NEW) for _ in range(10)]
-        while store.queue._jobs.qsize() < 10:
-            time.sleep(0.001)
+        until(lambda: store.queue._jobs.qsize() >= 10)
         go.set()
         ended(threads)
         assert len(list(store.read("s"))) == 13

@@ -285,6 +285,11 @@ class Store(ABC):
         """`append_each` for the queue; what would hold up the others may be `Postponed`."""
         return self.append_each(calls)
 
+    def _is_queued(self, session_id: str) -> bool:
+        """Whether the queue is at work on an append to this session, perhaps one given up."""
+        found = cast("Queue[Call, list[Event]] | None", self.__dict__.get("_queue"))
+        return found is not None and any(call.session_id == session_id for call in found.held)
+
     @property
     def queue(self) -> Queue[Call, list[Event]]:
         """Where those wait whose appends are written together; see `Queue`."""

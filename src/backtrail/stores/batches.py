@@ -58,13 +58,18 @@ class Stored(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One caller's append, checked and encoded. A `quiet` one is told to listeners elsewhere."""
+    """One caller's append, checked and encoded. A `quiet` one is told to listeners elsewhere.
+
+    `since` is when its caller began to wait, by the monotonic clock: the queue does not wait for
+    a lock longer than any other writer. Without it, the queue waits for a moment.
+    """
 
     session_id: str
     batch: list[Draft]
     log: str = MAIN_LOG
     expected: int | None = None
     quiet: bool = False
+    since: float = 0.0
 
     @property
     def usual(self) -> bool:

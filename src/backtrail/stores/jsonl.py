@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -80,7 +81,6 @@ from .locks import FileLock, file_lease
 from .notes import Memory
 from .observing import observed, observed_each
 from .options import Options
-from .queue import Postponed
 from .records import Filters, Wanted, changed_record, folded, new_record, select
 
 T = TypeVar("T")
@@ -404,9 +404,10 @@ class JSONLStore(Store):
             check_log(log)
             self._path(session_id)
             return []
-        call = Call(session_id, batch, log, expected, quiet=True)
-        if self._synced and self._appender.is_busy(session_id, log):
-            with suppress(Postponed):
+        call = Call(session_id, batch, log, expected, True, time.monotonic())
+        if self._synced:
+            busy = self._appender.is_busy(session_id, log)
+            if busy or self._is_queued(session_id):
                 return self.queue.do(call) or []
         [outcome] = self._appender.append_each([call])
         if isinstance(outcome, BaseException):

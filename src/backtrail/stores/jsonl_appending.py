@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from ..errors import BacktrailError, SessionBusy, StoreFailed
@@ -10,9 +11,13 @@ from .batches import Call, Draft, Outcome
 from .jsonl_open import OpenFolders
 from .jsonl_writing import LogWriter
 from .locks import WAIT
-from .queue import Postponed
+from .queue import PAUSE, Postponed
 
 _BRIEF = 0.02
+
+
+Appended = tuple[Sequence[Outcome], LogWriter | None, int]
+"""What came of each call to a log, and what to wait for."""
 
 
 class Appender:
@@ -24,6 +29,8 @@ class Appender:
         self._open = folders
         self._failed = failed
         self._synced = synced
+        # Sessions that the queue found locked: when to try again, and what it was told.
+        self._locked: dict[str, tuple[float, SessionBusy]] = {}
 
     def append_usual(
         self, session_id: str, log: str, draft: Draft
@@ -51,16 +58,16 @@ class Appender:
         """One write to each log, and then, if it is to be waited for, the disk.
 
         Whoever is not `patient` has others wait behind: an append to a session that another
-        process has locked for longer is `Postponed`.
+        process has locked for longer is `Postponed`, all to the same log or none.
         """
-        wait = WAIT if patient else _BRIEF
         logs: dict[tuple[str, str], list[int]] = {}
         for n, call in enumerate(calls):
             logs.setdefault((call.session_id, call.log), []).append(n)
         outcomes: list[Outcome] = [[] for _ in calls]
         written: list[tuple[LogWriter, int, list[int]]] = []
         for (session_id, log), places in logs.items():
-            found, writer, ticket = self._append(session_id, log, [calls[n] for n in places], wait)
+            append = self._append if patient else self._append_briefly
+            found, writer, ticket = append(session_id, log, [calls[n] for n in places])
             for n, outcome in zip(places, found, strict=True):
                 outcomes[n] = outcome
             if self._synced and writer is not None and ticket:
@@ -79,10 +86,25 @@ class Appender:
                 writer.busy = False
         return outcomes
 
+    def _append_briefly(self, session_id: str, log: str, calls: Sequence[Call]) -> Appended:
+        """Append to one log, if its lock is free soon; else a call has waited enough, or not."""
+        again, busy = self._locked.get(session_id, (0.0, None))
+        if busy is None or time.monotonic() >= again:
+            found = self._append(session_id, log, calls, _BRIEF if busy is None else 0.0)
+            if not isinstance(found[0][0], SessionBusy):
+                self._locked.pop(session_id, None)
+                return found
+            owner = found[0][0].owner
+            text = f"session `{session_id}` is locked by {owner}; waited {WAIT:g} s"
+            busy = SessionBusy(text, owner=owner)
+            self._locked[session_id] = time.monotonic() + PAUSE, busy
+        begun = time.monotonic() - WAIT
+        return [busy if call.since <= begun else Postponed() for call in calls], None, 0
+
     def _append(
-        self, session_id: str, log: str, calls: Sequence[Call], wait: float
-    ) -> tuple[Sequence[Outcome], LogWriter | None, int]:
-        """Append to one log; what came of each call, and what to wait for."""
+        self, session_id: str, log: str, calls: Sequence[Call], wait: float = WAIT
+    ) -> Appended:
+        """Append to one log."""
         try:
             if len(calls) == 1 and calls[0].usual:
                 found = self.append_usual(session_id, log, calls[0].batch[0])
@@ -95,8 +117,6 @@ class Appender:
             return outcomes, writer, ticket
         except OSError as error:
             return [self._told(error, session_id)] * len(calls), None, 0
-        except SessionBusy as error:
-            return [error if wait == WAIT else Postponed()] * len(calls), None, 0
         except BacktrailError as error:
             return [error] * len(calls), None, 0
 

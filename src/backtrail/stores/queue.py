@@ -7,6 +7,9 @@ the first job and ends when there was none for a while.
 Only that thread writes, so Ctrl-C, which comes to the main thread, never meets a writer: it
 ends a wait, and no more. Putting a job is one call of C code. There is nothing else to be
 left half done, hence no lock that a waiter holds, and nobody who has to wake another.
+
+A job that the others would have to wait for is `Postponed`: the writer keeps it, in its order,
+and tries again. So it costs neither a thread nor its place.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import threading
 import time
 from _queue import Empty, SimpleQueue
 from _thread import allocate_lock, get_ident
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from . import forking
@@ -29,9 +32,18 @@ Told = Callable[[list[Any]], None]
 IDLE = 2.0
 """Seconds without a job after which the thread ends."""
 
+PAUSE = 0.005
+"""Seconds until a postponed job is tried again."""
+
 
 class Postponed(Exception):
-    """The outcome of a job that all others would have waited for: its caller does it, and waits."""
+    """The outcome of an attempt at a job that all others would have waited for: there is another.
+
+    What must come behind such a job `write` has to postpone, too.
+    """
+
+
+_AT_ONCE = (False,)
 
 
 class Job(Generic[Item, Result]):
@@ -40,7 +52,7 @@ class Job(Generic[Item, Result]):
     One that nobody is to be `told` of is in no hurry. `waiter` is what `told` wakes.
     """
 
-    __slots__ = ("_claim", "item", "outcome", "told", "waiter")
+    __slots__ = ("_claim", "_given_up", "item", "outcome", "told", "waiter")
 
     def __init__(self, item: Item | None, told: Told | None = None, waiter: Any = None) -> None:
         self.item = item
@@ -48,10 +60,34 @@ class Job(Generic[Item, Result]):
         self.waiter = waiter
         self.outcome: Result | BaseException | None = None
         self._claim = allocate_lock()
+        self._given_up: list[bool] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still be written: it has no outcome, and was not taken back."""
+        return self.outcome is None and self._given_up != [True]
 
     def begin(self) -> bool:
-        """Whether nobody else has begun it: the writer, or a waiter who takes it back."""
+        """Whether the writer is to do it: its waiter has not taken it back."""
         return self._claim.acquire(False)
+
+    def take_back(self) -> bool:
+        """Have it not written; False if it is begun, then it has an outcome after this attempt."""
+        given_up: list[bool] = []
+        self._given_up = given_up
+        # One call of C code, so an interrupt leaves no job that is taken and not known to be.
+        given_up.extend(map(self._claim.acquire, _AT_ONCE))
+        return given_up[0]
+
+    def settle(self, outcome: Result | BaseException | None) -> bool:
+        """Note what came of an attempt; False if there is to be another."""
+        if type(outcome) is Postponed:
+            self._claim.release()
+            # In this order: a waiter that came too late for the claim is seen here.
+            if self._given_up is None or not self._claim.acquire(False):
+                return False
+        self.outcome = outcome
+        return True
 
     def result(self) -> Result | None:
         """What was written; raises what went wrong."""
@@ -81,6 +117,8 @@ class Queue(Generic[Item, Result]):
     def after_fork(self) -> None:
         """Leave what waits to the parent, whose thread writes it."""
         self._jobs: SimpleQueue[Job[Item, Result]] = SimpleQueue()
+        # Replaced as a whole, since others read it.
+        self._held: list[Job[Item, Result]] = []
         self._thread = 0
         self._writer = 0
         self._starting = allocate_lock()
@@ -91,6 +129,11 @@ class Queue(Generic[Item, Result]):
         """Whether this thread writes just now: it would wait for itself."""
         return self._writer == get_ident()
 
+    @property
+    def held(self) -> Iterator[Item]:
+        """What the writer has taken, and not yet written: it works on it, or it is postponed."""
+        return (job.item for job in self._held if job.item is not None)
+
     def put(self, job: Job[Item, Result]) -> None:
         """Have a job done; its `told` is called then, in another thread."""
         self._jobs.put(job)
@@ -98,19 +141,23 @@ class Queue(Generic[Item, Result]):
             self._start()
 
     def do(self, item: Item | None) -> Result | None:
-        """Have something written and wait for it; without an item, for all that is queued."""
+        """Have something written and wait for it; without an item, for all that is queued.
+
+        That is, for all but what is postponed.
+        """
         woken = allocate_lock()
         woken.acquire()
         job: Job[Item, Result] = Job(item, _wake, woken)
         if self.is_mine:
-            self._carry_out([job])
+            while self._attempt([job]):
+                time.sleep(PAUSE)
             return job.result()
         try:
             self.put(job)
             woken.acquire()
         except BaseException:
             # Interrupted: what the writer has not begun is not written.
-            job.begin()
+            job.take_back()
             raise
         return job.result()
 
@@ -123,7 +170,7 @@ class Queue(Generic[Item, Result]):
                     threading.Thread(target=self._run, name=self._name, daemon=True).start()
         except RuntimeError:
             # From Python 3.12 on, none starts while the interpreter shuts down.
-            while not self._jobs.empty():
+            while self._held or not self._jobs.empty():
                 self._carry_out(self._waiting(0))
 
     def _run(self) -> None:
@@ -143,8 +190,16 @@ class Queue(Generic[Item, Result]):
                 return
 
     def _waiting(self, wait: float) -> list[Job[Item, Result]]:
-        """The jobs that wait, once there is one; `Empty` after `wait` seconds."""
-        job = self._jobs.get(timeout=wait)
+        """The jobs that wait, once there is one; `Empty` after `wait` seconds.
+
+        None, after a while, if there are some to be tried again.
+        """
+        try:
+            job = self._jobs.get(timeout=PAUSE if self._held else wait)
+        except Empty:
+            if self._held:
+                return []
+            raise
         jobs, until = [job], time.monotonic() + self._delay
         hurry = not self._delay
         while True:
@@ -160,30 +215,34 @@ class Queue(Generic[Item, Result]):
 
     def _carry_out(self, jobs: list[Job[Item, Result]]) -> None:
         """Write what was not taken back, and wake those who wait for it."""
-        jobs = [job for job in jobs if job.begin()]
         with self._writing:
             before, self._writer = self._writer, get_ident()
             try:
-                self._write_all(jobs)
+                # Before any is begun: whoever cannot take a job back finds it here.
+                self._held = [*self._held, *jobs]
+                jobs = [job for job in self._held if job.begin()]
+                self._held = self._attempt(jobs)
+                kept = set(self._held)
             finally:
                 self._writer = before
         told: dict[Told, list[Job[Item, Result]]] = {}
         for job in jobs:
-            if job.told is not None:
+            if job.told is not None and job not in kept:
                 told.setdefault(job.told, []).append(job)
         for tell, done in told.items():
             tell(done)
 
-    def _write_all(self, jobs: list[Job[Item, Result]]) -> None:
+    def _attempt(self, jobs: list[Job[Item, Result]]) -> list[Job[Item, Result]]:
+        """Write these; those of them that are to be tried again, in order."""
         wanted = [job for job in jobs if job.item is not None]
         try:
             outcomes = self._write([job.item for job in wanted if job.item is not None])
-            for job, outcome in zip(wanted, outcomes, strict=True):
-                job.outcome = outcome
+            return [job for job, one in zip(wanted, outcomes, strict=True) if not job.settle(one)]
         except BaseException as error:
             # Nobody else would tell them.
             for job in wanted:
                 job.outcome = error if job.outcome is None else job.outcome
+            return []
 
 
 def _wake(jobs: list[Any]) -> None:

@@ -277,7 +277,8 @@ class SQLiteStore(Store):
         self._appends += 1
         if not self._synced:
             return self._append(session_id, events, log, expected)
-        if self._busy and type(session_id) is str and type(log) is str:
+        busy = self._busy or self._is_queued(session_id)
+        if busy and type(session_id) is str and type(log) is str:
             call = Call(session_id, drafts(events), log, expected, quiet=True)
             return self.queue.do(call) or []
         self._busy = True

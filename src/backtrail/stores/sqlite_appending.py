@@ -218,7 +218,7 @@ class Appender:
             return [self._append_one(execute, call) for call in calls]
 
     def _append_one(self, execute: Execute, call: Call) -> list[Event]:
-        session_id, batch, log, expected, _ = call
+        session_id, batch, log, expected, _, _ = call
         database = self._database
         named = type(session_id) is str and type(log) is str
         place = self._places.get((session_id, log)) if named else None
