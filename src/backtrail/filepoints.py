@@ -14,7 +14,7 @@ from .errors import InvalidData, NotFound
 from .events import AsDict, Event, Json
 from .files.conflicts import OnConflict
 from .files.differences import Diff, FileDiff, described, is_folder, modes_of, paths_of, step_counts
-from .files.effects import Change, Range, Ranges, changes_of
+from .files.effects import WHY, Change, Range, Ranges, changes_of
 from .files.names import shown
 from .files.plan import ALREADY, Plan, renames, standing
 from .files.totals import total
@@ -422,7 +422,7 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
         other = moves.get(step.path) if step.acts else None
         plus, minus = step_counts(get, step) if other is None else (0, 0)
         reason = step.reason
-        if step.uncertain:
+        if step.uncertain and WHY["doubtful"] not in reason:
             reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
         change = FileChange(
             shown(step.path),

@@ -243,3 +243,24 @@ def test_an_empty_git_folder_does_not_make_a_project(stage: Stage) -> None:
     assert not (stage.project / "top.txt").exists()
     assert stage.run("undo", "--yes", cwd=sub).code == 0
     assert (stage.project / "top.txt").read_bytes() == b"t\n"
+
+
+def test_hooks_that_are_installed_are_not_advised(stage: Stage) -> None:
+    """In a folder without a session, where nothing was recorded yet."""
+    advice = "hooks install claude-code"
+    assert advice in stage.run().out
+    assert stage.run("hooks", "install", "claude-code", "--yes").code == 0
+    told = stage.run().out
+    assert advice not in told
+    assert "backtrail record -- COMMAND" in told
+
+
+def test_gc_calls_no_session_deleted_that_nobody_deleted(stage: Stage) -> None:
+    """A recording that was given up for want of a way back leaves contents, and no session."""
+    (stage.project / "f").write_text("x\n" * 1000)
+    with stage.session("given-up") as session:
+        session.checkpoint("before")
+        session.store.delete("given-up")
+    told = stage.run("gc", "--dry-run", "--now", BACKTRAIL_COLLECT="off").out
+    assert "deleted" not in told
+    assert "of 1 session that is not in the store" in told

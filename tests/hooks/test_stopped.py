@@ -85,6 +85,37 @@ def claude(world: World) -> Claude:
     return Claude(world)
 
 
+def test_doctor_status_and_undo_agree_that_a_call_is_over(world: World, claude: Claude) -> None:
+    """Its process lives on; the agent was stopped. Looking ends nothing, and says what does."""
+    claude.begin(asked=True)
+    done = world.run("doctor")
+    assert "open in" in done.stdout and "no call is open" not in done.stdout
+    (world.project / "ran.txt").write_text("ran\n")
+    claude.escape()
+    for _ in range(2):
+        assert "Under way" not in world.run("status").stdout
+        done = world.run("doctor")
+        assert "no call is open" in done.stdout
+        assert "over, begun in" in done.stdout
+        assert "the session's next prompt, `undo` or `rewind` notes its end" in done.stdout
+    told = world.run("undo", "--yes").stdout
+    assert "perhaps not changed by the call" in told and "perhaps by you" not in told
+    assert "`Bash`" not in world.run("doctor").stdout
+
+
+def test_why_a_file_is_kept_is_said_once(
+    world: World, claude: Claude, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a long call, in which a person may have saved something anyway."""
+    monkeypatch.setattr("backtrail.files.workspace.LONG_CALL", -1.0)
+    claude.begin(asked=True)
+    (world.project / "ran.txt").write_text("ran\n")
+    claude.escape()
+    with world.session("claude-code:s1") as session:
+        (kept,) = session.undo().conflicts
+    assert (kept.path, kept.reason.count("perhaps")) == ("ran.txt", 1), kept
+
+
 def named(done: subprocess.CompletedProcess[str], *names: str) -> bool:
     return all(name in done.stdout + done.stderr for name in names)
 

@@ -95,7 +95,9 @@ def _tell(call: Call, done: Collected, dry: bool) -> None:
     would = "would remove" if dry else "removed"
     call.out.line(f"{would} {plural(done.blobs, 'content')}, {size(done.bytes)} before compression")
     if done.sessions:
-        call.out.line(f"of {plural(len(done.sessions), 'deleted session')}")
+        are = "is" if len(done.sessions) == 1 else "are"
+        # Deleted by a person, or given up before it began, as a recording without a way back.
+        call.out.line(f"of {plural(len(done.sessions), 'session')} that {are} not in the store")
     given = "would be given up" if dry else "were given up"
     if done.calls:
         call.out.line(f"{plural(done.calls, 'call')} that crashed over a week ago {given}")

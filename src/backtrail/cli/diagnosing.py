@@ -218,7 +218,7 @@ def _open_calls(store: Store) -> Iterator[Check]:
     except (BacktrailError, OSError) as error:
         yield Check("calls", "bad", str(error), "`backtrail verify` tells more")
         return
-    if not found:
+    if all(call.over for call in found):
         yield Check("calls", "ok", "no call is open")
     for call in found:
         command = "backtrail doctor --repair"
@@ -228,10 +228,10 @@ def _open_calls(store: Store) -> Iterator[Check]:
         advice = f"`{command}` ends it"
         if call.store and not call.url:
             advice += f", with the URL of the store whose id is {call.store}"
-        if call.lives:
+        if call.over:
+            advice = f"the session's next prompt, `undo` or `rewind` notes its end, or `{command}`"
+        elif call.lives:
             advice = f"if it is not under way: {advice}"
-        elif not call.store:
-            advice = f"the next look at that folder ends it, or `{command}`"
         yield Check("calls", "ok" if call.lives else "warning", str(call), advice)
 
 

@@ -78,7 +78,7 @@ def _run(call: Call) -> None:
 
 
 def _nothing(call: Call) -> None:
-    steps = [*_moved(call), *BEGIN]
+    steps = [*_moved(call), *(BEGIN[1:] if _has_hooks() else BEGIN)]
     # A store that is only named now is no store of hooks, and the tour has its own.
     record = hint(call, "record", "--", "COMMAND")
     steps = [(record if "record" in command else command, what) for command, what in steps]
@@ -91,6 +91,13 @@ def _nothing(call: Call) -> None:
     if others:
         call.out.line("`backtrail ls --all` lists those of other folders.")
     _print_next(call, steps)
+
+
+def _has_hooks() -> bool:
+    """Whether hooks of any agent are installed that record in this folder."""
+    from ..hooks.status import is_installed
+
+    return is_installed(here())
 
 
 def _moved(call: Call) -> list[tuple[str, str]]:
@@ -283,7 +290,7 @@ def _print_kept(call: Call, now: _Now) -> None:
             groups.setdefault(None if sessions is None else tuple(sessions), []).append(file)
     for whose, files in groups.items():
         if whose is None:
-            what = "Perhaps changed by you, while it asked or after you stopped it:"
+            what = "Perhaps not its own, changed while a call waited, after it was stopped or left:"
         else:
             what = f"Changed while {_named(call, whose)} was at work, too; either may have done it:"
         _print_files(call, what, files)

@@ -33,8 +33,8 @@ WHY: dict[Conflict, str] = {
     "since": "changed since by somebody else",
     "between": "somebody else changed it in between",
     "shared": "another session may have changed it at the same time",
-    "doubtful": "changed while the call waited for an answer or after it was given up, perhaps "
-    "by you",
+    "doubtful": "perhaps not changed by the call, which waited, was stopped or went on in the "
+    "background then",
 }
 """The same for people, where nothing else is to be said."""
 

@@ -29,7 +29,8 @@ _IN_MEMORY = "memory:"
 class Open(NamedTuple):
     """A call that is open: whose, where, which process runs it, and since when.
 
-    `store` is another store's URL, or its id where no URL is known; `url` only a URL.
+    `store` is another store's URL, or its id where no URL is known; `url` only a URL. One that is
+    `over` was not ended yet: its agent went on, or was stopped, or its process is gone.
     """
 
     root: str
@@ -41,14 +42,17 @@ class Open(NamedTuple):
     lives: bool
     store: str = ""
     url: str = ""
+    over: bool = False
 
     def __str__(self) -> str:
         program = f" of {self.program}" if self.program else ""
         store = f", store {self.store}" if self.store else ""
         lives = "" if self.lives else ", which is gone"
+        begun = "over, begun" if self.over else "open"
+        since = f"{'at' if self.over else 'since'} {timestamp(self.since)}"
         return (
-            f"`{self.name}` in session `{self.session}`{program}{store}: open in {self.root} since "
-            f"{timestamp(self.since)}, by process {self.pid}{lives}"
+            f"`{self.name}` in session `{self.session}`{program}{store}: {begun} in {self.root} "
+            f"{since}, by process {self.pid}{lives}"
         )
 
 
@@ -60,7 +64,7 @@ def listed(store: Store) -> list[Open]:
         with opened(store) as own:
             depot = own.blobs.id
             for place in own.catalogue.places():
-                found += [_own(place, call) for call in _open_in(own, place)]
+                found += [_own(place, call, store) for call in _open_in(own, place)]
     for root in Machine(state_folder()).all():
         for path, other in open_calls(root):
             if other is not None and not path.endswith(f".{depot}"):
@@ -76,10 +80,22 @@ def _open_in(depot: Depot, place: Place) -> list[Bracket]:
     return [call for call in depot.catalogue.brackets(place.n) if not call.ended]
 
 
-def _own(place: Place, call: Bracket) -> Open:
+def _own(place: Place, call: Bracket, store: Store | None = None) -> Open:
+    """A call of this store. With `store` its log says whether it is over, as for `status`."""
+    from .workspace import Workspace
+
     lives = not is_gone(call.pid, call.born)
-    root = shown(place.path)
-    return Open(root, call.owner, call.name, call.program, call.pid, call.since, lives)
+    over = store is not None and Workspace.is_over(call, store)
+    return Open(
+        shown(place.path),
+        call.owner,
+        call.name,
+        call.program,
+        call.pid,
+        call.since,
+        lives,
+        over=over,
+    )
 
 
 def end_all(store: Store) -> Iterator[str]:

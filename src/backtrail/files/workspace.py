@@ -293,7 +293,8 @@ class Workspace(Rooted):
             if call.owner != log[1] and not call.ended and self.is_over(call, store):
                 self._end_for(call, tree, log, store)
 
-    def is_over(self, call: Bracket, store: Store | None) -> bool:
+    @staticmethod
+    def is_over(call: Bracket, store: Store | None) -> bool:
         """Whether an open call is over, though nobody ended it.
 
         Its process is gone; or the agent's session is, or goes on with another prompt, or a

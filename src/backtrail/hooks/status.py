@@ -55,6 +55,21 @@ def installed(agent: str | None, project: Path, wait: float = WAIT) -> list[Inst
     return found
 
 
+def is_installed(project: Path) -> bool:
+    """Whether a settings file has hooks of ours, for any agent; nothing is run."""
+    for dialect in DIALECTS.values():
+        for scope in scopes(dialect):
+            path = settings_file(dialect, scope, project)
+            try:
+                text = read(path)
+                if text and text.strip() and find_ours(text, str(path), dialect.agent):
+                    return True
+            except BacktrailError:
+                # `hooks status` tells what is wrong with it.
+                continue
+    return False
+
+
 def _outdated(dialect: Dialect, text: str, path: Path, wait: float) -> str | None:
     """Why an installation is to be renewed; None if it need not be."""
     known = waiting(text, str(path), dialect)
