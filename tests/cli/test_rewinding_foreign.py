@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from backtrail.filepoints import last_tree
+from backtrail.files.changes.restored import last_prompt, restores, unknown
+from backtrail.files.cleaning import opened
 from backtrail.hooks.notes import take
 from backtrail.stores import open_store
 
@@ -41,8 +44,17 @@ def _text(line: dict[str, dict[str, str | list[dict[str, str]]]]) -> str:
     return content if isinstance(content, str) else content[0]["text"]
 
 
-def noted(project: Project) -> str | None:
-    """What the agent's next prompt is told."""
+def outdated(project: Project) -> list[str]:
+    """The files that the agent's next prompt tells of, by what the logs say."""
+    with open_store(project.url) as store, opened(store) as depot:
+        now, last = last_tree(store, "work"), last_prompt(store.walk("work"))
+        assert now is not None and last is not None
+        found = restores(store, store.record("work"), last[1])
+        return [path.decode() for path in unknown(depot.blobs.get, last[0], found, now)]
+
+
+def noted(project: Project) -> list[str]:
+    """What is left for the agent's next prompt besides."""
     with open_store(project.url) as store:
         return take(store, "work")
 
@@ -56,7 +68,8 @@ def test_a_rewind_gives_the_agent_a_new_session(project: Project) -> None:
     line = f"cd {project.root} && claude --resume {id}"
     assert f"go on in the agent with: {line}\n" in done.out
     assert project.run("resume", "work").out == f"{line}\n"
-    assert noted(project) is None
+    assert outdated(project) == []
+    assert noted(project) == []
     undone = project.run("undo", "--yes", "--json").json
     assert undone["resume"] == f"cd {project.root} && claude --resume {undone['native']['id']}"
     assert natives(project)[undone["native"]["id"]][2:] == ["now break things", "Broken."]
@@ -73,17 +86,18 @@ def test_where_nothing_is_left_the_agent_begins_anew(project: Project) -> None:
     assert f"claude --resume {done['native']['id']}\n" in project.run("resume", "work").out
 
 
-def test_a_rewind_of_files_leaves_a_note(project: Project) -> None:
-    """One sentence with their names; the agent's session is not touched."""
+def test_a_rewind_of_files_is_told(project: Project) -> None:
+    """The agent's session is not touched; it hears of what differs in the end."""
     done = project.run("rewind", "--last", "--scope", "files", "--yes")
     assert done.code == 0
     assert natives(project) == {}
-    note = noted(project)
-    assert note is not None
-    assert all(name in note for name in ("app.py", "notes.md", "old.py"))
-    assert "new.py" not in note
+    assert outdated(project) == ["app.py", "notes.md", "old.py"]
     assert project.run("restore", "new.py", "--yes").code == 0
-    assert "new.py" in (noted(project) or "")
+    assert outdated(project) == ["app.py", "new.py", "notes.md", "old.py"]
+    assert project.run("undo", "--yes").code == 0
+    assert project.run("undo", "--yes").code == 0
+    assert outdated(project) == []
+    assert noted(project) == []
 
 
 def test_a_dry_run_tells_nobody(project: Project) -> None:
@@ -91,7 +105,8 @@ def test_a_dry_run_tells_nobody(project: Project) -> None:
     assert project.run("rewind", "--last", "--dry-run").code == 0
     assert "nothing to do" in project.run("rewind", "7", "--yes").out
     assert natives(project) == {}
-    assert noted(project) is None
+    assert outdated(project) == []
+    assert noted(project) == []
     assert project.files() == BROKEN
 
 
@@ -123,7 +138,7 @@ def test_a_rewind_is_done_even_if_the_agent_cannot_be_told(project: Project) -> 
 
 @pytest.mark.parametrize("scope", ["files", "both"])
 def test_an_agent_that_gets_no_session_is_told_of_its_files(tmp_path: Path, scope: str) -> None:
-    """Where Gemini CLI was never used nothing can be written, so a note is all it gets."""
+    """Where Gemini CLI was never used nothing can be written, and it goes on with all its words."""
     made = empty(tmp_path)
     native = {"agent": "gemini", "id": "old"}
     work(made, agent_name="gemini", metadata={"native": native})
@@ -131,4 +146,8 @@ def test_an_agent_that_gets_no_session_is_told_of_its_files(tmp_path: Path, scop
     assert done.code == (1 if scope == "both" else 0), done.err
     assert ("never used" in done.err) is (scope == "both")
     assert "go on in the agent" not in done.out
-    assert "app.py" in (noted(made) or "")
+    if scope == "files":
+        assert "app.py" in outdated(made)
+    else:
+        (note,) = noted(made)
+        assert "app.py" in note

@@ -406,9 +406,9 @@ def test_notes_are_for_one_session(world: World) -> None:
     with open_store(world.url) as store:
         for text in ("one", "two", "one"):
             notes.leave(store, "a", text)
-        assert notes.take(store, "b") is None
-        assert notes.take(store, "a") == "one\ntwo"
-        assert notes.take(store, "a") is None
+        assert notes.take(store, "b") == []
+        assert notes.take(store, "a") == ["one", "two"]
+        assert notes.take(store, "a") == []
 
 
 # --- other agents ------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_a_subagent_of_codex_is_no_turn(world: World) -> None:
     assert world.events("codex:s1", "assistant_message") == []
     with open_store(world.url) as store:
         assert [e.kind for e in store.read(info.id, log=f"subagents/{id}")] == ["start", "message"]
-        assert notes.take(store, info.id) == "for the parent"
+        assert notes.take(store, info.id) == ["for the parent"]
 
 
 def test_a_turn_that_a_person_interrupts(world: World) -> None:

@@ -2,8 +2,8 @@
 
 Such an agent has its own record of the conversation, which we never edit. After a rewind
 or a fork it gets a new one that holds what was kept, and the person the line that resumes
-it. After a rewind of files alone its next prompt tells it which files are other than it
-thinks.
+it. Whichever of its windows goes on is told, by its next prompt's hook, which files are other
+than it thinks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ..errors import NotFound
 from ..shell import joined, quoted
 from .output import clean
-from .plans import listed
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
@@ -67,25 +66,10 @@ def native_line(call: Call, info: SessionInfo) -> str:
 
 
 def told(session: Session, paths: Sequence[str]) -> None:
-    """Leave a note for the agent's next prompt: these files are other than it thinks."""
-    from ..hooks.notes import leave
+    """Leave a note for the next prompt of an agent that goes on with what was taken back."""
+    from ..hooks.notes import leave, restored
 
-    leave(session.store, session.id, _restored(paths))
-
-
-def told_to_left(session: Session, native: Json, paths: Sequence[str]) -> None:
-    """The same for who goes on in the native session that was left."""
-    from ..hooks.notes import leave, left_name
-
-    name = left_name(str(native.get("agent")), str(native.get("id")))
-    leave(session.store, name, _restored(paths))
-
-
-def _restored(paths: Sequence[str]) -> str:
-    return (
-        "The user restored these files to an earlier state with Backtrail: "
-        f"{listed(paths, 30)}; read them again before you change them."
-    )
+    leave(session.store, session.id, restored(paths))
 
 
 def _native_line(info: SessionInfo, native: Json) -> str:

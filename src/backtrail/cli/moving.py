@@ -81,24 +81,21 @@ def _hand_on(
     session: Session, result: Rewind, more: dict[str, Json], *, moved: bool
 ) -> Exception | None:
     """Let the agent that a session belongs to know; an error is for later: the rewind is done."""
-    from .foreign import is_foreign, told, told_to_left, written
+    from .foreign import is_foreign, told, written
 
-    info = session.info()
-    if not is_foreign(info):
+    if not (moved and is_foreign(session.info())):
         return None
-    failed: Exception | None = None
-    if moved:
-        try:
-            native = written(session)
-            more["native"] = {"id": native.id, "path": str(native.path)}
-            more["resume"] = native.command
-        except (BacktrailError, OSError) as error:
-            failed, more["native_error"] = error, str(error)
     try:
-        if result.files_changed and "native" in more:
-            told_to_left(session, info.metadata["native"], result.files_changed)
-        elif result.files_changed:
-            # The agent's old session goes on as this one.
+        native = written(session)
+        more["native"] = {"id": native.id, "path": str(native.path)}
+        more["resume"] = native.command
+        return None
+    except (BacktrailError, OSError) as error:
+        more["native_error"] = str(error)
+        failed: Exception = error
+    try:
+        if result.files_changed:
+            # The agent's old session goes on as this one, with words that are not in its history.
             told(session, result.files_changed)
     except (BacktrailError, OSError) as error:
         failed, more["native_error"] = error, str(error)

@@ -205,11 +205,12 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Sett
 
 
 def _told(hook: Hook, store: Store, follower: Follower) -> str:
-    """What was left for the agent, in the form it takes it."""
-    from .notes import left_name, take
+    """What the agent has to know before it goes on, in the form it takes it."""
+    from .notes import restored, take
 
-    text = take(store, follower.id, left_name(hook.dialect.agent, follower.fields.session))
-    if text is None or hook.dialect.agent == "claude-code":
+    news = [restored(follower.outdated)] if follower.outdated else []
+    text = "\n".join(dict.fromkeys([*news, *take(store, follower.id)]))
+    if not text or hook.dialect.agent == "claude-code":
         return f"{text}\n" if text else ""
     import json
 

@@ -116,6 +116,8 @@ class Follower:
         self.dialect = dialect
         self.fields = fields
         self.troubles: list[str] = []
+        self.outdated: list[str] = []
+        """The files that a prompt tells the agent of: they are other than it thinks."""
         self._settings = settings
         self._patience = patience
         self._now = time.time()
@@ -292,12 +294,21 @@ class Follower:
         id = _event_id(self.fields.prompt_id)
         if id is not None and self._is_known(id):
             # Typed while a turn is under way, and of that turn: its calls go on.
+            self.outdated = self._outdated()
             return
         self.files.end_agent("", running_in)
         details = self._look()
+        self.outdated = self._outdated()
         message, format = _user_message(self.dialect.agent, text)
         data = {"message": message, "format": format, **self._source(), **details}
         self._append([NewEvent("user_message", data, id=id)])
+
+    def _outdated(self) -> list[str]:
+        try:
+            return self.files.outdated()
+        except BacktrailError as error:
+            self._complain("not told", str(error))
+            return []
 
     def _is_known(self, id: str) -> bool:
         try:

@@ -1,6 +1,8 @@
-"""What the next prompt's hook tells the live agent: one sentence, told once.
+"""What the next prompt's hook tells the live agent.
 
-After a rewind of files alone, the agent's idea of the files is wrong until somebody tells it.
+After files went back, the agent's idea of them is wrong until somebody tells it. The logs say
+which files these are, but for an agent whose own conversation could not go back with ours: what
+it thinks is in no log, so a note is left for it, and told once.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from typing import TYPE_CHECKING
 from .places import append_line, folder_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ..stores.base import Store
 
 _LIMIT = 4000
+_MANY = 30
+_NAME = 100
 
 
 def leave(store: Store, session_id: str, text: str) -> None:
@@ -25,11 +30,20 @@ def leave(store: Store, session_id: str, text: str) -> None:
     append_line(path, _plain(text).encode("utf-8", "replace"))
 
 
-def take(store: Store, *session_ids: str) -> str | None:
-    """What was left for a session, by any of its names, and leave nothing; None if nothing was."""
-    texts = [text for id in session_ids if (text := _take(store, id))]
-    lines = dict.fromkeys(line for text in texts for line in text.split("\n") if line)
-    return "\n".join(lines)[:_LIMIT] or None
+def take(store: Store, session_id: str) -> list[str]:
+    """What was left for a session, each once, and leave nothing."""
+    text = _take(store, session_id) or ""
+    return list(dict.fromkeys(line for line in text.split("\n") if line))
+
+
+def restored(paths: Sequence[str]) -> str:
+    """A sentence for an agent whose idea of these files is wrong."""
+    names = ", ".join(_plain(name)[:_NAME] for name in paths[:_MANY])
+    more = f" and {len(paths) - _MANY} more" if len(paths) > _MANY else ""
+    return (
+        "The user restored these files to an earlier state with Backtrail: "
+        f"{names}{more}; read them again before you change them."
+    )
 
 
 def _take(store: Store, session_id: str) -> str | None:
@@ -44,13 +58,6 @@ def _take(store: Store, session_id: str) -> str | None:
         return taken.read_text("utf-8", "replace")
     finally:
         taken.unlink(missing_ok=True)
-
-
-def left_name(agent: str, native_id: str) -> str:
-    """The name by which something is left for a native session that is no session of ours now."""
-    from ..hashing import sha256
-
-    return f"left-{sha256(f'{agent}:{native_id}'.encode()).hexdigest()[:32]}"
 
 
 def _path(store: Store, session_id: str) -> Path:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError
 from ...events import Event, Json, NewEvent
-from ...history import BACK, tree_of
+from ...history import BACK, newest_look, tree_of
 from ...stores.base import Store
 from ..baseline import PARTIAL
 from ..brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
@@ -225,7 +225,19 @@ class Recorder:
             return None
         told = self._store.read(self._id, reverse=True)
         newest_first = chain(map(_as_told, reversed(owed)), told)
-        return reversal(workspace.blobs.get, newest_first, known, tree, means)
+        get, ours = workspace.blobs.get, self._restored_since_look(workspace, tree)
+        return reversal(get, newest_first, known, tree, means, ours)
+
+    def _restored_since_look(self, workspace: Workspace, tree: bytes) -> Collection[bytes]:
+        """The paths that are as rewinds left them which this session has not seen yet."""
+        from .restored import Since, left_so, restores
+
+        last = newest_look(self._store.read(self._id, reverse=True))
+        if last is None:
+            return ()
+        info = self._store.record(self._id)
+        found = restores(self._store, info, Since(last.seq, last.ts))
+        return left_so(workspace.blobs.get, found, tree)
 
     def _details(
         self, bracket: Bracket | None, files: dict[str, Json] | None,

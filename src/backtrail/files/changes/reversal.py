@@ -7,14 +7,14 @@ an earlier prompt of it. What the agent could not have done is a person's: `Mean
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from ...errors import Damaged, NotFound
+from ...errors import NotFound
 from ...events import Event
 from ...frozen import NamedTuple
 from ...history import tree_of
-from ..effects import changes_of
-from ..trees import Entry, Get, alike, diff_trees, look_up
+from ..trees import Entry, Get, diff_trees, look_up
+from .restored import changed, is_at
 
 _PROMPTS = 100
 """How far back agents go themselves, in prompts."""
@@ -46,18 +46,21 @@ class Reversal(NamedTuple):
 
 
 def reversal(
-    get: Get, newest_first: Iterable[Event], known: bytes, now: bytes, means: Means
-) -> Reversal | None:
+    get: Get, newest_first: Iterable[Event], known: bytes, now: bytes, means: Means,
+    besides: Collection[bytes] = (),
+) -> Reversal | None:  # fmt: skip
     """The earlier state of a session that changes since its last one lead to, if there is one.
 
     Of several, it is the one that most paths agree with, and of these the newest. Only paths
     count that the session itself changed since, by tools whose changes its agent restores. If
-    one of these is not as it was, a person put the others back.
+    one of these is not as it was, a person put the others back. The paths `besides` are so by a
+    rewind of ours.
     """
     try:
         there = {found.path: found.after for found in diff_trees(get, known, now)}
     except NotFound:
         return None
+    theirs = {path: entry for path, entry in there.items() if path not in besides}
     best: Reversal | None = None
     own: set[bytes] = set()
     all_or_none: set[bytes] = set()
@@ -69,16 +72,17 @@ def reversal(
         if tree is None or tree in seen:
             continue
         seen.add(tree)
-        same = {path for path, entry in there.items() if _is_at(get, tree, path, entry)}
+        same = {path for path, entry in theirs.items() if is_at(get, tree, path, entry)}
         if len(same) <= (len(best.back) if best is not None else 0):
             continue
         for one in later:
-            changed = _changed(get, one) if _is_kept(one, means) else set()
-            own |= changed
+            kept = changed(get, one) if _is_kept(one, means) else []
+            paths = {found.path for found in kept}
+            own |= paths
             # Of what subagents edit, an agent may keep no copies.
-            all_or_none |= changed if means.editors and not one.data.get("agent") else set()
+            all_or_none |= paths if means.editors and not one.data.get("agent") else set()
         later.clear()
-        is_whole = all(_is_at(get, tree, path, _at(get, now, path)) for path in all_or_none)
+        is_whole = all(is_at(get, tree, path, _at(get, now, path)) for path in all_or_none)
         if is_whole and len(same & own) > (len(best.back) if best is not None else 0):
             back = frozenset(same & own)
             best = Reversal(event.seq, back, frozenset(there) - back)
@@ -98,27 +102,12 @@ def _recent(newest_first: Iterable[Event]) -> Iterator[Event]:
 
 def _is_kept(event: Event, means: Means) -> bool:
     """Whether an agent keeps copies of what an event of its session changes."""
+    if event.kind == "files_changed":
+        return False
     # In a transcript that was imported, only such changes have files.
     return (
         means.editors is None or event.kind != "action" or event.data.get("name") in means.editors
     )
-
-
-def _changed(get: Get, event: Event) -> set[bytes]:
-    """The paths that a call of the session changed."""
-    files = event.data.get("files")
-    if event.kind == "files_changed" or not isinstance(files, dict) or "after" not in files:
-        return set()
-    try:
-        return {
-            found.path
-            for change in changes_of(event.seq, files)
-            for found in diff_trees(get, change.before, change.after)
-            if found.path not in change.foreign
-        }
-    except (NotFound, Damaged):
-        # Its contents were collected, or its event says something else.
-        return set()
 
 
 def _at(get: Get, tree: bytes, path: bytes) -> Entry | None:
@@ -126,10 +115,3 @@ def _at(get: Get, tree: bytes, path: bytes) -> Entry | None:
         return look_up(get, tree, path)
     except NotFound:
         return None
-
-
-def _is_at(get: Get, tree: bytes, path: bytes, entry: Entry | None) -> bool:
-    try:
-        return alike(look_up(get, tree, path), entry)
-    except NotFound:
-        return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError
 from ..brackets import Bracket, Runner, is_dead
+from ..names import shown
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -35,6 +36,23 @@ class SharedRecorder(Recorder):
             self.owe_others(tree)
             return
         self.owe_others(tree, self._reversal(workspace, known, tree))
+
+    def outdated(self) -> list[str]:
+        """The files that are other than the agent thinks, since somebody took them back.
+
+        To be asked before its prompt is appended: from then on it knows.
+        """
+        workspace = self.folder.workspace()
+        now = None if workspace is None else workspace.catalogue.tree(workspace.place.n)
+        if workspace is None or now is None:
+            return []
+        from .restored import last_prompt, restores, unknown
+
+        last = last_prompt(self._store.walk(self._id))
+        found = restores(self._store, self._store.record(self._id), last[1]) if last else []
+        if last is None or not found:
+            return []
+        return [shown(path) for path in unknown(workspace.blobs.get, last[0], found, now)]
 
     def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
         self.under_way = {b.id: b for b in self._mine(workspace) if not b.ended}
