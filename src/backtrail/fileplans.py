@@ -63,8 +63,20 @@ def plan_files(
         suffix = f"rewind-{way.anchor}"
         plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
         plan = settled(get, plan, found.moves, workspace.local())
+        plan = _with_kept(log, workspace, way, now, plan)
     took = closed(way.chosen, log.head)
     return replace(plan, took=took, warnings=_warnings(log, workspace, way, plan))
+
+
+def _with_kept(log: Known, workspace: Workspace, way: Way, now: bytes, plan: Plan) -> Plan:
+    """A plan with what the rewind that is done again kept, as far as it still has to be kept."""
+    if not way.kept:
+        return plan
+    rewind = replace(way, spans=way.again)
+    planned = {step.path for step in plan.steps}
+    found = _subtraction(log, workspace, rewind, now, way.kept).plan.conflicts
+    kept = [step for step in found if step.path in way.kept - planned]
+    return replace(plan, steps=[*plan.steps, *kept], again=way.again) if kept else plan
 
 
 def possible(

@@ -14,13 +14,23 @@ from .errors import InvalidData, NotFound
 from .events import AsDict, Event, Json
 from .files.conflicts import OnConflict
 from .files.differences import Diff, FileDiff, described, is_folder, modes_of, paths_of, step_counts
-from .files.effects import WHY, Change, Range, Ranges, changes_of
-from .files.names import shown
+from .files.effects import WHY, Change, Range, Ranges, changes_of, ranges_of
+from .files.names import hidden, shown
 from .files.plan import ALREADY, Plan, renames, standing
 from .files.totals import total
 from .files.trees import Difference, Get, diff_trees
 from .frozen import dataclass, field, replace
-from .history import BACK, FINISHES, NOTED, Operation, digest_of, newest_look, root_of, tree_of
+from .history import (
+    BACK,
+    FINISHES,
+    KEPT,
+    NOTED,
+    Operation,
+    digest_of,
+    newest_look,
+    root_of,
+    tree_of,
+)
 from .messages import speech_of
 from .points import Target, find_event, read_operations
 from .stores.base import Store, checkpoint_of, is_deleted
@@ -53,13 +63,17 @@ class Point:
 class Way:
     """Where an operation goes: the event to continue from, the files' point, its data.
 
-    `spans` are the events whose changes are taken back; None: all after the point.
+    `spans` are the events whose changes are taken back; None: all after the point. Where it does
+    a rewind again that kept paths, `again` are the events of which that one did not take back
+    the changes to `kept`.
     """
 
     anchor: int
     point: Point
     data: dict[str, Json]
     spans: Ranges | None = None
+    again: Ranges = ()
+    kept: frozenset[bytes] = frozenset()
 
     @property
     def chosen(self) -> Ranges:
@@ -204,7 +218,16 @@ def redo_way(store: Store, session_id: str) -> Way:
     undone = read_operations(store, session_id).undone
     if not undone:
         raise NotFound(f"session `{session_id}` has nothing to redo")
-    return _way(undone[-1], None)
+    way, last = _way(undone[-1], None), undone[-1]
+    if last.kind != "rewound":
+        return way
+    data = find_event(store, session_id, last.seq).data
+    names, to = data.get(KEPT), data.get("to")
+    if not (isinstance(names, list) and isinstance(to, int)):
+        return way
+    # One that kept all changed no files, and does not say what it was about.
+    again = ranges_of(data.get("took_back")) or (Range(to + 1, last.seq - 1),)
+    return replace(way, again=again, kept=frozenset(hidden(name) for name in names))
 
 
 def _way(last: Operation, head: str | None) -> Way:

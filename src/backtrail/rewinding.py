@@ -455,7 +455,8 @@ class Rewinding(Browsing):
         files = changes_in(plan, get)
         conflicts = [file for file in files if file.action == "conflict"]
         span.measurements["files_changed"] = len(files) - len(conflicts)
-        cut = plan.took[0].first - 1 if plan.took else None
+        about = plan.again or plan.took
+        cut = about[0].first - 1 if about else None
         return replace(
             result, files=files, conflicts=conflicts, warnings=plan.warnings, cut=cut,
             not_captured=[*self._missing(plan.took, wish), *cannot_go(plan)],

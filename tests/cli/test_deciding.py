@@ -335,3 +335,43 @@ def test_a_name_of_two_lines_stays_on_one(kept: Project) -> None:
     """Also where it is told what was written beside what."""
     done = kept.run("undo", "--yes", "--on-conflict", "aside")
     assert "(beside new\\nline)" in done.out
+
+
+def test_a_rewind_done_again_says_what_it_kept(project: Project) -> None:
+    """What is kept still is said as the rewind said it, with advice that works; no more after."""
+    before = project.files()
+    done = project.run("rewind", "--last", "--yes", "--json")
+    kept = ["f.py", "sub/odd name'.txt"]
+    assert done.code == 4
+    assert [file["path"] for file in done.json["conflicts"]] == kept
+    rewound = project.files()
+    assert rewound == {name: text for name, text in before.items() if name != "new"}
+    assert project.run("undo", "--yes").code == 0
+    assert project.files() == before
+    seen = project.run("redo", "--dry-run", "--json")
+    again = project.run("redo", "--yes", "--json")
+    assert (seen.code, again.code) == (0, 4)
+    assert seen.json["conflicts"] == again.json["conflicts"] == done.json["conflicts"]
+    assert again.json["decide"] == done.json["decide"]
+    assert project.files() == rewound
+    assert project.run("undo", "--yes").code == 0
+    # By now a person made one of them as it was before the turn: that one is in nobody's way.
+    project.write("f.py", LINES)
+    told = project.run("redo", "--yes")
+    assert told.code == 4
+    assert "1 file kept, because somebody else changed it." in told.err
+    (advice,) = ADVICE.findall(told.err)
+    assert follow(project, advice).code == 0
+    assert project.files() == {
+        "f.py": LINES, "sub/odd name'.txt": LINES + "# mine\n", "older": "older\n",
+    }  # fmt: skip
+
+
+def test_a_rewind_that_kept_all_is_said_again(project: Project) -> None:
+    """It moved the conversation only, and so does the redo."""
+    (project.root / "new").unlink()
+    before = project.files()
+    for verb in (("rewind", "--last"), ("undo",), ("redo",)):
+        done = project.run(*verb, "--yes")
+        assert done.code == (0 if verb == ("undo",) else 4), done.err
+        assert project.files() == before

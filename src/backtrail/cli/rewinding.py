@@ -433,7 +433,8 @@ COMMANDS: dict[str, Command] = {
         backtrail redo
         backtrail redo --dry-run
         """,
-        "Only directly after `undo`: once something new is said or done, there is no redo.",
+        "Only directly after `undo`: once something new is said or done, there is no redo.\n"
+        "Files that a rewind kept, and that are in conflict still, are said again (exit code 4).",
     ),
     "restore": Command(
         _restore_options,

@@ -59,7 +59,7 @@ class Plan:
 
     `took` are the events whose changes it takes back, on each path that it changes. `opened`
     are directories nobody may write in, with their modes: a restore opens them for the time
-    it takes.
+    it takes. `again` are the events that a rewind which is done again was about, if it kept some.
     """
 
     now: bytes
@@ -67,6 +67,7 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
     opened: list[tuple[bytes, int]] = field(default_factory=list)
     took: Ranges = ()
+    again: Ranges = ()
 
     @property
     def conflicts(self) -> list[Step]:
