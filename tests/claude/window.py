@@ -181,7 +181,7 @@ def window(
     Its usual mode asks a service of the provider's whether a call may run, and has no other way.
     """
     folder = cwd or claude.world.project
-    about = {
+    about: dict[str, Json] = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
         "customApiKeyResponses": {"approved": ["none"], "rejected": []},
@@ -190,8 +190,11 @@ def window(
         },
     }
     state = claude.config / ".claude.json"
-    if not state.exists():
-        state.write_text(json.dumps(about))
+    # Without a terminal it writes the file, too, but asks none of these questions.
+    known = json.loads(state.read_text()) if state.exists() else {}
+    if not known.get("hasCompletedOnboarding"):
+        projects = {**known.get("projects", {}), **about["projects"]}
+        state.write_text(json.dumps({**known, **about, "projects": projects}))
     return Terminal([claude.binary, "--permission-mode", mode, *more], claude.env, folder)
 
 

@@ -505,6 +505,38 @@ def test_commands_of_the_program_are_notes(store: Store, tmp_path: Path) -> None
     assert json.dumps(own) in native.path.read_text()
 
 
+def _positions(*numbers: tuple[int, int]) -> list[dict[str, int]]:
+    return [{"promptIndex": prompt, "turnIndex": turn} for prompt, turn in numbers]
+
+
+@pytest.mark.parametrize(
+    ("positions", "kept"),
+    [
+        (_positions((1, 1), (2, 2), (3, 3)), ["p1", "p2", "p3"]),
+        (_positions((0, 1), (0, 2), (0, 3)), ["p1", "p2", "p3"]),
+        (_positions((1, 1), (1, 2), (1, 3), (2, 4)), ["p1", "p2", "p3", "p4"]),
+        (_positions((0, 1), (1, 2), (1, 3)), ["p1", "p2", "p3"]),
+        (_positions((1, 1), (2, 2), (1, 1)), ["p3"]),
+        (_positions((0, 1), (1, 2), (1, 1), (1, 2)), ["p3", "p4"]),
+    ],
+    ids=["typed", "headless", "typed-then-headless", "headless-then-typed", "start-over",
+         "mixed-start-over"],
+)  # fmt: skip
+def test_typed_and_headless_prompts(
+    store: Store, tmp_path: Path, positions: list[dict[str, int]], kept: list[str]
+) -> None:
+    """Only the first turn of a conversation starts over, however its prompts are numbered."""
+    script = Script()
+    for number, position in enumerate(positions, 1):
+        script.user(f"p{number}", turnPosition=position)
+        script.says("answer")
+    imported(store, script.write(tmp_path))
+    with Session.resume(store, script.session, files=False) as s:
+        assert [text[2:] for text in said(s) if text.startswith("u:")] == kept
+        assert len(s.branches()) == (len(kept) < len(positions))
+        assert s.info().turn_count == len(kept)
+
+
 def test_titles_have_an_order(store: Store, tmp_path: Path) -> None:
     """A person's counts most, and one given here stays."""
     script = Script()

@@ -39,7 +39,7 @@ def live(lines: list[Line]) -> list[str]:
         if at["type"] in ("user", "assistant"):
             found.append(said(at))
         above = by_uuid.get(at["parentUuid"] or "")
-        if above is None or at.get("turnPosition", {}).get("promptIndex") == 1:
+        if above is None or at.get("turnPosition", {}).get("turnIndex") == 1:
             return [text for text in reversed(found) if text]
         at = above
 

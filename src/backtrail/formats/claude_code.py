@@ -137,15 +137,16 @@ def parent_of(line: Mapping[str, Json]) -> str | None:
 def starts_over(line: Mapping[str, Json]) -> bool:
     """Whether a line is of the first prompt of its conversation, whatever parent it names.
 
-    Who rewinds to before the first prompt goes on with nothing said; but the line then names
-    the one before it in the file. Of a command behind `!`, what it printed says so. Other notes,
-    such as that a task is done, bear the number of the prompt whose turn they come in.
+    After a rewind to before the first prompt nothing was said; but the line then may name the
+    one before it in the file. Of a command behind `!`, what it printed says so. Other notes, such
+    as that a task is done, bear the number of the turn they come in. `turnIndex` counts all turns,
+    `promptIndex` typed prompts alone: a headless prompt has the number of the typed one before it.
     """
     what = what_is(line)
     if what != "prompt" and not (what == "note" and _is_printed(line)):
         return False
     position = line.get("turnPosition")
-    return isinstance(position, Mapping) and position.get("promptIndex") == 1
+    return isinstance(position, Mapping) and position.get("turnIndex") == 1
 
 
 def _is_printed(line: Mapping[str, Json]) -> bool:
