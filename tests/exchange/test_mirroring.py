@@ -87,6 +87,19 @@ def test_a_prompt_that_a_hook_noted_is_not_said_again(
     assert next(session.events(kinds=("user_message",))).data["tree"]
 
 
+def test_a_prompt_whose_lines_were_not_kept(session: Session, tmp_path: Path) -> None:
+    """Another process took in the answer and not yet the lines: nothing is said twice."""
+    hooked = Hooked(session, tmp_path)
+    for number in (1, 2):
+        hooked.prompt("again", f"prompt-{number}")
+        hooked.script.says("answer")
+    hooked.mirror()
+    session.store.delete(session.id, log="transcript")
+    assert hooked.mirror() == 0
+    assert kinds(session) == ["user_message", "assistant_message"] * 2
+    assert session.branches() == []
+
+
 def test_two_prompts_of_the_same_words(session: Session, tmp_path: Path) -> None:
     """Each is one event."""
     hooked = Hooked(session, tmp_path)

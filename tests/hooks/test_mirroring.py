@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,23 @@ class Transcript:
 def transcript(world: World) -> Transcript:
     """The transcript of the agent's session."""
     return Transcript(world.root / "transcript.jsonl")
+
+
+def test_a_transcript_that_is_made_late(world: World, agent: Agent, transcript: Transcript) -> None:
+    """A quick first turn ends before the agent has made the file: it is said once all the same."""
+    transcript.path.unlink()
+    agent.begin()
+    agent.prompt("quick", id="p1")
+    hook = agent.start(agent.payload("Stop", last_assistant_message="done"))
+    time.sleep(0.3)
+    transcript.add("user", "quick", promptId="p1")
+    transcript.add("assistant", [{"type": "text", "text": "done"}])
+    hook.communicate(timeout=30)
+    agent.hook("SessionEnd", reason="other")
+    with world.session() as session:
+        assert len(session.messages()) == 2
+        assert session.branches() == []
+        assert [e.kind for e in session.events()].count("assistant_message") == 1
 
 
 def test_a_call_stands_before_what_it_did(

@@ -251,7 +251,9 @@ class _Batch(msgspec.Struct):
         id, ts = name_of(group[0])
         made = id or line_id(group[0])
         if what == "prompt":
-            made = self.log.say(data, made, ts, after, partial(_is_it, line), root=root)
+            name = fit_id(line.get("promptId"))
+            is_it = partial(_is_it, line)
+            made = self.log.say(data, made, ts, after, is_it, root=root, name=name)
         else:
             self.log.add(_KINDS[what], data, made, ts, after, root=root)
         for one in group:

@@ -191,15 +191,20 @@ class GrowingLog:
         is_it: Callable[[Event], bool],
         *,
         root: bool = False,
+        name: str | None = None,
     ) -> str:
         """Append a person's prompt next, unless a hook noted it in its place; its event's id.
 
         A prompt that answers anything but what was said last moves the head: the person went
         back in the agent, so a rewind comes before it. `is_it` tells whether an event that a
-        hook noted is this prompt. Standing in another place, it is said again.
+        hook noted is this prompt. Standing in another place, it is said again. `name` is the
+        id that a hook notes it under.
         """
         if self.seq(id) is not None:
             return id
+        if name is not None and self._is_in_place(name, after, root=root):
+            self._claimed.add(name)
+            return name
         noted = self._noted(is_it)
         last = self._last()
         if noted is not None and noted.id in last:
@@ -218,6 +223,17 @@ class GrowingLog:
             self._claimed.add(noted.id)
         self.add("user_message", data, id, ts, after, root=root)
         return id
+
+    def _is_in_place(self, name: str, after: str | None, *, root: bool) -> bool:
+        """Whether a hook noted a prompt of this id where its line stands, and it is answered.
+
+        Another process may have taken in the answer, and not yet the lines, or died in between.
+        """
+        event = self.event(name)
+        if event is None or not _is_noted(event) or name == self.tip or not self._is_live(event):
+            return False
+        before = self._said(event.previous)[0]
+        return not before if root else after is not None and after in before
 
     def command(
         self, id: str, ts: str | None, after: str | None, source: Json, *, root: bool = False

@@ -148,6 +148,13 @@ class Follower:
             return False
         return self.dialect.has_transcript and any(path and path.is_file() for path in paths)
 
+    @property
+    def _is_first_turn(self) -> bool:
+        """Whether no turn has ended, so that an agent may have yet to make its transcript."""
+        if not self.dialect.has_transcript or self.is_left:
+            return False
+        return next(self.store.read(self.id, kinds=("turn_end",), limit=1), None) is None
+
     def _found(self) -> tuple[SessionInfo, bool] | None:
         known = self.store.sessions(key=self._key, limit=1)
         return (known[0], False) if known else None
@@ -467,8 +474,9 @@ class Follower:
         answer = self.fields.raw.get("last_assistant_message")
         if answer is None:
             answer = self.fields.raw.get("prompt_response")
-        if isinstance(answer, str) and self._is_mirrored and self.fields.transcript is not None:
-            self._await(answer, self.fields.transcript)
+        transcript = self.fields.transcript
+        if isinstance(answer, str) and transcript and (self._is_mirrored or self._is_first_turn):
+            self._await(answer, transcript)
         self.mirror()
         self.files.end_agent("", running_in, late=False)
         events: list[NewEvent] = []
