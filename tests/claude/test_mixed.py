@@ -152,3 +152,26 @@ def test_going_on_behind_a_start_over(claude: Claude, model: Planned, headless: 
     # What it is sent begins with the turn that was left: Claude Code reads the parents alone.
     assert model.sent("say-three")[-3:] == ["say-two", "answer two", "say-three"]
     assert one.told() == ["say-two", "answer two", "say-three", "answer three"]
+
+
+def test_a_fork_of_its_own(claude: Claude, model: Planned, tmp_path: Path) -> None:
+    """`--fork-session`: what was said before is in the fork, in its place, once."""
+    typed(claude, model, "say-one", "say-two")
+    (first,) = native_ids(claude)
+    typed(claude, model, "say-three", more=("--resume", first, "--fork-session"))
+    second = native_ids(claude)[-1]
+    assert second != first
+    assert prompts_above(claude, second) == ["say-one", "say-two", "say-three"]
+    sent = [*model.sent("say-three"), "answer three"]
+    assert len(sent) == 6
+    assert ours(claude, model, second) == imported(claude, model, second, tmp_path) == sent
+    assert ours(claude, model, first) == sent[:4]
+    (info,) = [one for one in claude.world.sessions() if one.key == f"claude-code:{second}"]
+    assert info.turn_count == 3
+    listed = claude.world.run("ls").stdout
+    assert listed.count("say-one") == 2
+    assert "say-three" not in listed
+    done = claude.world.run("undo", "--yes", "--session", info.id)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # An undo writes another native session, under whose name ours goes on.
+    assert ours(claude, model, native_ids(claude)[-1], branches=1) == sent[:4]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail import Session, Store, open_store
+from backtrail import NotFound, Session, Store, open_store
 from backtrail.events import NewEvent
 from backtrail.exchange import claude_code
 from backtrail.exchange.mirroring import mirror
@@ -98,6 +98,36 @@ def test_a_prompt_whose_lines_were_not_kept(session: Session, tmp_path: Path) ->
     assert hooked.mirror() == 0
     assert kinds(session) == ["user_message", "assistant_message"] * 2
     assert session.branches() == []
+
+
+@pytest.mark.parametrize("step", [1, 100])
+def test_a_past_that_comes_with_the_first_prompt(
+    session: Session, tmp_path: Path, step: int
+) -> None:
+    """A fork of the program's own: all its lines have the prompt's id, and come behind the hook."""
+    hooked = Hooked(session, tmp_path)
+    hooked.prompt("three", "prompt-3")
+    hooked.script.lines.clear()
+    hooked.script.last = None
+    for text in ("one", "two"):
+        hooked.script.user(text, promptId="prompt-3")
+        hooked.script.says(f"answer {text}")
+        if step == 1:
+            hooked.mirror()
+    hooked.script.user("three", promptId="prompt-3")
+    hooked.script.says("answer three")
+    hooked.mirror()
+    told = [text_of(message["content"]) for message in session.messages()]
+    assert told == ["one", "answer one", "two", "answer two", "three", "answer three"]
+    assert session.branches() == []
+    assert list(session.events(kinds=("rewound",))) == []
+    info = session.info()
+    assert (info.turn_count, info.message_count) == (3, 6)
+    for left in (4, 2, 0):
+        session.undo()
+        assert len(session.messages()) == left
+    with pytest.raises(NotFound, match="nothing to undo"):
+        session.undo()
 
 
 def test_two_prompts_of_the_same_words(session: Session, tmp_path: Path) -> None:

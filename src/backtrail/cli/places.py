@@ -129,11 +129,14 @@ def title(
     """A session's title; without one, what was said first. What is `masked` is so before a cut."""
     if info.title:
         return brief(masked(info.title), limit)
+    from ..history import NOTED
     from ..messages import speech_of
 
-    for event in store.read(info.id, kinds=("user_message",), limit=1):
-        return brief(masked(speech_of(event.data.get("message"))), limit)
-    return ""
+    said = list(store.read(info.id, kinds=("user_message",), limit=2))
+    if len(said) == 2 and said[1].data.get(NOTED) == said[0].seq:
+        # A hook noted the first, before the agent told what was said before it.
+        del said[0]
+    return brief(masked(speech_of(said[0].data.get("message"))), limit) if said else ""
 
 
 def masking(wanted: bool) -> Callable[[str], str]:

@@ -252,12 +252,26 @@ class _Batch(msgspec.Struct):
         made = id or line_id(group[0])
         if what == "prompt":
             name = fit_id(line.get("promptId"))
-            is_it = partial(_is_it, line)
+            is_it = partial(self._is_it, line)
             made = self.log.say(data, made, ts, after, is_it, root=root, name=name)
         else:
             self.log.add(_KINDS[what], data, made, ts, after, root=root)
         for one in group:
             self._at_home(one, made)
+
+    def _is_it(self, line: Line, event: Event) -> bool:
+        """Whether a hook noted a line as this event, when the prompt was typed.
+
+        A fork that the program makes gives the lines of the past the id of its first new prompt.
+        They are older than the session.
+        """
+        words = cc.said(cc.message_of(line.value or {}))
+        if text_of(event.data.get("message")).strip() == words.strip():
+            return True
+        if line.get("promptId") != event.id:
+            return False
+        first, ts = next(self.log.stored(), None), name_of(line)[1]
+        return first is None or ts is None or ts >= first.ts
 
     def _left(
         self, group: list[Line], after: str | None, more: bool
@@ -333,13 +347,6 @@ class _Batch(msgspec.Struct):
             passed.add(at.at)
         root = at.get("uuid")
         return side_name(root) or f"side-{line.at}"
-
-
-def _is_it(line: Line, event: Event) -> bool:
-    """Whether a hook noted a line as this event, when the prompt was typed."""
-    words = cc.said(cc.message_of(line.value or {}))
-    same = text_of(event.data.get("message")).strip() == words.strip()
-    return same or line.get("promptId") == event.id
 
 
 def _lines_in(event: Event | None) -> list[Json]:

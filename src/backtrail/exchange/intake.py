@@ -71,6 +71,7 @@ class GrowingLog:
         self._response: str | None = None
         self._scanned = False
         self._claimed: set[str] = set()
+        self._overtaken = 0
 
     @property
     def tip(self) -> str | None:
@@ -209,13 +210,16 @@ class GrowingLog:
         last = self._last()
         if noted is not None and noted.id in last:
             last = self._said(noted.previous)[0]
+        if noted is None and root and self._comes_before(self.pending, f"{id}-resumed", ts):
+            data, last = {**data, NOTED: self._overtaken}, []
         goes_back = _is_elsewhere(after, last, root=root)
         if noted is not None:
             if not goes_back and noted.id == self.tip:
                 self._claimed.add(noted.id)
                 return noted.id
             seen = {name: noted.data[name] for name in _SEEN if name in noted.data}
-            data = {**seen, **data, NOTED: noted.seq}
+            again = {} if noted.seq == self._overtaken else {NOTED: noted.seq}
+            data = {**seen, **data, **again}
         if goes_back:
             self._leave(after, id, ts, data.get("source"))
             after, root = None, False
@@ -223,6 +227,22 @@ class GrowingLog:
             self._claimed.add(noted.id)
         self.add("user_message", data, id, ts, after, root=root)
         return id
+
+    def _comes_before(self, pending: Event | None, id: str, ts: str | None) -> bool:
+        """Make place for a past that is told only after a hook noted the first prompt.
+
+        An agent that forks its own session writes the past down with the first new prompt. That
+        is no rewind: nothing was said before the prompt, and the log goes on from there.
+        """
+        if pending is None or self._said(pending.previous)[0]:
+            return False
+        self.new.append(
+            NewEvent("session_resume", {}, id=id[-256:], follows=pending.previous, ts=ts)
+        )
+        self._seqs[id[-256:]] = self.head + len(self.new)
+        self._overtaken = pending.seq
+        self._together, self._response = [], None
+        return True
 
     def _is_in_place(self, name: str, after: str | None, *, root: bool) -> bool:
         """Whether a hook noted a prompt of this id where its line stands, and it is answered.
