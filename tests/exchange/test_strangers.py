@@ -8,22 +8,27 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import struct
 import subprocess
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from backtrail import BacktrailError, Session, Unsafe
+from backtrail import BacktrailError, Damaged, Session, Unsafe
 from backtrail.events import Json, NewEvent, SessionInfo
 from backtrail.exchange import bundle_checking
 from backtrail.exchange.bundle import check_bundle, read_bundle
+from backtrail.files.beneath import remove_tree
 from backtrail.files.blobs import Reference
 from backtrail.files.cleaning import opened, store_name
 from backtrail.files.materializing import materialize, write_tree
 from backtrail.stores import Store, open_store
 
+from . import forging
 from .forging import State, forged, manifest_of, packed, resealed, tree_of
 
 
@@ -321,6 +326,70 @@ def test_a_marker_in_a_state_that_is_stored_is_not_written(tmp_path: Path) -> No
         "sub": b"",
         "sub/x": b"x",
     }
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", "x" * 4096], ids=["empty", "zero", "long"])
+def test_a_link_that_no_system_makes_is_refused(tmp_path: Path, text: str) -> None:
+    """Nothing of the bundle is imported, and no folder is made for it."""
+    path = tmp_path / "b"
+    path.write_bytes(packed(forged([{"a": b"a", "l": ("link", text), "z": b"z"}, {}], tmp_path)))
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        with pytest.raises(Damaged, match="no link"):
+            read_bundle(store, path, as_id="theirs")
+        assert list(store.sessions()) == []
+
+
+def test_a_name_that_no_system_takes_is_refused(tmp_path: Path) -> None:
+    """A file system takes 255 bytes."""
+    path = tmp_path / "b"
+    path.write_bytes(packed(forged([{"n" * 255: b"x"}, {}], tmp_path)))
+    check_bundle(path)
+    path.write_bytes(packed(forged([{"sub": {"n" * 256: b"x"}}, {}], tmp_path)))
+    with pytest.raises(Unsafe, match="longer than a name"):
+        check_bundle(path)
+
+
+def _nested(levels: int, tmp_path: Path) -> bytes:
+    """A bundle of folders in each other, made from the innermost."""
+    blobs: dict[str, bytes] = {}
+    value = bytes.fromhex(tree_of({"x": b"x"}, blobs))
+    for _ in range(levels - 1):
+        tree = b"BTT1" + struct.pack(">BHQH", 3, 0o755, 0, 1) + b"d"
+        tree += struct.pack(">H", 32) + value
+        value = hashlib.sha256(tree).digest()
+        blobs[value.hex()] = tree
+    with mock.patch.object(forging, "tree_of", side_effect=_put(value.hex(), blobs)):
+        return packed(forged([{}], tmp_path))
+
+
+def _put(tree: str, held: dict[str, bytes]) -> Callable[[State, dict[str, bytes]], str]:
+    def put(state: State, blobs: dict[str, bytes]) -> str:
+        blobs.update(held)
+        return tree
+
+    return put
+
+
+def test_folders_that_no_path_reaches_are_refused(tmp_path: Path) -> None:
+    """A name for each level, and a slash: no path goes deeper than 2,000 levels."""
+    path = tmp_path / "b"
+    path.write_bytes(_nested(2_001, tmp_path))
+    with pytest.raises(Unsafe, match="2,000 levels"):
+        check_bundle(path)
+    path.write_bytes(_nested(2_000, tmp_path))
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        read_bundle(store, path, as_id="theirs")
+        began = time.process_time()
+        materialize(store, check_bundle(path).manifest.trees[0], tmp_path / "out")
+        assert time.process_time() - began < 20
+    deep = os.open(tmp_path / "out", os.O_RDONLY)
+    for _ in range(1_999):
+        below = os.open("d", os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = below
+    assert os.listdir(deep) == ["x"]
+    os.close(deep)
+    remove_tree(tmp_path / "out")
 
 
 def test_bits_that_raise_rights_are_refused(tmp_path: Path) -> None:

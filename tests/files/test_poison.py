@@ -12,7 +12,12 @@ import pytest
 
 from backtrail import Session, StoreFailed
 from backtrail.cli import main
+from backtrail.events import NewEvent, new_id
+from backtrail.files.cleaning import opened
+from backtrail.files.journal import Journal
+from backtrail.files.plan import Plan, Step
 from backtrail.files.restore import Restore
+from backtrail.files.trees import EMPTY_DIGEST, Entry
 from tests.files.conftest import shell
 from tests.files.world import look
 from tests.talking import user
@@ -109,6 +114,49 @@ def test_repair_gives_up_what_fails_again(half: Path, session: Session, tmp_path
         assert (half / name).read_text() in (f"{name} as it was\n", "changed\n")
     session.append(user("whole"))
     with Session.open(url, "s", cwd=half) as again:
+        again.append(user("whole"))
+        assert not again.problems
+
+
+@pytest.mark.parametrize("error", [ValueError("embedded null byte"), OverflowError("too large")])
+def test_what_the_system_takes_from_nobody_is_taken_back(
+    session: Session, project: Path, error: Exception
+) -> None:
+    """A name or number that no call of the system takes: nothing changes, no journal is left."""
+    session.append(user("now"))
+    shell(session, "echo changed > README; echo changed > src/main.py; echo new > a", project)
+    before = look(project)
+    with failing(error, at=1), pytest.raises(StoreFailed, match=str(error)):
+        session.rewind(3)
+    assert look(project) == before
+    session.append(user("goes on"))
+    assert not session.problems
+    assert session.rewind(3).files_changed
+
+
+def test_a_journal_of_what_no_system_takes_is_given_up(
+    session: Session, project: Path, tmp_path: Path
+) -> None:
+    """One that an earlier version left is set aside at once, and a repair gives it up."""
+    session.append(user("now"))
+    shell(session, "echo changed > README", project)
+    before = look(project)
+    with opened(session.store) as depot:
+        workspace = depot.workspace(project, session.store)
+        link = Step(b"l", "link", None, Entry("link", 0o777, 3, b"a\0b"))
+        plan = Plan(EMPTY_DIGEST, [link])
+        event = NewEvent("rewound", {"to": 1})
+        journal = Journal(new_id(), plan, EMPTY_DIGEST, session.store.url, "", session.id, [event])
+        depot.catalogue.write_journal(workspace.place, journal.encoded())
+        workspace.close()
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Session.open(url, "s", cwd=project) as again:
+        again.append(user("goes on"))
+        assert any("doctor --repair" in problem.detail for problem in again.problems)
+        assert any("embedded null" in problem.detail for problem in again.problems)
+    run("doctor", "--repair", store=url)
+    assert look(project) == before
+    with Session.open(url, "s", cwd=project) as again:
         again.append(user("whole"))
         assert not again.problems
 

@@ -38,8 +38,10 @@ KINDS: list[Kind] = ["file", "link", "directory", "opaque", "skipped"]
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     kind = draw(st.sampled_from(KINDS))
-    length = 32 if kind in ("file", "directory") else draw(st.integers(0, 40))
+    length = 32 if kind in ("file", "directory") else draw(st.integers(1, 40))
     value = draw(st.binary(min_size=length, max_size=length))
+    if kind == "link":
+        value = value.replace(b"\0", b"x")
     return Entry(kind, draw(MODES), draw(st.integers(0, 2**63)), value)
 
 
@@ -133,10 +135,13 @@ def test_no_name_leads_outside(name: bytes) -> None:
         Entry("file", 0o10000, 1, b"1" * 32),
         Entry("file", 0o644, 1, b"1" * 31),
         Entry("directory", 0o755, 0, b""),
+        Entry("link", 0o777, 3, b"a\0b"),
+        Entry("link", 0o777, 0, b""),
+        Entry("link", 0o777, 4096, b"x" * 4096),
     ],
 )
 def test_no_entry_that_no_scan_makes(entry: Entry) -> None:
-    """Modes have twelve bits, digests a length."""
+    """Modes have twelve bits, digests a length, and links a text that the system takes."""
     with pytest.raises(Damaged):
         parse_tree(encode_tree({b"a": entry}))
 

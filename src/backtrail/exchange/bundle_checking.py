@@ -20,7 +20,7 @@ from typing import BinaryIO
 from ..errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, Unsafe
 from ..events import MAIN_LOG, Json, NewEvent, SessionInfo
 from ..files.control import is_bare, is_control, is_marker
-from ..files.names import shown
+from ..files.names import LONGEST, shown
 from ..files.trees import MAGIC, Tree, parse_tree
 from ..stores.adopting import whole
 from ..stores.base import Store
@@ -182,6 +182,9 @@ def _noted(events: Iterator[NewEvent], named: set[str]) -> Iterator[NewEvent]:
 MOST_PATHS = 5_000_000
 """Paths that a state of files in a bundle may have."""
 
+MOST_LEVELS = 2_000
+"""Folders in each other that a state of files in a bundle may have: no path is that long."""
+
 _RAISED = 0o6000
 
 Held = list[tuple[bytes, str, bytes]]
@@ -207,6 +210,8 @@ def _refused(tree: Tree) -> Unsafe | None:
     for name in kept:
         if is_control(name):
             return Unsafe(f"{shown(name)} is version control's, and may run commands")
+        if len(name) > LONGEST:
+            return Unsafe(f"{shown(name[:40])}… is longer than a name may be")
         if is_marker(name):
             return Unsafe(f"{shown(name)} would pass a folder off as a store")
         if tree[name].kind == "file" and tree[name].mode & _RAISED:
@@ -217,11 +222,12 @@ def _refused(tree: Tree) -> Unsafe | None:
 
 
 def _check_size(roots: Iterable[bytes], trees: Mapping[bytes, Held | Damaged | Unsafe]) -> None:
-    """Refuse a state that has more paths than any project.
+    """Refuse a state that has more paths, or a deeper one, than any project.
 
     A few trees that name each other twice are more paths than anybody could ever list.
     """
     sizes: dict[bytes, int] = {}
+    levels: dict[bytes, int] = {}
     todo = list(roots)
     while todo:
         digest = todo[-1]
@@ -236,6 +242,11 @@ def _check_size(roots: Iterable[bytes], trees: Mapping[bytes, Held | Damaged | U
         sizes[digest] = len(entries) + sum(sizes[one] for one in inner)
         if sizes[digest] > MOST_PATHS:
             raise Unsafe(f"a state of files in the bundle has over {MOST_PATHS:,} paths")
+        levels[digest] = 1 + max((levels[one] for one in inner), default=0)
+        if levels[digest] > MOST_LEVELS:
+            raise Unsafe(
+                f"a state of files in the bundle has folders over {MOST_LEVELS:,} levels deep"
+            )
 
 
 def _check_trees(manifest: Manifest, trees: dict[bytes, Held | Damaged | Unsafe]) -> None:

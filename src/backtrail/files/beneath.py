@@ -116,7 +116,9 @@ class Directories:
                 raise NotADirectoryError(errno.ENOTDIR, "a link") from error
             raise
         if len(self._open) >= _KEPT_OPEN:
-            self.close()
+            # The nearest stay open: in a deep tree the way from the root is long.
+            for far in list(self._open)[: _KEPT_OPEN // 2]:
+                os.close(self._open.pop(far))
         self._open[path] = fd
         return fd
 

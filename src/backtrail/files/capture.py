@@ -21,7 +21,7 @@ from .blobs import Blobs, Reference
 from .ignore import FILE_LIMIT
 from .index import Index
 from .known import KnownDirectory, KnownFile
-from .trees import NOTHING, UNREADABLE, Kind, digest_of, remember
+from .trees import NOTHING, UNREADABLE, Kind, digest_of, is_link_text, remember
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -193,6 +193,9 @@ class Capture:
                 if error.errno in _REPLACED:
                     raise _Replaced from error
                 raise
+            if not is_link_text(text):
+                # A file system in user space may say anything.
+                return _skipped(status, b"a link that leads nowhere", racy=racy)
             return _known("link", status, text, racy=racy)
         if stat.S_ISDIR(mode):
             raise _Replaced

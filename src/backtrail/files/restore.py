@@ -81,6 +81,9 @@ class Restore:
                 self._sync(steps)
             except OSError as error:
                 self._take_back(plan, steps, error)
+            except (ValueError, OverflowError) as error:
+                # The system takes no such name, text or number.
+                self._take_back(plan, steps, OSError(errno.EINVAL, str(error)))
             self._clear(plan)
         except OSError as error:
             if isinstance(error, StoreFailed):

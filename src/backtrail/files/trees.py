@@ -25,6 +25,9 @@ MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
 _LENGTH = struct.Struct(">H")
 
+_LONGEST_LINK = 4095
+"""Bytes of a path without the zero at its end."""
+
 Kind = Literal["file", "link", "directory", "opaque", "skipped"]
 
 _CODES: dict[Kind, int] = {"file": 1, "link": 2, "directory": 3, "opaque": 4, "skipped": 5}
@@ -148,7 +151,14 @@ def _checked(entry: Entry) -> Entry:
         raise Damaged(f"a tree has the mode {entry.mode:o}")
     if entry.kind in ("file", "directory") and len(entry.value) != 32:
         raise Damaged("a tree has a digest of another length")
+    if entry.kind == "link" and not is_link_text(entry.value):
+        raise Damaged(f"a tree has a link to {entry.value[:40]!r}, which no link can hold")
     return entry
+
+
+def is_link_text(text: bytes) -> bool:
+    """Whether a link can lead there: the system takes no other text."""
+    return 0 < len(text) <= _LONGEST_LINK and b"\0" not in text
 
 
 _decoded: dict[bytes, Tree] = {}
@@ -191,6 +201,7 @@ def remember(data: bytes, tree: Tree) -> Tree:
 
 def check_name(name: bytes) -> bytes:
     """Return `name` if it is one component of a path."""
+    # Most file systems take 255 bytes; one in user space may take 1,024.
     if not name or len(name) > 1024 or name in (b".", b"..") or b"/" in name or b"\0" in name:
         raise Damaged(f"{name!r} is not a name in a directory")
     return name
