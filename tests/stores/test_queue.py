@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -28,6 +29,7 @@ from backtrail import (
     StoreFailed,
     open_store,
 )
+from backtrail.events import MAIN_LOG
 from backtrail.stores import Durability, queue, sqlite_connections, syncing
 from backtrail.stores.batches import Call, drafts
 from backtrail.stores.locks import FileLock
@@ -348,6 +350,15 @@ def free(folder: Path) -> None:
         os.close(fd)
 
 
+def open_below(folder: Path) -> dict[int, str]:
+    """The descriptors of this process that are of files in this folder."""
+    found: dict[int, str] = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return {fd: path for fd, path in found.items() if path.startswith(f"{folder}/")}
+
+
 def moments(work: Callable[[], object]) -> Iterator[int]:
     """Interrupt `work` at each of its moments, one after another."""
     number = 1
@@ -419,6 +430,37 @@ def test_ctrl_c_at_any_moment_of_an_append(
         assert seqs == list(range(1, len(seqs) + 1))
         assert len(seqs) >= 1 + 2 * count
         assert not store.verify()
+
+
+VERBS: dict[str, Callable[[Store], object]] = {
+    "append": lambda store: store.append("s", NEW),
+    "side": lambda store: store.append("s", NEW, log="side"),
+    "read": lambda store: list(store.read("s")),
+    "reverse": lambda store: list(store.read("s", reverse=True)),
+    "pages": lambda store: list(store.pages("s")),
+    "record": lambda store: store.record("s"),
+}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="lists the open files of a process")
+@pytest.mark.parametrize("verb", VERBS)
+def test_ctrl_c_at_any_moment_leaves_no_file_open(tmp_path: Path, verb: str) -> None:
+    """Whether a verb only reads, or opens the files of its session to write."""
+    with open_store(f"file:{tmp_path}/x") as store:
+        store.create(SessionInfo("s"))
+        for log in (MAIN_LOG, "side"):
+            store.append("s", NEW, log=log)
+        folder = tmp_path / "x" / "sessions" / "s"
+        sizes = {path: path.stat().st_size for path in folder.glob("*.jsonl")}
+        count = 0
+        for _ in moments(lambda: VERBS[verb](store)):
+            # Open them anew, with no more events: to learn those would be more moments.
+            store._open.close_unused()  # type: ignore[attr-defined]
+            for path, size in sizes.items():
+                os.truncate(path, size)
+            count += 1
+        assert count > 3
+    assert not open_below(tmp_path)
 
 
 @pytest.mark.parametrize("take", ["acquire", "try_acquire"])

@@ -131,9 +131,20 @@ def _file_system(device: int) -> str:
     return ""
 
 
+def open_file(path: str | Path, flags: int, mode: int = 0o600) -> int:
+    """`os.open`, for a `try` on the next line that closes it: no interrupt comes in between.
+
+    One may come after a call of C code, before its result is stored. So the call is made by
+    unpacking, and what Python code returns is stored before the next.
+    """
+    opening = map(os.open, (path,), (flags,), (mode,))
+    (fd,) = opening
+    return fd
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_file(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -143,7 +154,7 @@ def sync_directory(path: Path) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Put `content` at `path`, whole or not at all, and make it survive a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         try:
             write_all(fd, content)
@@ -169,14 +180,14 @@ def write_all(fd: int, content: bytes) -> None:
 
 def read_file(path: Path) -> bytes:
     """The whole content, through `os.read` so that faults can be injected in tests."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = open_file(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         parts = []
         while part := os.read(fd, 1 << 20):
             parts.append(part)
-        return b"".join(parts)
     finally:
         os.close(fd)
+    return b"".join(parts)
 
 
 MARKER = ".backtrail-store"

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from ..errors import Damaged, NotFound
+from .files import open_file
 
 # Fewer bytes than stand before the data of a first line, which a purge may change.
 _IDENTITY = 64
@@ -30,7 +31,7 @@ class LogFile:
     def open(self) -> tuple[int, int]:
         """A descriptor and the size; `NotFound` if the log was deleted since the first time."""
         try:
-            fd = os.open(self._path, _OPEN)
+            fd = open_file(self._path, _OPEN)
         except FileNotFoundError:
             if self._inode:
                 raise self._gone() from None
@@ -53,11 +54,15 @@ class LogFile:
     def again(self) -> int | None:
         """A descriptor of the file that was opened last; None if it is not there any more."""
         try:
-            fd = os.open(self._path, _OPEN)
+            fd = open_file(self._path, _OPEN)
         except OSError:
             return None
-        if os.fstat(fd).st_ino == self._inode:
-            return fd
+        try:
+            if os.fstat(fd).st_ino == self._inode:
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
         os.close(fd)
         return None
 

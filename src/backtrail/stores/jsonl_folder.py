@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import NotFound, Unsafe, Unsupported
 from ..events import MAIN_LOG, Problem, SessionInfo, encode_data
 from .batches import PURGED
-from .files import make_directory, replace_file, sync_directory, write_all
+from .files import make_directory, open_file, replace_file, sync_directory, write_all
 from .jsonl_paths import MAIN_FILE, clear, is_session, log_names, log_path
 from .jsonl_reading import MOST, whole_lines
 from .jsonl_record import ancestors_of, encode_record, read_record
@@ -68,9 +68,8 @@ class Folder:
 
         record, _ = read_record(self.path)
         floor = record.fork_seq or 0 if log == MAIN_LOG else 0
-        writer = LogWriter(path, f"log `{log}` of session `{self.id}`", damage, floor)
-        self._writers[log] = writer
-        return writer
+        name = f"log `{log}` of session `{self.id}`"
+        return LogWriter(path, name, damage, floor, among=self._writers, log=log)
 
     def open_writer(self, log: str) -> LogWriter | None:
         """The end of a log that was written to before, if any."""
@@ -161,9 +160,9 @@ class Folder:
         if not path.exists():
             return
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        source = open_file(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            target = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            target = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
             try:
                 at = 0
                 while data := whole_lines(source, at, MOST):

@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import InvalidId
 from ..events import MAX_SEQ, SessionInfo, check_session_id, is_ts
-from .files import read_file, write_all
+from .files import open_file, read_file, write_all
 from .jsonl_paths import MAIN_FILE
 from .records import Wanted
 
@@ -146,7 +146,7 @@ class Index:
 def _write(path: str, rows: dict[str, _Row]) -> None:
     temporary = f"{os.path.dirname(path)}/.{NAME}.{os.getpid()}.{os.urandom(4).hex()}"
     content = msgspec.json.encode(_Content(_FORMAT, rows))
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         write_all(fd, content)
         os.rename(temporary, path)

@@ -12,7 +12,7 @@ import msgspec
 from ..errors import BacktrailError, Damaged, Unsupported
 from ..events import STORED_FIELDS, SessionInfo
 from ..history import Fold
-from .files import read_file, write_all
+from .files import open_file, read_file, write_all
 from .jsonl_paths import MAIN_FILE
 from .jsonl_reading import MOST, Span, read_forward
 from .records import new_record
@@ -36,7 +36,7 @@ _BEGIN = b'{\n "format": %d,' % FORMAT
 def is_known_format(path: str | Path) -> bool:
     """Whether a session's record begins as we write it; if not, it has to be read to tell."""
     try:
-        fd = os.open(f"{path}/metadata.json", _RECORD)
+        fd = open_file(f"{path}/metadata.json", _RECORD)
     except OSError:
         return False
     try:
@@ -138,7 +138,7 @@ class FoldCache:
             return
         temporary = path / f".fold.json.{os.getpid()}.{os.urandom(4).hex()}"
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
             try:
                 write_all(fd, msgspec.json.encode(self))
             finally:

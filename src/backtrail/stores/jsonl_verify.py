@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..events import Problem
+from .files import open_file
 from .jsonl_reading import MOST, course_of, whole_lines
 from .lines import Damage, Forward, Line, decode_line, lines_in
 
@@ -16,9 +17,9 @@ def verify_log(session_id: str, log: str, path: Path, *, locked: bool = True) ->
     damages: list[Damage] = []
     ids: set[str] = set()
     last = end = 0
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    sorter = Forward(damages.append, 0, course_of(fd))
+    fd = open_file(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        sorter = Forward(damages.append, 0, course_of(fd))
         at = 0
         while True:
             data = whole_lines(fd, at, MOST)

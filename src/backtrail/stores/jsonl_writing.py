@@ -21,7 +21,7 @@ import msgspec
 from ..errors import BacktrailError, InvalidData, StoreFailed
 from ..events import Event, make_event
 from .batches import Call, Draft, Outcome, settle
-from .files import failed, write_all
+from .files import failed, open_file, write_all
 from .jsonl_reading import (
     FIRST,
     MOST,
@@ -58,11 +58,18 @@ LOOK_AGAIN = 0.01
 class LogWriter:
     """The open end of one log. Every method is called under the session's lock."""
 
-    def __init__(self, path: Path, name: str, damage: OnLineDamage, floor: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        damage: OnLineDamage,
+        floor: int = 0,
+        *,
+        among: dict[str, LogWriter],
+        log: str,
+    ) -> None:
+        """Open a log, and stand `among` the others that are open, as `log`."""
         self.path = path
-        self.fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        # Deleting and purging, by any process, take the file away; `current` looks for that.
-        self.sync = SyncFile(name, self.fd, lasting=False)
         self.head = 0
         self.last = floor
         # A hint: one writes and waits for the disk, and who comes meanwhile queues up.
@@ -72,9 +79,14 @@ class LogWriter:
         self._looked = 0.0
         self._size = self._begun = 0
         self._ids: dict[str, int] | None = None
+        self.fd = open_file(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            # Deleting and purging, by any process, take the file away; `current` looks for that.
+            self.sync = SyncFile(name, self.fd, lasting=False)
             self._find_end(os.fstat(self.fd).st_size)
             self._begun = self._size
+            # Here and not by the caller, whom an interrupt may keep from it.
+            among[log] = self
         except BaseException:
             os.close(self.fd)
             raise
@@ -392,7 +404,7 @@ def last_of(path: Path) -> Iterator[None]:
     What is no log any more changes its length, which is what they look at. It is made
     shorter, since that works on a full disk too.
     """
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = open_file(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield
         if os.fstat(fd).st_size:

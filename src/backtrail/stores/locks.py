@@ -23,7 +23,7 @@ from ..errors import Closed, NotFound, Owner, SessionBusy
 from ..events import now
 from . import forking
 from .base import Lease
-from .files import failed
+from .files import failed, open_file
 
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -135,12 +135,16 @@ class FileLock:
     def _open(self) -> None:
         if self._shut:
             raise self._closed()
-        fd = os.open(self.path, _LOCK, 0o600)
-        # The next of the pair unlocks the file and then lets threads in, both in one call:
-        # an interrupt may come when a function begins, which would do neither.
-        unlocking = map(fcntl.flock, repeat(fd), repeat(fcntl.LOCK_UN))
-        self.release = zip(unlocking, iter(self._mutex.release, True), strict=False).__next__
-        self._fd = fd
+        fd = open_file(self.path, _LOCK)
+        try:
+            # The next of the pair unlocks the file and then lets threads in, both in one call:
+            # an interrupt may come when a function begins, which would do neither.
+            unlocking = map(fcntl.flock, repeat(fd), repeat(fcntl.LOCK_UN))
+            self.release = zip(unlocking, iter(self._mutex.release, True), strict=False).__next__
+            self._fd = fd
+        except BaseException:
+            os.close(fd)
+            raise
 
     def __enter__(self) -> FileLock:
         self.acquire()
@@ -236,7 +240,7 @@ def busy(session_id: str, owner: Owner) -> SessionBusy:
 @contextmanager
 def alone(path: Path) -> Iterator[bool]:
     """Whether no other process does what the lock on `path` stands for, while the block lasts."""
-    fd = os.open(path, _LOCK, 0o600)
+    fd = open_file(path, _LOCK)
     try:
         try:
             fcntl.flock(fd, _NOW)
