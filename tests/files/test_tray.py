@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from backtrail.errors import Conflict, StoreFailed
-from backtrail.files import content_tray, sqlite_blobs, sqlite_sweep
+from backtrail.files import content_tray, sqlite_sweep
 from backtrail.files.blobs import Reference
 from backtrail.files.sqlite_blobs import SQLiteBlobs
 from backtrail.files.trees import digest_of
@@ -132,7 +132,7 @@ def test_erasing_takes_nothing_that_others_lay_meanwhile(
             real(*args)
             lay(other, b"meanwhile")
 
-        monkeypatch.setattr(sqlite_blobs, "erase", erase)
+        monkeypatch.setattr(sqlite_sweep, "erase", erase)
         blobs.remove([digest])
         assert b"meanwhile" not in file(path).read_bytes()
         assert other.get(digest_of(b"meanwhile")) == b"meanwhile"
