@@ -177,12 +177,15 @@ class Rewinding(Browsing):
         ) as s:
             self._save()
             anchor = anchor_of(self.store, self.id, target, before=before is not None)
-            if telemetry.listeners and anchor:
-                named = find_event(self.store, self.id, target).kind
-                s.metadata["target"] = "snapshot" if named == "checkpoint" else "message"
+            data: dict[str, Json] = {"to": anchor, "mode": mode}
+            if anchor or before is not None:
+                named = find_event(self.store, self.id, target)
+                # The history goes on behind `to`; this is what the caller named.
+                data |= {"target": named.seq} | ({"before": True} if before is not None else {})
+                s.metadata["target"] = "snapshot" if named.kind == "checkpoint" else "message"
             state = mode == "exact" or paths is not None
             point = point_at(self.store, self.id, target, before=before is not None, state=state)
-            way = Way(anchor, point, {"to": anchor, "mode": mode})
+            way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
     def undo(

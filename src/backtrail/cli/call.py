@@ -201,6 +201,10 @@ class Call:
         try:
             return find_event(self.store, session.id, name)
         except NotFound:
+            number = name.removeprefix("event ")
+            if number != name and number.isascii() and number.isdecimal():
+                # As it is printed.
+                return find_event(self.store, session.id, int(number))
             return self._prefixed(session, name)
 
     def _prompt(self, session: Session, back: int) -> Event:

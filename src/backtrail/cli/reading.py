@@ -225,7 +225,8 @@ def noted(event: Event) -> str:
     if event.kind == "rewound":
         scope = data.get("scope")
         only = f", {scope} only" if scope in ("files", "conversation") else ""
-        return f"to event {data.get('to')}{only}"
+        before = "before " if data.get("before") is True else ""
+        return f"to {before}event {data.get('target', data.get('to'))}{only}"
     if event.kind in ("undone", "redone"):
         what = "rewind" if data.get("kind") == "rewound" else "turn"
         return f"the {what} of event {data.get('of')}"

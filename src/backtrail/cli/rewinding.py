@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
@@ -52,15 +53,19 @@ class Wish:
     @property
     def place(self) -> str:
         """Where that is, in words."""
-        said = f" {quoted(self.target)}" if self.target.kind == "user_message" else ""
-        label = self.target.data.get("label") if self.target.kind == "checkpoint" else None
-        if isinstance(label, str):
-            said = f' "{brief(label, 60)}"'
-        name = self.target.data.get("name")
-        if self.target.kind in ("tool_result", "action") and isinstance(name, str):
-            said = f" ({brief(name, 60)}, {ago(self.target.ts)})"
-        kind = {"user_message": "prompt", "checkpoint": "checkpoint"}.get(self.target.kind, "event")
-        return f"{'before ' if self.before else ''}{kind} {self.target.seq}{said}"
+        return _place(self.target, before=self.before)
+
+
+def _place(target: Event, *, before: bool) -> str:
+    """A point in words. Its number is always that of an event, which every verb takes."""
+    said = f", the prompt {quoted(target)}" if target.kind == "user_message" else ""
+    if target.kind == "checkpoint":
+        label = target.data.get("label")
+        said = f', the checkpoint "{brief(label, 60)}"' if isinstance(label, str) else ""
+    name = target.data.get("name")
+    if target.kind in ("tool_result", "action") and isinstance(name, str):
+        said = f" ({brief(name, 60)}, {ago(target.ts)})"
+    return f"{'before ' if before else ''}event {target.seq}{said}"
 
 
 # --- rewind ------------------------------------------------------------------------------
@@ -250,7 +255,14 @@ def _operation(session: Session, last: Operation) -> str:
         return f"the turn {quoted(event)} ({when})"
     scope = event.data.get("scope")
     of = f" of {scope}" if scope in ("files", "conversation") else ""
-    return f"the rewind{of} to event {event.data.get('to')} ({when})"
+    place = f"event {event.data.get('to')}"
+    named = event.data.get("target")
+    if isinstance(named, int):
+        # What came from elsewhere may name anything.
+        with suppress(NotFound):
+            target = find_event(session.store, session.id, named)
+            place = _place(target, before=event.data.get("before") is True)
+    return f"the rewind{of} to {place} ({when})"
 
 
 # --- restore -----------------------------------------------------------------------------
