@@ -23,9 +23,9 @@ from backtrail.hooks.misses import FILE, Miss, note, read
 from .calling import PROGRAM, Agent, World
 
 
-def state_misses(world: World) -> list[Miss]:
+def state_misses() -> list[Miss]:
     """What hooks noted in the user's state, where the store is the problem."""
-    folder = world.home / ".local/state/backtrail/hooks"
+    folder = Path(os.environ["BACKTRAIL_STATE"], "hooks")
     return [
         Miss(**json.loads(line)) for line in (folder / FILE).read_text("utf-8").splitlines()
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def state_misses(world: World) -> list[Miss]:
 def test_garbage_is_a_miss(world: World, agent: Agent, given: bytes) -> None:
     """Also what nests deeper than a parser goes."""
     assert agent.raw(given) == ""
-    (miss,) = state_misses(world)
+    (miss,) = state_misses()
     assert (miss.agent, miss.why) == ("claude-code", "what came on stdin is not a JSON object")
 
 
@@ -198,7 +198,7 @@ def test_the_limit_holds_while_nothing_comes(world: World, agent: Agent) -> None
         assert child.wait(60) == 0
         assert child.stdout is not None
         assert child.stdout.read() == b""
-    assert state_misses(world)[-1].why == "took longer than 0.3 s"
+    assert state_misses()[-1].why == "took longer than 0.3 s"
 
 
 # --- being killed ------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_a_store_that_cannot_be_made(world: World, agent: Agent) -> None:
     (world.root / "file").write_text("no folder")
     world.env["BACKTRAIL_STORE"] = f"sqlite:///{world.root}/file/store.db"
     assert agent.prompt("hello") == ""
-    (miss,) = state_misses(world)
+    (miss,) = state_misses()
     assert (miss.event, miss.session) == ("UserPromptSubmit", "s1")
 
 
@@ -275,7 +275,7 @@ def test_a_damaged_store(world: World, agent: Agent) -> None:
     database.write_bytes(garbage)
     assert agent.prompt("hello") == ""
     assert database.read_bytes() == garbage
-    assert state_misses(world)
+    assert state_misses()
 
 
 def test_a_store_that_may_only_be_read(world: World, agent: Agent) -> None:
@@ -304,7 +304,7 @@ def test_a_store_that_may_only_be_read(world: World, agent: Agent) -> None:
         finally:
             for path, mode in modes.items():
                 path.chmod(mode)
-    assert state_misses(world)
+    assert state_misses()
     assert len(world.events("claude-code:s1", "user_message")) == 1
 
 
@@ -319,7 +319,7 @@ def test_damaged_settings(world: World, agent: Agent, text: str) -> None:
     recorded = len(world.events("claude-code:s1", "user_message")) == 2
     assert recorded == text.startswith("nonsense")
     if not recorded:
-        (miss,) = state_misses(world)
+        (miss,) = state_misses()
         assert "config.toml" in miss.why
 
 
@@ -353,17 +353,17 @@ def test_misses_never_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Where nothing can be written, noting says so and raises nothing."""
     blocked = tmp_path / "file"
     blocked.write_text("x")
-    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    monkeypatch.setenv("BACKTRAIL_STATE", str(blocked))
     miss = Miss("2026-01-01T00:00:00.000Z", "codex", "Stop", "s", "", "/", "why")
     assert note(blocked, miss) is False
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("BACKTRAIL_STATE", str(tmp_path / "state"))
     assert note(blocked, miss) is True
     assert read(None) == [miss]
 
 
 def test_misses_are_cut_when_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest stay; a torn line still counts as one."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("BACKTRAIL_STATE", str(tmp_path / "state"))
     for number in range(1200):
         miss = Miss(f"{number:06d}", "codex", "Stop", "s", "", "/", "w" * 500)
         assert note(tmp_path / "beside", miss)

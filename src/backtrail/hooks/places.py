@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..folders import user_folder
+from .. import folders
 
 if TYPE_CHECKING:
     from ..stores.base import Store
@@ -34,7 +34,7 @@ def folder_of(store: Store) -> Path:
 
 def state_folder() -> Path:
     """The folder for what hooks note where no store can be had."""
-    return Path(user_folder("state"), _FOLDER)
+    return Path(folders.state_folder(), _FOLDER)
 
 
 def append_line(path: Path, line: bytes) -> None:
