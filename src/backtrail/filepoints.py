@@ -24,6 +24,7 @@ from .history import (
     BACK,
     FINISHES,
     KEPT,
+    MADE_ROOT,
     NOTED,
     Operation,
     digest_of,
@@ -241,6 +242,16 @@ def _git_at(store: Store, session_id: str, seq: int) -> str | None:
     begun = next(store.read(session_id, after=seq - 1, limit=1), None)
     head = begun.data.get("git") if begun is not None else None
     return head if isinstance(head, str) else None
+
+
+def made_root(store: Store, session_id: str, way: Way) -> bool:
+    """Whether what an undo or redo takes back made the workspace's folder again."""
+    found = (
+        event
+        for first, until in way.spans or ()
+        for event in store.read(session_id, after=first - 1, until=until, kinds=_BACK)
+    )
+    return any(event.data.get(MADE_ROOT) is True for event in found)
 
 
 # --- changes -----------------------------------------------------------------------------

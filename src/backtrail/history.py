@@ -339,6 +339,10 @@ KEPT = "kept"
 """In a `rewound`, `undone` or `redone` event: the paths that stayed as conflicts."""
 
 
+MADE_ROOT = "made_root"
+"""In the same: that the workspace's folder was gone, and was made again for what came into it."""
+
+
 def operations(events: Iterable[Event | Mark]) -> Operations:
     """Replay `events` of `OPERATION_KINDS`, and any `WORK_KINDS` among them, in order.
 

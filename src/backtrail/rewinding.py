@@ -25,6 +25,7 @@ from .filepoints import (
     Wish,
     changes_in,
     finish_way,
+    made_root,
     point_at,
     redo_way,
     undo_way,
@@ -392,8 +393,9 @@ class Rewinding(Browsing):
 
         try:
             done = workspace.restore(
-                self._log_name, plan_for, journal_for, append, self.store, force=wish.force
-            )
+                self._log_name, plan_for, journal_for, append, self.store, force=wish.force,
+                unmake=made_root(self.store, self.id, way),
+            )  # fmt: skip
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log tells how the files are then.

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import NotFound
 from ..events import Json, NewEvent
 from ..frozen import dataclass, field
-from ..history import KEPT
+from ..history import KEPT, MADE_ROOT
 from ..stores import sqlite_checks
 from ..stores.base import Store
 from ..stores.opening import open_store
@@ -29,7 +29,8 @@ class Journal:
     """One restore. `before` is the tree of the state that it takes back.
 
     `store` is the URL where its store was, `store_id` the store's id, which it had not always;
-    `workspace` is the root and the number of its state after it, once that is known.
+    `workspace` is the root and the number of its state after it, once that is known. `makes_root`
+    says that the root was gone.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Journal:
     events: list[NewEvent]
     workspace: dict[str, Json] = field(default_factory=dict)
     store_id: str = ""
+    makes_root: bool = False
 
     @property
     def log(self) -> tuple[str, str]:
@@ -63,6 +65,8 @@ class Journal:
         data = {**first.data, "files": {"before": self.before.hex(), "after": after.hex()}}
         if self.workspace:
             data["workspace"] = self.workspace
+        if self.makes_root:
+            data[MADE_ROOT] = True
         if self.plan.took:
             data["took_back"] = [list(span) for span in self.plan.took]
         return [kept(NewEvent(first.kind, data, first.id, first.follows), self.plan),

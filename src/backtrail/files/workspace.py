@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -480,18 +481,25 @@ class Workspace(Rooted):
         store: Store | None = None,
         *,
         force: bool = True,
+        unmake: bool = False,
     ) -> Restored:
         """Apply the plan that `plan_for` gives for the present tree, and `append` its events.
 
         The present state is stored first; that is what undo goes back to. Where the plan
         changes nothing, nothing is appended. Unless by `force`, it is refused while a call of
         somebody else is under way here, above or below.
+
+        A root that is gone is made again only for what comes into it. With `unmake` it goes, if
+        nothing is left in it.
         """
         from dataclasses import replace
 
         from .restore import HalfRestored, Restore, identified
 
         self._expect(log, store)
+        gone = self._would_do_nothing(log, plan_for, store)
+        if isinstance(gone, Restored):
+            return gone
         with self.locked(store, make=True, wide=True) as root:
             now = self._looked(root, log, store)
             if not force and (busy := self.under_way(log, store)):
@@ -510,7 +518,7 @@ class Workspace(Rooted):
                     f"a restore was cut short, and {self.path} is another directory now: "
                     "`relocate` gives that restore up"
                 )
-            journal = journal_for(plan, now)
+            journal = replace(journal_for(plan, now), makes_root=gone)
             self._is_whole = False
             self.catalogue.write_journal(self.place, journal.encoded())
             try:
@@ -520,6 +528,7 @@ class Workspace(Rooted):
             except BaseException as error:
                 if isinstance(error, StoreFailed):
                     self.catalogue.drop_journal(self.place.n)
+                    self._remove_root(gone)
                 raise
             after = self._verified(root, log, done)
             self._tell_elsewhere(log, done)
@@ -528,7 +537,27 @@ class Workspace(Rooted):
                 # Files and log agree after a power cut too.
                 store.flush()
             self.catalogue.drop_journal(self.place.n)
+            self._remove_root(unmake or gone)
             return Restored(done, now, after)
+
+    def _would_do_nothing(
+        self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None
+    ) -> Restored | bool:
+        """What a restore comes to that brings nothing into a root that is gone; else if it is."""
+        if os.path.isdir(self.root):
+            return False
+        with self.locked(store, wide=True) as root:
+            if root >= 0:
+                return False
+            now = self._looked(root, log, store)
+            plan = plan_for(now)
+            return True if plan.acts else Restored(plan, now, now)
+
+    def _remove_root(self, wanted: bool) -> None:
+        """Remove the root where that is `wanted` and nothing is in it."""
+        if wanted:
+            with suppress(OSError):
+                os.rmdir(self.root)
 
     def _tell_elsewhere(self, log: Log, plan: Plan) -> None:
         """What a restore did is no call's that is open in another store or root."""
