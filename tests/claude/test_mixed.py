@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,3 +176,46 @@ def test_a_fork_of_its_own(claude: Claude, model: Planned, tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     # An undo writes another native session, under whose name ours goes on.
     assert ours(claude, model, native_ids(claude)[-1], branches=1) == sent[:4]
+
+
+def undone(claude: Claude) -> tuple[int, dict[str, Any]]:
+    """Undo the last turn: the exit code, and what it says."""
+    done = claude.world.run("undo", "--yes", "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_turns_without_hooks(claude: Claude, model: Planned, project: Path) -> None:
+    """What they did cannot be taken back, and that is said: by call, and by file."""
+    claude.env["BACKTRAIL_HOOKS"] = "off"
+    with window(claude) as terminal:
+        terminal.wait(READY)
+        one = Window(claude, model, terminal)
+        for word, answer in (("say-one", "answer one"), ("write-a", "wrote a")):
+            one.say(word, answer)
+        one.enter("/exit")
+        terminal.until(lambda: not one.is_open, what="the end")
+    claude.env["BACKTRAIL_HOOKS"] = "on"
+    typed(claude, model, "write-b", more=("--continue",))
+    code, told = undone(claude)
+    assert (code, told["not_captured"]) == (0, [])
+    assert not (project / "b.txt").exists()
+    code, told = undone(claude)
+    assert code == 4
+    (missed,) = told["not_captured"]
+    assert "Write" in missed["path"]
+    assert str(project / "a.txt") in missed["reason"]
+    assert (project / "a.txt").exists()
+    code, told = undone(claude)
+    assert (code, told["not_captured"]) == (0, [])
+
+
+def test_turns_that_a_fork_inherits(claude: Claude, model: Planned, project: Path) -> None:
+    """Their files belong to the session they come from."""
+    typed(claude, model, "write-a")
+    (first,) = native_ids(claude)
+    typed(claude, model, "write-b", more=("--resume", first, "--fork-session"))
+    code, told = undone(claude)
+    assert (code, told["not_captured"]) == (0, [])
+    code, told = undone(claude)
+    assert code == 4
+    assert str(project / "a.txt") in json.dumps(told["not_captured"])

@@ -177,3 +177,75 @@ def test_a_hook_loads_only_what_it_needs(
     )
     assert done.stdout.decode().strip() == "['']"
     assert world.misses() == []
+
+
+def _runs(transcript: Transcript, id: str, name: str, **given: Any) -> None:
+    """A call and its result, as the transcript has them."""
+    transcript.add("assistant", [{"type": "tool_use", "id": id, "name": name, "input": given}])
+    transcript.result(id)
+
+
+def test_calls_that_no_hook_saw(world: World, agent: Agent, transcript: Transcript) -> None:
+    """They are named as not captured where they can change files; others and seen ones are not."""
+    path = str(world.project / "a.txt")
+    transcript.add("user", "before there were hooks")
+    _runs(transcript, "t1", "Read", file_path=path)
+    _runs(transcript, "t2", "Write", file_path=path, content="a")
+    _runs(transcript, "t3", "Bash", command="touch b.txt")
+    for name in ("Grep", "Glob", "LS", "WebFetch", "Task", "Agent"):
+        _runs(transcript, f"t-{name}", name)
+    failed = {"type": "tool_result", "tool_use_id": "t4", "content": "no", "is_error": True}
+    transcript.add("assistant", [{"type": "tool_use", "id": "t4", "name": "Edit",
+                                  "input": {"file_path": path}}])  # fmt: skip
+    transcript.add("user", [failed])
+    transcript.add("assistant", [{"type": "text", "text": "done"}])
+    agent.begin()
+    agent.prompt("with hooks", id="p1")
+    transcript.add("user", "with hooks", promptId="p1")
+    agent.bash(lambda: None, "t5")
+    transcript.call("t5")
+    transcript.result("t5")
+    agent.bash((world.project / "c.txt").touch, "t6")
+    transcript.call("t6")
+    transcript.result("t6")
+    agent.stop()
+    with world.session() as session:
+        rows = [(path, reason) for path, reason, _ in session.not_captured()]
+        assert [row[0].partition("(")[2] for row in rows] == ["Write)", "Bash)"]
+        assert rows[0][1].endswith(f": {path}")
+        assert rows[1][1].endswith(": touch b.txt")
+        assert session.undo().not_captured == []
+        undone = session.undo()
+        assert [row[:2] for row in undone.not_captured] == rows
+        assert len(undone.warnings) == 2
+
+
+def test_what_is_typed_meanwhile_is_seen(
+    world: World, agent: Agent, transcript: Transcript
+) -> None:
+    """A hook that saw the turn sees its calls, whatever else is said in it."""
+    agent.begin()
+    agent.prompt("do it", id="p1")
+    transcript.add("user", "do it", promptId="p1")
+    agent.bash(lambda: None, "t1")
+    _runs(transcript, "t1", "Bash", command="true")
+    queued = {"type": "queued_command", "prompt": "and this", "origin": {"kind": "human"}}
+    transcript.add("attachment", None, message=None, attachment=queued)
+    agent.bash(lambda: None, "t2")
+    _runs(transcript, "t2", "Bash", command="true")
+    agent.stop()
+    with world.session() as session:
+        assert len([e for e in session.events() if e.kind == "user_message"]) == 2
+        assert session.not_captured() == []
+
+
+def test_history_that_is_imported_is_not_missed(
+    world: World, agent: Agent, transcript: Transcript
+) -> None:
+    """No hook was meant to see it."""
+    transcript.add("user", "long ago", cwd=str(world.project))
+    _runs(transcript, "t1", "Write", file_path=str(world.project / "a.txt"), content="a")
+    done = world.run("import", "claude-code", str(transcript.path))
+    assert done.returncode == 0, done.stderr
+    with world.session("claude-code:transcript") as session:
+        assert not [row for row in session.not_captured() if "hook" in row[1]]

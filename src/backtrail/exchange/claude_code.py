@@ -223,7 +223,9 @@ def take_main(
 ) -> Taken:
     """Take in what is new in a session's own transcript."""
     file = native_id(path)
-    maker = Maker(file, files_of, _price)
+    info = store.info(session_id)
+    is_hooked = info.root is not None and not info.metadata.get("imported")
+    maker = Maker(file, files_of, _price, is_hooked)
     return take_in(store, session_id, path, file, maker, name_of,
                    final=final, until=until, cut=may_cut, progress=progress)  # fmt: skip
 

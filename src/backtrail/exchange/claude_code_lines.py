@@ -18,6 +18,7 @@ from ..messages import normal_usage, text_of
 from .intake import GrowingLog, Taken
 from .reading import Line
 from .transcripts import find_line, fit_id, fit_time, line_id
+from .unseen import Unseen
 
 _KINDS = {
     "prompt": "user_message",
@@ -52,11 +53,15 @@ def no_files(line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
 
 
 class Maker(msgspec.Struct):
-    """Makes events of lines of one file; `file` is its name in the side log."""
+    """Makes events of lines of one file; `file` is its name in the side log.
+
+    With `is_hooked`, hooks capture what calls do, and a result says so if they did not.
+    """
 
     file: str
     files_of: FilesOf = no_files
     cost: Cost = lambda model, usage: None
+    is_hooked: bool = False
 
     def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
         """Add the events of these lines to the log."""
@@ -77,8 +82,11 @@ class _Batch(msgspec.Struct):
     anew: set[str | None] = set()
     latest: str | None = None
     aside: dict[str, list[Line]] = {}
+    unseen: Unseen | None = None
 
     def made(self) -> Taken:
+        if self.maker.is_hooked:
+            self.unseen = Unseen(self.log, self._line)
         for line in self.lines:
             uuid = fit_id(line.get("uuid"))
             if line.value is None:
@@ -248,6 +256,8 @@ class _Batch(msgspec.Struct):
             data.pop("cost_usd", None)
         if own is not None:
             data |= own
+        if what == "result" and self.unseen is not None:
+            data |= self.unseen.of(line, after)
         id, ts = name_of(group[0])
         made = id or line_id(group[0])
         if what == "prompt":
@@ -256,6 +266,8 @@ class _Batch(msgspec.Struct):
             made = self.log.say(data, made, ts, after, is_it, root=root, name=name)
         else:
             self.log.add(_KINDS[what], data, made, ts, after, root=root)
+        if self.unseen is not None:
+            self.unseen.said(made, line, what, after)
         for one in group:
             self._at_home(one, made)
 

@@ -30,7 +30,7 @@ _RECENT = 50
 Progress = Callable[[int], None]
 """Told how many bytes of a file were taken in since the last time."""
 
-_SEEN = ("tree", "git", "files", "workspace")
+SEEN = ("tree", "git", "files", "workspace")
 """What a hook's event of a prompt says of the files."""
 
 SPOKEN = (*MESSAGE_KINDS, "compaction")
@@ -155,17 +155,12 @@ class GrowingLog:
         the call's result and a note about the stop.
         """
         tip = self.tip
-        prompt = self._event(tip) if kind in ("tool_result", "system_message") and tip else None
+        prompt = self.known(tip) if kind in ("tool_result", "system_message") and tip else None
         if prompt is None or prompt.kind != "user_message" or not self._is_told(prompt):
             return None
         if kind == "system_message" and NOTED not in prompt.data:
             return None
         return prompt if after in self._said(prompt.previous)[0] else None
-
-    def _event(self, id: str) -> Event | None:
-        """An event that is there or will be."""
-        coming = (event for event in self.coming() if event.id == id)
-        return next(coming, None) or self.event(id)
 
     def _is_told(self, prompt: Event) -> bool:
         """Whether a line has told of a prompt."""
@@ -217,7 +212,7 @@ class GrowingLog:
             if not goes_back and noted.id == self.tip:
                 self._claimed.add(noted.id)
                 return noted.id
-            seen = {name: noted.data[name] for name in _SEEN if name in noted.data}
+            seen = {name: noted.data[name] for name in SEEN if name in noted.data}
             again = {} if noted.seq == self._overtaken else {NOTED: noted.seq}
             data = {**seen, **data, **again}
         if goes_back:
@@ -274,6 +269,15 @@ class GrowingLog:
         to, dropped = self._parting(after)
         about = {"to": to, "scope": "conversation", "mode": "mine", "events_dropped": dropped}
         return self.rewind({**about, "source": source}, f"{id}-rewound"[-256:], ts, to)
+
+    def known(self, id: str) -> Event | None:
+        """An event that is there or will be."""
+        coming = (event for event in self.coming() if event.id == id)
+        return next(coming, None) or self.event(id)
+
+    def up_to(self, id: str) -> Iterator[Event]:
+        """The way to an event that is there or will be, newest first."""
+        return self._walk(self.seq(id) or 0)
 
     def has_spoken(self, until: str | None) -> bool:
         """Whether a person or the model said anything up to an event; notes do not count."""

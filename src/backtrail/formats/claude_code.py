@@ -221,6 +221,28 @@ def _base36(number: int) -> str:
     return digits or "0"
 
 
+WRITERS = {
+    "Write": "file_path",
+    "Edit": "file_path",
+    "MultiEdit": "file_path",
+    "NotebookEdit": "notebook_path",
+    "Bash": "command",
+}
+"""The tools that change files, each with the field that says which, or how."""
+
+
+def results_of(line: Mapping[str, Json]) -> dict[str, bool]:
+    """The calls that a line answers, by id, each with whether it failed."""
+    content = message_of(line).get("content")
+    found: dict[str, bool] = {}
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping) and block.get("type") == "tool_result":
+            id = block.get("tool_use_id")
+            if isinstance(id, str):
+                found[id] = block.get("is_error") is True
+    return found
+
+
 def calls_of(messages: Iterable[Mapping[str, Json]]) -> dict[str, tuple[str, Json]]:
     """The tool calls in messages: name and input, by id."""
     found: dict[str, tuple[str, Json]] = {}
