@@ -170,12 +170,17 @@ class Play:
     def start_of_undo(self, session: Session, owner: str, before: Seen, after: Seen) -> Seen | None:
         """What taking the last operation back leads to; None if that cannot be said.
 
-        One that finished an undo, which had kept conflicts, is taken back together with it.
+        One that finished an undo, which had kept conflicts, is taken back together with it. A
+        redo removes the copies that its undo wrote beside conflicts; a plain undo, which keeps
+        these, writes none.
         """
         last = next(session.store.read(session.id, reverse=True))
         begun, then = self.undone.get(owner, (before, before))
         finishes = "finishes" in last.data
         self.undone[owner] = (begun if finishes else before, after)
+        if last.kind == "redone":
+            copies = {path for path in before.keys() - after.keys() if b".rewind-" in path}
+            return {path: seen for path, seen in before.items() if path not in copies}
         if not finishes:
             return before
         return begun if then == before else None
