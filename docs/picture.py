@@ -21,9 +21,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from backtrail.cli.demo.acting import agent
+from backtrail.cli.demo.stage import Stage
 from backtrail.cli.output import Output
-from backtrail.demo.acting import agent
-from backtrail.demo.stage import Stage
 
 COLUMNS = 84
 COMMANDS = (

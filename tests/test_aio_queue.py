@@ -24,8 +24,8 @@ from backtrail import (
     open_store,
     telemetry,
 )
-from backtrail.stores import jsonl_appending
 from backtrail.stores.batches import Call, Outcome
+from backtrail.stores.jsonl import append as jsonl_appending
 from backtrail.telemetry import Signal
 
 from .talking import user

@@ -18,7 +18,7 @@ from backtrail import (
     copy_sessions,
     open_store,
 )
-from backtrail.stores.lines import encode_line
+from backtrail.stores.jsonl.lines import encode_line
 
 from .talking import assistant, kinds, talk, texts, user
 

@@ -10,7 +10,7 @@ import pytest
 from backtrail import Event, NewEvent, Session, SessionInfo, Store, copy_sessions, open_store, purge
 from backtrail.events import MAIN_LOG
 from backtrail.files import collect, verify
-from backtrail.files.cleaning import opened, store_name, trees_of
+from backtrail.files.contents.collect import opened, store_name, trees_of
 from backtrail.stores.memory import MemoryStore
 from backtrail.stores.wrapper import Wrapper
 

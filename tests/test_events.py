@@ -38,7 +38,7 @@ from backtrail.events import (
     now,
     timestamp,
 )
-from backtrail.messages import as_message, format_of, kind_of, normal_usage, text_of
+from backtrail.events.messages import as_message, format_of, kind_of, normal_usage, text_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 SCALARS = (

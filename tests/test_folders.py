@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from backtrail.folders import known_folder, user_folder
+from backtrail._startup.folders import known_folder, user_folder
 
 Kind = Literal["config", "data", "state"]
 

@@ -14,11 +14,11 @@ import pytest
 
 from backtrail import NewEvent, Session, SessionBusy, StoreFailed, Unsupported
 from backtrail.agent.models.openai import OpenAIModel
-from backtrail.agents import Failed, Reading
 from backtrail.events import MAIN_LOG, Event, Json
 from backtrail.files import depot
-from backtrail.files.sqlite_blobs import SQLiteBlobs
-from backtrail.secrets import mask_json
+from backtrail.files.contents.sqlite import SQLiteBlobs
+from backtrail.formats.secrets import mask_json
+from backtrail.session.live import Failed, Reading
 from backtrail.stores import Redacting, open_store
 from backtrail.stores.wrapper import Wrapper
 

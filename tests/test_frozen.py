@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import backtrail.frozen as frozen
+import backtrail._startup.frozen as frozen
 
 
 def thing(by: Any, name: str) -> Any:
@@ -209,7 +209,7 @@ def test_a_constructor_of_its_own_stays() -> None:
 def test_the_standard_module_is_left_alone() -> None:
     """Until somebody asks for fields."""
     code = (
-        "import sys; from backtrail.frozen import replace\n"
+        "import sys; from backtrail._startup.frozen import replace\n"
         "from backtrail.events import NewEvent, make_event\n"
         "event = make_event(1, 'id', 'ts', 'kind', {}, None)\n"
         "assert (replace(event, seq=2).seq, NewEvent('kind').data) == (2, {})\n"

@@ -15,8 +15,8 @@ import pytest
 
 from backtrail import Session
 from backtrail.events import MESSAGE_KINDS, Event, Json, NewEvent, SessionInfo
-from backtrail.history import BOOKKEEPING, OPERATION_KINDS, WORK_KINDS, operations
-from backtrail.points import plan_move, read_operations
+from backtrail.events.history import BOOKKEEPING, OPERATION_KINDS, WORK_KINDS, operations
+from backtrail.session.points import plan_move, read_operations
 from backtrail.stores import Store, open_store
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backtrail.events import MESSAGE_KINDS, Event, Json
-from backtrail.history import (
+from backtrail.events.history import (
     BOOKKEEPING,
     OPERATION_KINDS,
     WORK_KINDS,

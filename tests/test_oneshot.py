@@ -17,7 +17,7 @@ import backtrail
 from backtrail import Answer, InvalidData, Result, Session, Unsupported
 from backtrail.agent.models.base import Delta, Model, ModelFailed, Reply, Request
 from backtrail.agent.models.scripted import ScriptedModel
-from backtrail.turns import LiveTurn
+from backtrail.session.turns import LiveTurn
 
 from .agent.servers import Broken, Failure, OpenAIServer
 
@@ -191,7 +191,7 @@ def test_a_failure_that_may_pass_is_tried_again(
     query: Ask, server: OpenAIServer, first: Failure | Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what came of the first try is not in the answer."""
-    monkeypatch.setattr("backtrail.oneshot.random.random", lambda: -1.0)
+    monkeypatch.setattr("backtrail.agent.oneshot.random.random", lambda: -1.0)
     server.script(first, "Hello.")
     assert query("hi", provider="vllm", model="m", base_url=server.url).text == "Hello."
     assert len(server.requests) == 2

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from backtrail import AsyncSession, Event, NotFound, Session
-from backtrail.calls import INTERRUPTED
 from backtrail.events import Json
+from backtrail.events.calls import INTERRUPTED
 
 from .agent.test_turns import call, calling
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import NotFound, Session
-from backtrail.purging import purge
+from backtrail.files.contents.purge import purge
 from tests.files.conftest import shell
 from tests.talking import user
 

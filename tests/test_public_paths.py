@@ -14,8 +14,8 @@ from typing import assert_type, get_args, get_type_hints
 import pytest
 
 import backtrail
-from backtrail.agents import Around
-from backtrail.loading import loader
+from backtrail._startup.loading import loader
+from backtrail.session.live import Around
 
 ROOT = Path(__file__).parents[1]
 
@@ -112,7 +112,7 @@ def test_what_a_method_takes_and_returns_can_be_imported(name: str) -> None:
             continue
         plain = inspect.unwrap(getattr(function, "__func__", function))
         module = importlib.import_module(plain.__module__)
-        names = {**vars(importlib.import_module("backtrail.watching")), **vars(module)}
+        names = {**vars(importlib.import_module("backtrail.session.watching")), **vars(module)}
         for annotation in get_type_hints(plain, names).values():
             for found in mentioned(annotation) - {Around}:
                 assert getattr(backtrail, found.__name__, None) is found, (method, found)

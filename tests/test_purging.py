@@ -17,9 +17,9 @@ from backtrail import Session, SessionInfo, open_store, purge, telemetry
 from backtrail.errors import InvalidData, NotFound, SessionBusy, Unsafe
 from backtrail.events import NewEvent
 from backtrail.files import collect, verify
-from backtrail.files.brackets import Runner, born
-from backtrail.files.cleaning import opened
-from backtrail.files.packing import Packed, unpack
+from backtrail.files.changes.brackets import Runner, born
+from backtrail.files.contents.collect import opened
+from backtrail.files.contents.packing import Packed, unpack
 from backtrail.files.trees import digest_of
 
 TEXT = "hunter2-correct-horse"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.calls import INTERRUPTED, answers_in, calls_in, pending, repair
 from backtrail.events import Json
+from backtrail.events.calls import INTERRUPTED, answers_in, calls_in, pending, repair
 
 Shape = Literal["openai", "anthropic", "responses"]
 Messages = list[dict[str, Json]]

@@ -12,7 +12,7 @@ import uuid
 import pytest
 
 from backtrail.events import Json
-from backtrail.secrets import Masking, is_secret_name, mask, mask_json
+from backtrail.formats.secrets import Masking, is_secret_name, mask, mask_json
 
 ALNUM = string.ascii_letters + string.digits
 RANDOM = random.Random(7)

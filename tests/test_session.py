@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from backtrail import InvalidData, Message, NotFound, Session, ToolCall
-from backtrail.calls import INTERRUPTED
 from backtrail.events import KINDS, Json
+from backtrail.events.calls import INTERRUPTED
 from backtrail.stores import open_store
 
 from .talking import assistant, calling, kinds, result, talk, texts, user

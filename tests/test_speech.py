@@ -20,8 +20,8 @@ from backtrail.agent.permissions import Permissions
 from backtrail.agent.subagents import spawn
 from backtrail.agent.tools import tools_named
 from backtrail.events import Format, Json
-from backtrail.messages import speech_of
-from backtrail.turns import LiveTurn
+from backtrail.events.messages import speech_of
+from backtrail.session.turns import LiveTurn
 
 from .agent.servers import Answer, AnthropicServer, OpenAIServer
 from .agent.test_turns import call, calling

@@ -29,11 +29,11 @@ from backtrail import (
     State,
     ToolCall,
 )
-from backtrail.copying import Copied
 from backtrail.errors import Owner
-from backtrail.filepoints import CallChanges, TurnChanges
+from backtrail.exchange.copy import Copied
 from backtrail.files.differences import FileDiff
-from backtrail.views import FileChange
+from backtrail.session.filepoints import CallChanges, TurnChanges
+from backtrail.session.views import FileChange
 
 with warnings.catch_warnings():
     # Its HTTP client is about to change; either will do here.

@@ -9,9 +9,9 @@ import pytest
 from backtrail import NewEvent, Session, SessionInfo, open_store
 from backtrail.cli.prompts import Rows, prompts
 from backtrail.events import Json
-from backtrail.files.baseline import PARTIAL
 from backtrail.files.names import Anywhere
-from backtrail.uncaptured import logged, whole
+from backtrail.files.workspace.baseline import PARTIAL
+from backtrail.session.uncaptured import logged, whole
 
 
 def files(**said: Json) -> dict[str, Json]:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from backtrail import Event, Rewind
 from backtrail.events import Json
-from backtrail.messages import paged
-from backtrail.views import FileChange, beyond, conversation, is_pinned, last_of, user_message
+from backtrail.events.messages import paged
+from backtrail.session.views import (
+    FileChange,
+    beyond,
+    conversation,
+    is_pinned,
+    last_of,
+    user_message,
+)
 
 from .talking import assistant, calling, result, user
 

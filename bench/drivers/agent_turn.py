@@ -19,7 +19,7 @@ from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tools_named
-from backtrail.turns import LiveTurn
+from backtrail.session.turns import LiveTurn
 
 CALLS = 10
 TURNS = 12

@@ -126,7 +126,7 @@ def append_threads(job: Job) -> Numbers:
 
 def session_class() -> Any:
     try:
-        from backtrail.session import Session
+        from backtrail.session.session import Session
     except ModuleNotFoundError as error:
         raise Absent(f"{error.name} is not there") from error
     return Session
@@ -246,7 +246,7 @@ def fork(job: Job) -> Numbers:
 
 def event_loop(job: Job) -> Numbers:
     try:
-        from backtrail.aio import AsyncSession
+        from backtrail.session.aio import AsyncSession
     except ModuleNotFoundError as error:
         raise Absent(f"{error.name} is not there") from error
 

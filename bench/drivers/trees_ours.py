@@ -11,7 +11,7 @@ from protocol import Job, Memory, Numbers, serve
 from trees import ROUNDS, build, built, edit, measured, milliseconds, some_files, tree_of, used
 
 from backtrail import Event, Session
-from backtrail.files.index import Index
+from backtrail.files.workspace.index import Index
 
 
 def opened(job: Job) -> Session:

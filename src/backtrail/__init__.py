@@ -1,25 +1,24 @@
 """Durable, rewindable sessions for AI agents.
 
-    Session        one conversation: append, show, go back, fork, follow  (session.py)
-    AsyncSession   the same for asyncio and trio                          (aio.py)
+    Session        one conversation: append, show, go back, fork, follow  (session/)
+    AsyncSession   the same for asyncio and trio                          (session/aio.py)
     open_store     where sessions live, from a URL                        (stores/)
-    run, query     one turn of an agent, one call of a model              (oneshot.py)
-    purge          really erase a session, a path or a text               (purging.py)
-    Event …        the records of the log                                 (events.py)
+    run, query     one turn of an agent, one call of a model              (agent/oneshot.py)
+    purge          really erase a session, a path or a text               (files/contents/)
+    Event …        the records of the log                                 (events/)
     errors         everything that can be raised, under BacktrailError    (errors.py)
     telemetry      what the library itself does                           (telemetry.py)
     testing        prove a store of your own                              (testing/)
 
-Layers, each importing only from those before it: errors, events, secrets, messages, telemetry,
-calls, history, formats, stores, views, points, conversation, rewinding, turns, turnlog, sending,
-session, agent, aio, oneshot.
+Layers, each importing only from those before it: _startup, errors, settings, events, telemetry,
+formats, stores, files, session, agent, exchange, testing, cli.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .loading import loader
+from ._startup.loading import loader
 
 if TYPE_CHECKING:
     from . import aio as aio
@@ -33,17 +32,11 @@ if TYPE_CHECKING:
     from . import stores as stores
     from . import telemetry as telemetry
     from . import testing as testing
-    from .agents import End as End
-    from .agents import Limits as Limits
-    from .agents import LiveTurn as LiveTurn
-    from .aio import AsyncSession as AsyncSession
-    from .aio import AsyncTurn as AsyncTurn
-    from .aio_sending import AsyncStream as AsyncStream
-    from .aio_subscribing import AsyncSubscription as AsyncSubscription
-    from .aio_threads import AsyncSideLog as AsyncSideLog
-    from .calls import ToolCall as ToolCall
-    from .conversation import Turn as Turn
-    from .copying import copy_sessions as copy_sessions
+    from .agent.oneshot import Answer as Answer
+    from .agent.oneshot import aquery as aquery
+    from .agent.oneshot import arun as arun
+    from .agent.oneshot import query as query
+    from .agent.oneshot import run as run
     from .errors import AlreadyExists as AlreadyExists
     from .errors import BacktrailError as BacktrailError
     from .errors import Closed as Closed
@@ -63,60 +56,66 @@ if TYPE_CHECKING:
     from .events import NewEvent as NewEvent
     from .events import Problem as Problem
     from .events import SessionInfo as SessionInfo
-    from .filepoints import CallChanges as CallChanges
-    from .filepoints import TurnChanges as TurnChanges
+    from .events.calls import ToolCall as ToolCall
+    from .events.history import Branch as Branch
+    from .exchange.copy import copy_sessions as copy_sessions
+    from .files.contents.purge import Purged as Purged
+    from .files.contents.purge import purge as purge
     from .files.differences import Diff as Diff
     from .files.differences import FileDiff as FileDiff
-    from .history import Branch as Branch
-    from .oneshot import Answer as Answer
-    from .oneshot import aquery as aquery
-    from .oneshot import arun as arun
-    from .oneshot import query as query
-    from .oneshot import run as run
-    from .options import SessionOptions as SessionOptions
-    from .purging import Purged as Purged
-    from .purging import purge as purge
-    from .session import Session as Session
-    from .sidelog import SideLog as SideLog
+    from .session.aio import AsyncSession as AsyncSession
+    from .session.aio import AsyncTurn as AsyncTurn
+    from .session.aio_listeners import AsyncSubscription as AsyncSubscription
+    from .session.aio_stream import AsyncStream as AsyncStream
+    from .session.filepoints import CallChanges as CallChanges
+    from .session.filepoints import TurnChanges as TurnChanges
+    from .session.listeners import Delta as Delta
+    from .session.listeners import Subscription as Subscription
+    from .session.live import End as End
+    from .session.live import Limits as Limits
+    from .session.live import LiveTurn as LiveTurn
+    from .session.log import Turn as Turn
+    from .session.options import SessionOptions as SessionOptions
+    from .session.session import Session as Session
+    from .session.sidelog import SideLog as SideLog
+    from .session.threads import AsyncSideLog as AsyncSideLog
+    from .session.turns import Result as Result
+    from .session.views import FileChange as FileChange
+    from .session.views import Rewind as Rewind
+    from .session.views import State as State
+    from .session.watching import Call as Call
     from .stores.base import Lease as Lease
     from .stores.base import Store as Store
     from .stores.buffered import Buffered as Buffered
     from .stores.notes import Memory as Memory
     from .stores.opening import open_store as open_store
     from .stores.redacting import Redacting as Redacting
-    from .subscribing import Delta as Delta
-    from .subscribing import Subscription as Subscription
-    from .turns import Result as Result
-    from .views import FileChange as FileChange
-    from .views import Rewind as Rewind
-    from .views import State as State
-    from .watching import Call as Call
 
 _HOME = {
-    **dict.fromkeys(("AsyncSession", "AsyncTurn"), "aio"),
-    "AsyncSideLog": "aio_threads",
-    "AsyncStream": "aio_sending",
-    "AsyncSubscription": "aio_subscribing",
-    **dict.fromkeys(("End", "Limits", "LiveTurn"), "agents"),
-    "Session": "session",
-    "SessionOptions": "options",
-    "SideLog": "sidelog",
-    "Branch": "history",
-    "Call": "watching",
-    "ToolCall": "calls",
-    "Turn": "conversation",
-    **dict.fromkeys(("CallChanges", "TurnChanges"), "filepoints"),
+    **dict.fromkeys(("AsyncSession", "AsyncTurn"), "session.aio"),
+    "AsyncSideLog": "session.threads",
+    "AsyncStream": "session.aio_stream",
+    "AsyncSubscription": "session.aio_listeners",
+    **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.live"),
+    "Session": "session.session",
+    "SessionOptions": "session.options",
+    "SideLog": "session.sidelog",
+    "Branch": "events.history",
+    "Call": "session.watching",
+    "ToolCall": "events.calls",
+    "Turn": "session.log",
+    **dict.fromkeys(("CallChanges", "TurnChanges"), "session.filepoints"),
     **dict.fromkeys(("Diff", "FileDiff"), "files.differences"),
-    **dict.fromkeys(("FileChange", "Rewind", "State"), "views"),
+    **dict.fromkeys(("FileChange", "Rewind", "State"), "session.views"),
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
     "Memory": "stores.notes",
     "Buffered": "stores.buffered",
     "Redacting": "stores.redacting",
-    **dict.fromkeys(("Delta", "Subscription"), "subscribing"),
-    **dict.fromkeys(("Purged", "purge"), "purging"),
-    **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "oneshot"),
-    "Result": "turns",
-    "copy_sessions": "copying",
+    **dict.fromkeys(("Delta", "Subscription"), "session.listeners"),
+    **dict.fromkeys(("Purged", "purge"), "files.contents.purge"),
+    **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "agent.oneshot"),
+    "Result": "session.turns",
+    "copy_sessions": "exchange.copy",
     "open_store": "stores.opening",
     **dict.fromkeys(
         ("Checkpoint", "Event", "Hit", "Message", "NewEvent", "Problem", "SessionInfo"), "events"

@@ -19,7 +19,7 @@ to which id, and what to do next.
 
 from __future__ import annotations
 
-from .frozen import dataclass
+from ._startup.frozen import dataclass
 
 
 class BacktrailError(Exception):

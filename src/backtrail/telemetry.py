@@ -32,9 +32,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ._startup.frozen import dataclass, field
 from .errors import Unsupported
 from .events import Json
-from .frozen import dataclass, field
 
 if TYPE_CHECKING:
     from logging import Logger

@@ -11,7 +11,7 @@ import pytest
 
 from backtrail import AsyncSession, LiveTurn, Session, open_store
 from backtrail.events import MAIN_LOG, Json
-from backtrail.messages import Page
+from backtrail.events.messages import Page
 from backtrail.stores.base import Store
 from backtrail.stores.wrapper import Wrapper
 

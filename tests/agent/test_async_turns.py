@@ -20,8 +20,8 @@ from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tool_from, tools_named
 from backtrail.errors import Conflict, StoreFailed, Unsupported
 from backtrail.events import Json
+from backtrail.session.turns import Limits, LiveTurn, Pause
 from backtrail.stores import open_store
-from backtrail.turns import Limits, LiveTurn, Pause
 from tests.test_failing import Flaky
 
 from .servers import AnthropicServer, Broken, Failure, OpenAIServer

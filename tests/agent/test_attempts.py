@@ -23,8 +23,8 @@ from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tools_named
 from backtrail.events import Event, Json
+from backtrail.session.turns import LiveTurn
 from backtrail.stores.redacting import Redacting
-from backtrail.turns import LiveTurn
 
 from .test_turns import call, calling, saying
 

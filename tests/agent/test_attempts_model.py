@@ -20,9 +20,9 @@ import pytest
 
 from backtrail import AsyncSession, NewEvent, NotFound, Session, open_store
 from backtrail.events import Json, SessionInfo
-from backtrail.history import OPERATION_KINDS, WORK_KINDS, operations
-from backtrail.points import read_operations
-from backtrail.turns import LiveTurn
+from backtrail.events.history import OPERATION_KINDS, WORK_KINDS, operations
+from backtrail.session.points import read_operations
+from backtrail.session.turns import LiveTurn
 
 from .test_attempts import NoLuck
 from .test_turns import call, calling, saying

@@ -13,8 +13,8 @@ from backtrail.agent.models.base import ModelFailed, Reply, Request
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tools_named
-from backtrail.calls import pending
 from backtrail.events import Format, Json
+from backtrail.events.calls import pending
 from backtrail.stores import open_store
 from tests.talking import kinds
 from tests.test_failing import Flaky

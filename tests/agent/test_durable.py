@@ -21,10 +21,10 @@ from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tool_from, tools_named
 from backtrail.events import MAIN_LOG, Json
+from backtrail.session.turns import LiveTurn
 from backtrail.stores import open_store
 from backtrail.stores.wrapper import Wrapper
 from backtrail.telemetry import Signal, listen
-from backtrail.turns import LiveTurn
 from tests.talking import kinds
 from tests.test_failing import Flaky, full_disk
 

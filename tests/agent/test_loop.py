@@ -16,10 +16,10 @@ from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tool_from, tools_named
-from backtrail.calls import answers_in
 from backtrail.errors import InvalidData, Unsupported
 from backtrail.events import Json
-from backtrail.turns import Limits
+from backtrail.events.calls import answers_in
+from backtrail.session.turns import Limits
 
 from .servers import Answer, AnthropicServer, Broken, Failure, OpenAIServer
 from .test_turns import call, calling, ends, eventually, roles, saying

@@ -9,7 +9,7 @@ import pytest
 
 from backtrail.agent.models.anthropic import MAX_TOKENS
 from backtrail.agent.models.base import Model, Reply, Request, ToolSpec, open_model
-from backtrail.calls import calls_in
+from backtrail.events.calls import calls_in
 
 from .conftest import Talk, failure_of, reply_of, told
 from .servers import Answer, AnthropicServer

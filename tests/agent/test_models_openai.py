@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backtrail.agent.models.base import Model, Reply, Request, ToolSpec, open_model
-from backtrail.calls import calls_in
+from backtrail.events.calls import calls_in
 
 from .conftest import Talk, failure_of, reply_of, told
 from .servers import Answer, OpenAIServer

@@ -11,10 +11,10 @@ import pytest
 from backtrail import InvalidData, Session
 from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
-from backtrail.agents import LiveTurn
-from backtrail.purging import purge
-from backtrail.recalling import Recall
-from backtrail.turns import End
+from backtrail.files.contents.purge import purge
+from backtrail.session.live import LiveTurn
+from backtrail.session.recall import Recall
+from backtrail.session.turns import End
 from tests.talking import calling, result
 
 

@@ -21,7 +21,7 @@ from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tools_named
 from backtrail.errors import InvalidData, Unsupported
 from backtrail.events import Json
-from backtrail.turns import LiveTurn, Result
+from backtrail.session.turns import LiveTurn, Result
 from tests.talking import kinds
 
 

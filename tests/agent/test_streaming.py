@@ -15,8 +15,8 @@ from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tools_named
 from backtrail.events import Json
-from backtrail.subscribing import Subscription
-from backtrail.turns import LiveTurn
+from backtrail.session.listeners import Subscription
+from backtrail.session.turns import LiveTurn
 
 from .servers import AnthropicServer, Failure, OpenAIServer
 from .test_turns import call, calling, saying, told

@@ -17,9 +17,9 @@ from backtrail.agent.permissions import Permissions, Phase
 from backtrail.agent.subagents import spawn
 from backtrail.agent.tools import Context, tool_from, tools_named
 from backtrail.events import MAIN_LOG, Json
+from backtrail.session.turns import Limits
 from backtrail.stores import Store, open_store
 from backtrail.stores.wrapper import Wrapper
-from backtrail.turns import Limits
 
 from .servers import AnthropicServer, OpenAIServer
 from .test_loop import results

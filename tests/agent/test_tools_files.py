@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.agent.tools import BUILT_IN, Context, ToolFailed, places
+from backtrail.agent.tools import BUILT_IN, Context, ToolFailed
+from backtrail.agent.tools import paths as places
 from backtrail.agent.tools.files import replaced
 from tests.agent.tooling import context, run, tree
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backtrail.agent.tools import Context, ToolFailed
 from backtrail.agent.tools.patching import apply_hunks, parse
-from backtrail.agent.tools.places import Place
+from backtrail.agent.tools.paths import Place
 from tests.agent.tooling import context, run, tree
 
 

@@ -14,8 +14,8 @@ import pytest
 from backtrail import Delta, Event, NotFound, Session
 from backtrail.errors import Conflict, InvalidData, Unsupported
 from backtrail.events import Json
+from backtrail.session.turns import Ask, Cancelled, End, LiveTurn, Pause, Said
 from backtrail.stores import open_store
-from backtrail.turns import Ask, Cancelled, End, LiveTurn, Pause, Said
 from tests.talking import kinds
 
 Agent = Callable[[LiveTurn], Json]

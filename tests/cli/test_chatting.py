@@ -11,7 +11,7 @@ import pytest
 
 from backtrail import Session
 from backtrail.agent.permissions import PHASES
-from backtrail.cli import chatting
+from backtrail.cli import chat
 from backtrail.events import Json
 from backtrail.stores import open_store
 from tests.agent.servers import Answer, Failure, OpenAIServer
@@ -297,7 +297,7 @@ def test_a_session_of_another_agent_is_forked_or_left(
 
 def test_the_phases_are_those_of_the_agent() -> None:
     """They are written down a second time only so that help need not load the agent."""
-    assert chatting.PHASES == PHASES
+    assert chat.PHASES == PHASES
 
 
 # --- on a terminal -----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.cli.diagnosing import _writable
+from backtrail.cli.doctor import _writable
 from backtrail.cli.wording import fitted
 from backtrail.stores import open_store
 from tests.cli.acting import Project

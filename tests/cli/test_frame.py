@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import backtrail
-from backtrail.cli.running import code_of, parser
+from backtrail.cli.program import code_of, parser
 from backtrail.cli.verbs import VERBS, Usage, command, modules, summary
 from backtrail.errors import (
     AlreadyExists,

@@ -12,7 +12,7 @@ import pytest
 
 from backtrail import Session, open_store
 from backtrail.cli.verbs import modules
-from backtrail.files.cleaning import opened
+from backtrail.files.contents.collect import opened
 from tests.cli.stage import Stage
 
 # --- names -------------------------------------------------------------------------------

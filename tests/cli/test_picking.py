@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backtrail import Session
 from backtrail.cli.output import width
-from backtrail.cli.picking import Keys, List, clip
+from backtrail.cli.picker import Keys, List, clip
 
 from .acting import BEGIN, BROKEN, Project, empty, work
 from .terminal import CTRL_C, DOWN, ENTER, ESCAPE, UP

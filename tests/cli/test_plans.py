@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backtrail.cli.output import Output
-from backtrail.cli.plans import LONGEST_LIST, lines_of, listed, show, signed
-from backtrail.views import FileChange, Rewind
+from backtrail.cli.plan import LONGEST_LIST, lines_of, listed, show, signed
+from backtrail.session.views import FileChange, Rewind
 
 
 def text_of(result: Rewind, messages: int = 0) -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.filepoints import last_tree
+from backtrail.exchange.hooks.notes import take
 from backtrail.files.changes.restored import last_prompt, restores, unknown
-from backtrail.files.cleaning import opened
-from backtrail.hooks.notes import take
+from backtrail.files.contents.collect import opened
+from backtrail.session.filepoints import last_tree
 from backtrail.stores import open_store
 
 from .acting import BROKEN, MADE, Project, empty, files_in, work

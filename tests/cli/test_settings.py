@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session
-from backtrail.allowance import allow, allowed, is_allowed
 from backtrail.errors import InvalidData, NotFound
 from backtrail.settings import KEYS, Settings, load, project_file
+from backtrail.settings.allowance import allow, allowed, is_allowed
 from tests.cli.stage import Stage
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.cli.running import _chosen, parser
+from backtrail.cli.program import _chosen, parser
 from backtrail.cli.verbs import Usage, command, modules
 
 from .pages import PAGES, blocks, name_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backtrail import NewEvent, SessionInfo, Store
 from backtrail.events import Json
-from backtrail.files.blobs import Reference
+from backtrail.files.contents.blobs import Reference
 from backtrail.files.depot import Depot
 from backtrail.files.trees import Entry, digest_of, encode_tree
 

@@ -23,9 +23,9 @@ from backtrail import (
     Unsafe,
 )
 from backtrail import files as tracked
-from backtrail.allowance import allow
 from backtrail.exchange.bundle import check_bundle, read_bundle, write_bundle
-from backtrail.secrets import Masking
+from backtrail.formats.secrets import Masking
+from backtrail.settings.allowance import allow
 from backtrail.stores import open_store
 
 from .forging import lines_of, manifest_of, unpacked

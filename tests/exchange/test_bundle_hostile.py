@@ -16,12 +16,12 @@ import zstandard
 
 from backtrail import BacktrailError, Damaged, NewEvent, NotFound, Session, Unsafe, Unsupported
 from backtrail.events import Json
-from backtrail.exchange import bundle_checking
 from backtrail.exchange.bundle import Limits, check_bundle, read_bundle, write_bundle
-from backtrail.exchange.bundle_container import Unpacker
+from backtrail.exchange.bundle import check as bundle_checking
+from backtrail.exchange.bundle.container import Unpacker
 from backtrail.files.depot import Depot
 from backtrail.stores import Store, open_store
-from backtrail.testing.contract_base import child, joined
+from backtrail.testing.store.base import child, joined
 
 from .forging import (
     Files,

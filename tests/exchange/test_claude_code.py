@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail import NotFound, Redacting, Session, Store, StoreFailed, open_store
-from backtrail.exchange import claude_code, intake
+from backtrail.exchange import intake
+from backtrail.exchange.claude_code import format as cc
+from backtrail.exchange.claude_code import sessions as claude_code
+from backtrail.exchange.claude_code.format import slug
 from backtrail.exchange.native import write_session
 from backtrail.exchange.records import Imported
-from backtrail.exchange.transcripts import all_lines, append_entries
-from backtrail.formats import claude_code as cc
-from backtrail.formats.claude_code import slug
+from backtrail.exchange.transcript import all_lines, append_entries
 
 from .transcripts import SAMPLES, Script, call, encoded
 

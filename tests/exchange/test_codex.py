@@ -11,10 +11,11 @@ import pytest
 import zstandard
 
 from backtrail import NotFound, Session, Store, open_store
-from backtrail.exchange import codex, reading
+from backtrail.exchange import jsonlines
+from backtrail.exchange.codex import sessions as codex
 from backtrail.exchange.importing import import_found
 from backtrail.exchange.records import Imported
-from backtrail.exchange.transcripts import all_lines
+from backtrail.exchange.transcript import all_lines
 
 from .transcripts import encoded, rollout
 
@@ -231,7 +232,7 @@ def test_a_packed_rollout_that_never_ends_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is left of it."""
-    monkeypatch.setattr(reading, "_UNPACKED", 1 << 20)
+    monkeypatch.setattr(jsonlines, "_UNPACKED", 1 << 20)
     packed = tmp_path / f"rollout-2026-{ID}.jsonl.zst"
     packed.write_bytes(zstandard.compress(b"\n" * (8 << 20)))
     (result,) = import_found(store, codex.find(packed))

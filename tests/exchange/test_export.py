@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from backtrail import AlreadyExists, Session, SessionInfo, open_store
+from backtrail.exchange.export.placing import placed
 from backtrail.exchange.exporting import export_jsonl, write_file
-from backtrail.exchange.placing import placed
-from backtrail.secrets import Masking
+from backtrail.formats.secrets import Masking
 from tests.cli.stage import CODE, Stage, work
 
 KEY = "ghp_" + "a1B2c3" * 6

@@ -20,9 +20,9 @@ import pytest
 
 from backtrail import BacktrailError, Session
 from backtrail import files as tracked
-from backtrail.allowance import allow
 from backtrail.events import Json
 from backtrail.exchange.bundle import read_bundle
+from backtrail.settings.allowance import allow
 from backtrail.stores import open_store
 
 from .forging import Files, packed, resealed

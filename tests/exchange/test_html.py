@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, Store
+from backtrail.exchange.export.html_assets import SCRIPT, STYLE
 from backtrail.exchange.exporting import export_html
-from backtrail.exchange.html_assets import SCRIPT, STYLE
 from backtrail.files.depot import Depot
-from backtrail.secrets import Masking
+from backtrail.formats.secrets import Masking
 from backtrail.stores import open_store
 
 from .sessions import KEY, PIXEL, golden, harmful

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store
-from backtrail.cli.foreign import resume_line
-from backtrail.exchange import claude_code
+from backtrail.cli.resume import resume_line
+from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.native import write_session
 
 from .transcripts import SAMPLES, Script

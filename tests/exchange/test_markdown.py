@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, Store
+from backtrail.exchange.export.markdown import _words
 from backtrail.exchange.exporting import export_markdown
-from backtrail.exchange.markdown import _words
 from backtrail.files.depot import Depot
 from backtrail.stores import open_store
 

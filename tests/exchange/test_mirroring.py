@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from backtrail import NotFound, Session, Store, open_store
 from backtrail.events import NewEvent
-from backtrail.exchange import claude_code
-from backtrail.exchange.mirroring import mirror
-from backtrail.exchange.transcripts import all_lines
-from backtrail.messages import text_of
+from backtrail.events.messages import text_of
+from backtrail.exchange.claude_code import sessions as claude_code
+from backtrail.exchange.mirror import mirror
+from backtrail.exchange.transcript import all_lines
 
 from .transcripts import SAMPLES, Script, call, encoded, rollout
 
@@ -283,7 +283,7 @@ MIRROR = """
 import sys, time
 from pathlib import Path
 from backtrail import Session
-from backtrail.exchange.mirroring import mirror
+from backtrail.exchange.mirror import mirror
 url, id, path, stop = sys.argv[1:]
 print("ready", flush=True)
 with Session.resume(url, id, files=False) as s:

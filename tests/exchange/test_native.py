@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from backtrail import Session, Store, Unsupported, open_store
-from backtrail.exchange import claude_code, codex
-from backtrail.exchange.mirroring import mirror
+from backtrail.exchange.claude_code import sessions as claude_code
+from backtrail.exchange.codex import sessions as codex
+from backtrail.exchange.mirror import mirror
 from backtrail.exchange.native import write_session
 
 from .test_codex import ID, LINES, META, screen, words

@@ -9,8 +9,8 @@ import pytest
 
 from backtrail import Session, Store, open_store
 from backtrail.events import NewEvent
-from backtrail.exchange import claude_code
-from backtrail.exchange.mirroring import mirror
+from backtrail.exchange.claude_code import sessions as claude_code
+from backtrail.exchange.mirror import mirror
 from backtrail.exchange.native import write_session
 
 from ..claude.running import Claude, Model, binary, calls

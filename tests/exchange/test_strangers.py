@@ -20,12 +20,11 @@ import pytest
 
 from backtrail import BacktrailError, Damaged, Session, Unsafe
 from backtrail.events import Json, NewEvent, SessionInfo
-from backtrail.exchange import bundle_checking
-from backtrail.exchange.bundle import check_bundle, read_bundle
+from backtrail.exchange.bundle import check, check_bundle, read_bundle
 from backtrail.files.beneath import remove_tree
-from backtrail.files.blobs import Reference
-from backtrail.files.cleaning import opened, store_name
-from backtrail.files.materializing import materialize, write_tree
+from backtrail.files.contents.blobs import Reference
+from backtrail.files.contents.collect import opened, store_name
+from backtrail.files.restore.materialize import materialize, write_tree
 from backtrail.stores import Store, open_store
 
 from . import forging
@@ -226,8 +225,8 @@ def test_a_store_cannot_bring_version_control(
 
 def test_a_journal_cannot_bring_version_control(victim: Path, tmp_path: Path) -> None:
     """Neither a restore that is finished after a crash: the rest of it is done."""
-    from backtrail.files.plan import Plan, Step
-    from backtrail.files.restore import Restore
+    from backtrail.files.restore.plan import Plan, Step
+    from backtrail.files.restore.restore import Restore
     from backtrail.files.trees import Entry
 
     content = b"evil\n"
@@ -301,7 +300,7 @@ def test_a_state_of_countless_paths_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b"
     path.write_bytes(packed(forged([state, {}], tmp_path)))
     check_bundle(path)
-    with mock.patch.object(bundle_checking, "MOST_PATHS", 5), pytest.raises(Unsafe, match="paths"):
+    with mock.patch.object(check, "MOST_PATHS", 5), pytest.raises(Unsafe, match="paths"):
         check_bundle(path)
 
 

@@ -10,8 +10,7 @@ from unittest.mock import patch
 from tests.faults.raw import main_log, numbers, raw_lines
 
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
-from backtrail.stores import course, jsonl_folder, jsonl_reading, jsonl_writing
-from backtrail.stores.jsonl import JSONLStore
+from backtrail.stores.jsonl import JSONLStore, course, folder, reading, writing
 from backtrail.stores.options import Options
 
 BATCHES = {5: 3, 11: 2, 20: 4}
@@ -44,9 +43,9 @@ def make_sample(root: Path, count: int = 30, size: int = 0) -> list[Event]:
 def pages_of(first: int, most: int) -> Iterator[None]:
     """Pages so small that a short log has many."""
     with ExitStack() as stack:
-        for module in (jsonl_reading, jsonl_writing):
+        for module in (reading, writing):
             stack.enter_context(patch.object(module, "FIRST", first))
-        for module in (jsonl_reading, jsonl_writing, jsonl_folder):
+        for module in (reading, writing, folder):
             stack.enter_context(patch.object(module, "MOST", most))
         stack.enter_context(patch.object(course, "ANCHOR", first // 2))
         yield

@@ -17,8 +17,8 @@ import apsw
 from tests.faults.kill import Violation
 
 from backtrail.errors import Conflict, Damaged, NotFound
-from backtrail.files.blobs import Blobs, Reference
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents.blobs import Blobs, Reference
+from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.trees import Get
 
 LATER = 4e9

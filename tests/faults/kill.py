@@ -29,8 +29,8 @@ from tests.faults.variants import Broken, sound
 
 from backtrail.errors import NotFound
 from backtrail.events import MAIN_LOG, NewEvent, Problem
-from backtrail.stores import syncing
 from backtrail.stores.base import Durability
+from backtrail.stores.disk import sync
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.options import Options
 
@@ -127,7 +127,7 @@ class Sweep:
 
     def _run(self, root: Path, point: int, seed: int) -> Child:
         def body(pipe: int) -> None:
-            syncing.DELAY = 60.0
+            sync.DELAY = 60.0
             with Calls(killing(random.Random(seed)), point) as calls:
                 store = JSONLStore(root, Options(durability=self.durability))
                 for step in self.script:
@@ -163,7 +163,7 @@ class Sweep:
         log = step.log if step.verb == "append" else MAIN_LOG
 
         def body(pipe: int) -> None:
-            syncing.DELAY = 60.0
+            sync.DELAY = 60.0
             with Calls(killing(dice), dice.randint(1, 8)):
                 store = JSONLStore(root, Options(durability=self.durability))
                 events = Step("append", name, "recovery", 3).events()

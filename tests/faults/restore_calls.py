@@ -14,9 +14,10 @@ from unittest.mock import patch
 
 from tests.faults.calls import NAMES, REAL, Calls, Function, Strike
 
-from backtrail.files import beneath, workbench
-from backtrail.files.catalogue import Catalogue
-from backtrail.files.restore import Restore
+from backtrail.files import beneath
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.files.restore import workbench
+from backtrail.files.restore.restore import Restore
 
 CHANGING = (
     *(*NAMES, "symlink", "link", "fchmod", "renameat2", "syncfs"),

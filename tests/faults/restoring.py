@@ -27,7 +27,7 @@ from tests.faults.workers import url_of
 from backtrail import Session
 from backtrail.errors import BacktrailError
 from backtrail.files import materialize
-from backtrail.stores import syncing
+from backtrail.stores.disk import sync
 
 Shown = dict[str, tuple[str, int, bytes]]
 """A directory as it is compared: each path with its kind, mode and content."""
@@ -182,7 +182,7 @@ class Scene:
         """Run `body` in a child; what it returns is told as JSON."""
 
         def tell(pipe: int) -> None:
-            syncing.DELAY = 60.0
+            sync.DELAY = 60.0
             REAL["write"](pipe, json.dumps(body()).encode())
 
         with self.broken():

@@ -21,11 +21,11 @@ from tests.faults.variants import Broken
 from tests.faults.workers import Worker
 
 from backtrail.errors import StoreFailed
-from backtrail.files import sqlite_blobs
-from backtrail.files.blobs import Blobs
-from backtrail.files.sqlite_blobs import SQLiteBlobs
-from backtrail.files.sqlite_sweep import Sweep
-from backtrail.stores.sqlite_transactions import Execute
+from backtrail.files.contents import sqlite
+from backtrail.files.contents.blobs import Blobs
+from backtrail.files.contents.sqlite import SQLiteBlobs
+from backtrail.files.contents.sweep import Sweep
+from backtrail.stores.disk.transactions import Execute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -165,8 +165,8 @@ def test_sweeping_among_writers_for_long(fast: Path) -> None:
 def not_checking_the_epoch() -> Iterator[None]:
     """References are stored whatever was removed since."""
     with (
-        patch.object(sqlite_blobs, "check", lambda *_: None),
-        patch.object(sqlite_blobs, "stands", lambda *_: True),
+        patch.object(sqlite, "check", lambda *_: None),
+        patch.object(sqlite, "stands", lambda *_: True),
     ):
         yield
 

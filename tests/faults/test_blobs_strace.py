@@ -14,7 +14,7 @@ from tests.faults.groups import check, content, named, write_group
 from tests.faults.kill import Violation
 from tests.faults.test_strace import STRACE, calls_at, some
 
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents.sqlite import SQLiteBlobs
 
 pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed")
 
@@ -23,7 +23,7 @@ import os, sys
 sys.path[:0] = {path!r}
 from backtrail.errors import BacktrailError
 from tests.faults.groups import *
-from backtrail.stores import syncing
+from backtrail.stores.disk import sync as syncing
 syncing.DELAY = 60.0
 
 def tell(n):

@@ -24,7 +24,9 @@ import pytest
 
 from backtrail import BacktrailError, Session, open_store
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
-from backtrail.stores import Store, sqlite_checks, sqlite_pages
+from backtrail.stores import Store
+from backtrail.stores.disk import checks
+from backtrail.stores.sqlite import pages as sqlite_pages
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 
@@ -433,7 +435,7 @@ def test_damaged_databases_find_a_reader_without_check_sums(fast: Path) -> None:
         return None
 
     with (
-        patch.object(sqlite_checks, "check_row", believing),
+        patch.object(checks, "check_row", believing),
         patch.object(sqlite_pages, "check_row", believing),
         pytest.raises(Wrong),
     ):

@@ -15,11 +15,11 @@ from tests.faults.trays import AtEveryCall, kept_in_memory
 from tests.faults.variants import Broken
 
 from backtrail.errors import StoreFailed
-from backtrail.files import timeline
-from backtrail.files.brackets import Bracket
-from backtrail.files.catalogue import Catalogue
-from backtrail.files.lines import Lines
-from backtrail.files.roots import Identity
+from backtrail.files.changes import timeline
+from backtrail.files.changes.brackets import Bracket
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.files.changes.lines import Lines
+from backtrail.files.workspace.roots import Identity
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -22,7 +22,7 @@ from tests.faults.variants import Broken, sound
 from tests.files.test_moved import snapshot
 
 from backtrail import Session
-from backtrail.stores import syncing
+from backtrail.stores.disk import sync
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -65,7 +65,7 @@ class Scene:
         """Go back to the first message in a child (or only use the session), perhaps struck."""
 
         def body(pipe: int) -> None:
-            syncing.DELAY = 60.0
+            sync.DELAY = 60.0
             with Session.open(self.url, "s", cwd=self.work) as session:
                 with calls:
                     if use:

@@ -26,8 +26,9 @@ from tests.faults.variants import Broken, sound
 from tests.faults.workers import STORES, Worker, url_of
 
 from backtrail.events import MAIN_LOG, NewEvent, SessionInfo
-from backtrail.stores import open_store, syncing
+from backtrail.stores import open_store
 from backtrail.stores.base import Durability
+from backtrail.stores.disk import sync
 
 pytestmark = [
     pytest.mark.torture,
@@ -122,7 +123,7 @@ def written_appends(url: str, tell: Callable[[str], None]) -> None:
 
 def _appends(url: str, tell: Callable[[str], None], level: Durability, *, flush: bool) -> None:
     dice = random.Random(os.getpid())
-    syncing.DELAY = 60.0
+    sync.DELAY = 60.0
     store = open_store(url, durability=level)
     at = 0
     while True:

@@ -32,10 +32,11 @@ from tests.faults.variants import Broken, sound
 
 from backtrail import Session
 from backtrail.errors import StoreFailed
-from backtrail.files import beneath, restore
-from backtrail.files.deeds import Deeds
+from backtrail.files import beneath
 from backtrail.files.names import shown
-from backtrail.files.restore import HalfRestored
+from backtrail.files.restore import restore
+from backtrail.files.restore.deeds import Deeds
+from backtrail.files.restore.restore import HalfRestored
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

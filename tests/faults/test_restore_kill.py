@@ -27,13 +27,15 @@ from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, erase, git, lo
 from tests.faults.test_strace import STRACE, calls_at
 from tests.faults.variants import Broken, sound
 
-from backtrail.files import beneath, journal, rooted
+from backtrail.files import beneath
 from backtrail.files.beneath import describe
-from backtrail.files.catalogue import Catalogue
-from backtrail.files.plan import Step
-from backtrail.files.restore import Restore
-from backtrail.files.roots import Identity, identity
-from backtrail.files.workbench import Workbench
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.files.restore import journal
+from backtrail.files.restore.plan import Step
+from backtrail.files.restore.restore import Restore
+from backtrail.files.restore.workbench import Workbench
+from backtrail.files.workspace import root
+from backtrail.files.workspace.roots import Identity, identity
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -173,7 +175,7 @@ def test_recovery_knows_a_directory_on_a_device_with_a_new_number(fast: Path) ->
 
     sweep = Sweep(Scene(fast))
     sweep.kill(sweep.points(4)[2])
-    sweep.scene.broken = lambda: patch.object(rooted, "identity", renumbered)
+    sweep.scene.broken = lambda: patch.object(root, "identity", renumbered)
     assert sweep.scene.check("after a restart") == "after"
 
 
@@ -239,7 +241,7 @@ SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
 from backtrail import Session
-from backtrail.stores import syncing
+from backtrail.stores.disk import sync as syncing
 syncing.DELAY = 60.0
 with Session.open({url!r}, {session!r}, cwd={work!r}) as session:
     session.rewind(to={first})

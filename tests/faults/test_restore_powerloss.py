@@ -29,8 +29,8 @@ from tests.faults.variants import Broken, sound
 
 from backtrail import Session
 from backtrail.files import beneath
-from backtrail.files.catalogue import Catalogue
-from backtrail.stores.sqlite_connections import Database
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.stores.disk.database import Database
 
 pytestmark = [
     pytest.mark.torture,

@@ -22,12 +22,13 @@ from tests.faults.restore_calls import without_renameat2
 from tests.faults.variants import Broken, sound
 from tests.faults.workers import Worker
 
-from backtrail.files import beneath, restore
+from backtrail.files import beneath
 from backtrail.files.beneath import describe
-from backtrail.files.plan import Plan, Step, step_to
-from backtrail.files.restore import Restore
+from backtrail.files.restore import restore
+from backtrail.files.restore.plan import Plan, Step, step_to
+from backtrail.files.restore.restore import Restore
+from backtrail.files.restore.workbench import Workbench
 from backtrail.files.trees import Entry, digest_of
-from backtrail.files.workbench import Workbench
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

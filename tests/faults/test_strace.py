@@ -36,7 +36,7 @@ import os, sys
 sys.path[:0] = {path!r}
 from backtrail.errors import BacktrailError
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.stores import open_store, syncing
+from backtrail.stores import open_store; from backtrail.stores.disk import sync as syncing
 syncing.DELAY = 60.0
 
 def put(name, count, log="messages"):

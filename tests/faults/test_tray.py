@@ -16,9 +16,9 @@ from tests.faults.trays import AtEveryCall, kept_in_memory
 from tests.faults.variants import Broken
 
 from backtrail.errors import StoreFailed
-from backtrail.files import content_tray
-from backtrail.files.blobs import Reference
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents import content_tray
+from backtrail.files.contents.blobs import Reference
+from backtrail.files.contents.sqlite import SQLiteBlobs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -14,10 +14,10 @@ from tests.faults.test_powerloss import ROUNDS, Disk, disk, told_before_the_cut
 from tests.faults.variants import Broken, sound
 from tests.faults.workers import Worker
 
-from backtrail.files import content_tray
-from backtrail.files.blobs import Reference
-from backtrail.files.sqlite_blobs import SQLiteBlobs
-from backtrail.stores import syncing
+from backtrail.files.contents import content_tray
+from backtrail.files.contents.blobs import Reference
+from backtrail.files.contents.sqlite import SQLiteBlobs
+from backtrail.stores.disk import sync
 
 __all__ = ["disk"]
 
@@ -34,7 +34,7 @@ def little(n: int) -> bytes:
 
 def lay_for_ever(path: Path, first: int, tell: Callable[[str], None]) -> None:
     """Lay contents in a tray that is soon full; now and then a transaction empties it."""
-    syncing.DELAY = 60.0
+    sync.DELAY = 60.0
     content_tray.SIZE = 64 << 10
     blobs = SQLiteBlobs(path)
     for n in range(first, first + 100_000):

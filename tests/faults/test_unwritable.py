@@ -13,7 +13,7 @@ import pytest
 
 from backtrail import Damaged, Session, StoreFailed, open_store
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.testing.contract_base import child, joined
+from backtrail.testing.store.base import child, joined
 
 NOBODY = 65534
 

@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from backtrail.errors import StoreFailed
 from backtrail.events import MAIN_LOG, Event, NewEvent
-from backtrail.stores import jsonl_reading, jsonl_writing, lines, syncing
-from backtrail.stores.jsonl import JSONLStore
-from backtrail.stores.jsonl_writing import LogWriter
-from backtrail.stores.lines import Damage, Decoder, Line, OnLineDamage, lines_in
+from backtrail.stores.disk import sync as syncing
+from backtrail.stores.jsonl import JSONLStore, lines, reading, writing
+from backtrail.stores.jsonl.lines import Damage, Decoder, Line, OnLineDamage, lines_in
+from backtrail.stores.jsonl.writing import LogWriter
 
 Broken = Callable[[], AbstractContextManager[object]]
 
@@ -86,7 +86,7 @@ def not_sealing() -> Iterator[None]:
         def write(self, fd: int, data: bytes) -> int:
             return 1 if data == b"\n" else os.write(fd, data)
 
-    with patch.object(jsonl_writing, "os", Quiet()):
+    with patch.object(writing, "os", Quiet()):
         yield
 
 
@@ -122,7 +122,7 @@ def stopping_at_bad_line() -> Iterator[None]:
         except _BadLine:
             return
 
-    with patch.object(jsonl_reading, "lines_in", stopping):
+    with patch.object(reading, "lines_in", stopping):
         yield
 
 
@@ -136,7 +136,7 @@ def not_dropping_torn_batches() -> Iterator[None]:
         for line in lines_in(data, offset, decode, damage):
             yield line._replace(place=1, size=1)
 
-    with patch.object(jsonl_reading, "lines_in", plain):
+    with patch.object(reading, "lines_in", plain):
         yield
 
 
@@ -157,7 +157,7 @@ def not_locking() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(fcntl, "flock", lambda fd, what: None))
-        stack.enter_context(patch.object(jsonl_writing, "os", Loose()))
+        stack.enter_context(patch.object(writing, "os", Loose()))
         yield
 
 

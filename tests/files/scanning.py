@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from backtrail.files.blobs import MemoryBlobs
-from backtrail.files.capture import Capture
-from backtrail.files.index import Index
-from backtrail.files.known import not_captured
-from backtrail.files.scan import Limits, Scanner
+from backtrail.files.contents.blobs import MemoryBlobs
 from backtrail.files.trees import Entry, flatten
+from backtrail.files.workspace.capture import Capture
+from backtrail.files.workspace.index import Index
+from backtrail.files.workspace.known import not_captured
+from backtrail.files.workspace.scan import Limits, Scanner
 
 NOBODY = 65534
 

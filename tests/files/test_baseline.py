@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session
-from backtrail.files import baseline, scan
+from backtrail.files.workspace import baseline, scan
 from tests.talking import user
 
 
@@ -38,7 +38,7 @@ def test_a_message_and_an_edit_do_not_wait(
     tmp_path: Path, project: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The edit is captured, a shell call says that it was not, and all can be rewound."""
-    monkeypatch.setattr("backtrail.watching.BASELINE_WAIT", 0.01)
+    monkeypatch.setattr("backtrail.session.watching.BASELINE_WAIT", 0.01)
     with open_session(tmp_path, project) as s:
         event = s.append(user("go"))
         assert event.data["files"] == {"missed": baseline.PARTIAL}

@@ -16,9 +16,10 @@ import pytest
 import zstandard
 
 from backtrail.errors import Damaged, NotFound, Unsupported
-from backtrail.files import packing, sqlite_blobs, sqlite_rows
-from backtrail.files.blobs import Blobs, Keep, MemoryBlobs, Reference, Swept
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents import packing, sqlite
+from backtrail.files.contents import rows as sqlite_rows
+from backtrail.files.contents.blobs import Blobs, Keep, MemoryBlobs, Reference, Swept
+from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.stores import open_store
 from backtrail.testing import BlobContract
 
@@ -352,7 +353,7 @@ def test_a_large_write_survives_losing_its_pieces(blobs: SQLiteBlobs) -> None:
             args[0]("DELETE FROM pending")
         return real(*args)
 
-    with patch.object(sqlite_blobs, "goes_on", swept_once):
+    with patch.object(sqlite, "goes_on", swept_once):
         digest = blobs.put(large)
     assert len(calls) > 3
     assert blobs.get(digest) == large

@@ -10,7 +10,7 @@ import pytest
 
 from backtrail import Closed, Damaged, Session, StoreFailed
 from backtrail.events import Event, Json
-from backtrail.files.workspace import Workspace
+from backtrail.files.workspace.workspace import Workspace
 from tests.files.conftest import shell
 from tests.talking import calling, kinds, user
 
@@ -227,7 +227,7 @@ def test_what_a_person_saves_during_a_long_call_is_uncertain(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot be told apart: the plan says so, and an undo gives it back."""
-    monkeypatch.setattr("backtrail.files.workspace.LONG_CALL", 0.0)
+    monkeypatch.setattr("backtrail.files.workspace.workspace.LONG_CALL", 0.0)
     start = newest(session)
     with session.tool("bash", {"command": "make"}):
         (project / "README").write_text("saved by a person\n")

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from backtrail.errors import Conflict, StoreFailed
-from backtrail.files import capture as module
-from backtrail.files.blobs import MemoryBlobs, Reference
-from backtrail.files.capture import Capture
-from backtrail.files.index import Index
-from backtrail.files.scan import Limits, Scanner
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents.blobs import MemoryBlobs, Reference
+from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.trees import flatten
+from backtrail.files.workspace import capture as module
+from backtrail.files.workspace.capture import Capture
+from backtrail.files.workspace.index import Index
+from backtrail.files.workspace.scan import Limits, Scanner
 from tests.files.scanning import Site, plainly, settle, truth
 
 

@@ -17,12 +17,13 @@ from unittest.mock import patch
 import pytest
 
 from backtrail.errors import Closed, Damaged, StoreFailed
-from backtrail.files.brackets import NOBODY, Bracket, Transition
-from backtrail.files.catalogue import Catalogue
-from backtrail.files.lines import Lines
-from backtrail.files.roots import Identity
-from backtrail.files.timeline import Line, LineTray
-from backtrail.stores import sqlite_connections, sqlite_forking, syncing
+from backtrail.files.changes.brackets import NOBODY, Bracket, Transition
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.files.changes.lines import Lines
+from backtrail.files.changes.timeline import Line, LineTray
+from backtrail.files.workspace.roots import Identity
+from backtrail.stores.disk import database as sqlite_connections
+from backtrail.stores.disk import resting, sync
 
 ONE, TWO, THREE = (bytes([n]) * 32 for n in (1, 2, 3))
 
@@ -260,7 +261,7 @@ def test_a_fork_waits_for_who_looks_at_a_line(
         assert entered.wait(10)
         child = os.fork()
         if child == 0:
-            os._exit(len(sqlite_forking._leaked))
+            os._exit(len(resting._leaked))
         assert os.waitpid(child, 0)[1] == 0
         other.join()
         assert catalogue.tree(place) == ONE
@@ -408,12 +409,12 @@ def test_a_journal_is_not_followed_by_an_old_record(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place):
         catalogue.record(place, ONE)
         synced: list[str] = []
-        real = syncing.data_sync
+        real = sync.data_sync
 
         def noted(fd: int) -> None:
             synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
             real(fd)
 
-        with patch.object(syncing, "data_sync", noted):
+        with patch.object(sync, "data_sync", noted):
             catalogue.drop_journal(place)
         assert synced == ["catalogue.db-wal", "catalogue.db-tray"]

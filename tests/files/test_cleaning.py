@@ -16,15 +16,16 @@ import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store, telemetry
 from backtrail.errors import DiskLow, InvalidData, NotFound
-from backtrail.files import collect, garbage, materialize
-from backtrail.files.blobs import Reference
-from backtrail.files.brackets import Runner, born, own_birth
-from backtrail.files.catalogue import Catalogue
-from backtrail.files.cleaning import opened, store_name
-from backtrail.files.garbage import BUDGET, mark_and_sweep
-from backtrail.files.journal import Journal
-from backtrail.files.outcome import settled
-from backtrail.files.plan import plan_exact
+from backtrail.files import collect, materialize
+from backtrail.files.changes.brackets import Runner, born, own_birth
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.files.contents import garbage
+from backtrail.files.contents.blobs import Reference
+from backtrail.files.contents.collect import opened, store_name
+from backtrail.files.contents.garbage import BUDGET, mark_and_sweep
+from backtrail.files.restore.journal import Journal
+from backtrail.files.restore.outcome import settled
+from backtrail.files.restore.plan import plan_exact
 from backtrail.files.trees import EMPTY_DIGEST, Entry, digest_of, encode_tree
 
 from .conftest import shell

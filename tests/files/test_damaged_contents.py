@@ -30,7 +30,7 @@ MAKE = """
 import os, sys
 from pathlib import Path
 from backtrail import Session
-from backtrail.files.catalogue import Catalogue
+from backtrail.files.changes.catalogue import Catalogue
 base, end = Path(sys.argv[1]), sys.argv[2]
 project = base / "project"
 session = Session.create(f"sqlite:///{base}/store.db", "s", cwd=project)

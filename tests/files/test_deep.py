@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session
-from backtrail.files.materializing import materialize
+from backtrail.files.restore.materialize import materialize
 from tests.talking import user
 
 DEEP = 700
@@ -83,7 +83,7 @@ def test_a_failed_copy_leaves_nothing_however_deep(
             raise OSError(5, "broken")
         rename(a, b, **below)
 
-    monkeypatch.setattr("backtrail.files.materializing.os.rename", refuse)
+    monkeypatch.setattr("backtrail.files.restore.materialize.os.rename", refuse)
     with pytest.raises(OSError, match="broken"):
         materialize(session.store, point, tmp_path / "out" / "copy")
     assert not (tmp_path / "out").exists()

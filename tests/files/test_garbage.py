@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail.errors import DiskLow, InvalidData, NotFound, StoreFailed
-from backtrail.files.blobs import Blobs, MemoryBlobs, Reference
-from backtrail.files.garbage import (
+from backtrail.files.contents.blobs import Blobs, MemoryBlobs, Reference
+from backtrail.files.contents.garbage import (
     BUDGET,
     Point,
     budget,
@@ -29,7 +29,7 @@ from backtrail.files.garbage import (
     free_floor,
     mark_and_sweep,
 )
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.trees import Entry, Tree, digest_of, encode_tree
 
 DAY = 24 * 3600.0

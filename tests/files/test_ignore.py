@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backtrail.files import ignore
-from backtrail.files.ignore import (
+from backtrail.files.trees import Entry
+from backtrail.files.workspace import ignore
+from backtrail.files.workspace.ignore import (
     BUILD,
     PACKAGES,
     VERSION_CONTROL,
@@ -21,7 +22,6 @@ from backtrail.files.ignore import (
     opaque_name,
     read_rules,
 )
-from backtrail.files.trees import Entry
 from tests.files.scanning import Site, settle
 
 

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from backtrail import Session
-from backtrail.filepoints import Mode
-from backtrail.testing.contract_base import child, joined
+from backtrail.session.filepoints import Mode
+from backtrail.testing.store.base import child, joined
 from tests.files.conftest import shell
 from tests.files.test_moved import snapshot
 from tests.talking import user

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backtrail.files.index import Index
-from backtrail.files.known import KnownDirectory, KnownFile, PackedFiles
 from backtrail.files.trees import Entry, Kind
+from backtrail.files.workspace.index import Index
+from backtrail.files.workspace.known import KnownDirectory, KnownFile, PackedFiles
 
 NAMES = st.binary(min_size=1, max_size=4).filter(lambda name: b"/" not in name)
 NUMBERS = st.integers(0, 2**62)

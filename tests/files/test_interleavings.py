@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backtrail import NewEvent, Session
-from backtrail.filepoints import Way, finish_way, own_changes, point_at, redo_way, undo_way
-from backtrail.files.conflicts import OnConflict, resolve
-from backtrail.files.effects import closed
-from backtrail.files.journal import Journal, kept
-from backtrail.files.merge import subtract
-from backtrail.files.outcome import settled
-from backtrail.files.plan import Plan, plan_mine
+from backtrail.files.changes.effects import closed
+from backtrail.files.restore.conflicts import OnConflict, resolve
+from backtrail.files.restore.journal import Journal, kept
+from backtrail.files.restore.merge import subtract
+from backtrail.files.restore.outcome import settled
+from backtrail.files.restore.plan import Plan, plan_mine
 from backtrail.files.trees import Entry, digest_of, encode_tree
-from backtrail.points import read_operations
+from backtrail.session.filepoints import Way, finish_way, own_changes, point_at, redo_way, undo_way
+from backtrail.session.points import read_operations
 from backtrail.stores import open_store
 
 PERSON = 0

@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from backtrail.files import timeline
-from backtrail.files.brackets import NOBODY, Bracket, Transition
-from backtrail.files.catalogue import Catalogue
-from backtrail.files.roots import Identity
-from backtrail.files.timeline import Line
+from backtrail.files.changes import timeline
+from backtrail.files.changes.brackets import NOBODY, Bracket, Transition
+from backtrail.files.changes.catalogue import Catalogue
+from backtrail.files.changes.timeline import Line
+from backtrail.files.workspace.roots import Identity
 
 TREES = st.integers(0, 5).map(lambda n: bytes([n]) * 32)
 WHO = st.integers(0, 1)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session
-from backtrail.files.machine import Machine
+from backtrail.files.workspace.machine import Machine
 
 from .world import look
 

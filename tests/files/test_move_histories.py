@@ -23,8 +23,8 @@ from typing import Literal
 import pytest
 
 from backtrail import Event, Rewind, Session
-from backtrail.filepoints import Mode
-from backtrail.files.scan import Limits
+from backtrail.files.workspace.scan import Limits
+from backtrail.session.filepoints import Mode
 from backtrail.stores import open_store
 from tests.files.wide import LIMIT, Seen, present, tokens
 from tests.files.wide import look as look_at_all
@@ -333,7 +333,9 @@ def _is_named(path: bytes, named: set[bytes]) -> bool:
 
 def play(history: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(dir=MEMORY) as place:
-        patch.setattr("backtrail.files.rooted.Limits", functools.partial(Limits, file_size=LIMIT))
+        patch.setattr(
+            "backtrail.files.workspace.root.Limits", functools.partial(Limits, file_size=LIMIT)
+        )
         with ExitStack() as closing:
             game = Play(Path(place), closing)
             for step in history:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session
-from backtrail.filepoints import Mode
-from backtrail.files.blobs import Blobs
+from backtrail.files.contents.blobs import Blobs
 from backtrail.files.trees import digest_of
+from backtrail.session.filepoints import Mode
 from tests.files.conftest import shell
 from tests.talking import user
 
@@ -204,7 +204,7 @@ def test_a_new_folder_with_the_number_of_one_that_is_gone(
 ) -> None:
     """It is captured, and goes with a rewind: ext4 gives a number again at once."""
     if not births:
-        monkeypatch.setattr("backtrail.files.roots._statx", lambda: None)
+        monkeypatch.setattr("backtrail.files.workspace.roots._statx", lambda: None)
     point = session.append(user("now"))
     for number in range(5):
         shutil.rmtree(repository / "node_modules", ignore_errors=True)
@@ -222,7 +222,7 @@ def test_without_a_time_of_birth_a_listing_tells(
     repository: Path, session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A folder with the same number and the same names in it is the one that is gone."""
-    monkeypatch.setattr("backtrail.files.roots._statx", lambda: None)
+    monkeypatch.setattr("backtrail.files.workspace.roots._statx", lambda: None)
     with Session.create(f"sqlite:///{tmp_path}/two.db", "s", cwd=repository) as other:
         point = other.append(user("now"))
         before = snapshot(repository)

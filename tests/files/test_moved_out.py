@@ -8,8 +8,8 @@ from time import sleep
 import pytest
 
 from backtrail import Session
-from backtrail.filepoints import Mode
-from backtrail.files.conflicts import OnConflict
+from backtrail.files.restore.conflicts import OnConflict
+from backtrail.session.filepoints import Mode
 from tests.files.conftest import shell
 from tests.files.test_moved import repository, snapshot
 from tests.talking import user

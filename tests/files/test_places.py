@@ -129,7 +129,7 @@ def test_a_session_that_does_not_know_its_root_refuses_one_that_is_younger(
     # File systems take the time of birth from a clock that is some milliseconds late.
     time.sleep(0.05)
     made_anew(project)
-    monkeypatch.setattr("backtrail.files.rooted.root_of", lambda event: "")
+    monkeypatch.setattr("backtrail.files.workspace.root.root_of", lambda event: "")
     with Session.resume(url, "s") as old, pytest.raises(Conflict, match="relocate"):
         old.append(said("on"))
 
@@ -276,7 +276,7 @@ def test_a_number_is_not_used_again_after_a_boot(
     session.close()
     number = max(int((stamp or {})["n"]) for _, stamp in stamps_in(url))
     lock.write_bytes(old)
-    monkeypatch.setattr("backtrail.files.machine._boot", lambda: "another")
+    monkeypatch.setattr("backtrail.files.workspace.machine._boot", lambda: "another")
     with Session.resume(url, "s") as session:
         with session.tool("bash"):
             (project / "README").write_text("more\n")

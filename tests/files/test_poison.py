@@ -13,10 +13,10 @@ import pytest
 from backtrail import Session, StoreFailed
 from backtrail.cli import main
 from backtrail.events import NewEvent, new_id
-from backtrail.files.cleaning import opened
-from backtrail.files.journal import Journal
-from backtrail.files.plan import Plan, Step
-from backtrail.files.restore import Restore
+from backtrail.files.contents.collect import opened
+from backtrail.files.restore.journal import Journal
+from backtrail.files.restore.plan import Plan, Step
+from backtrail.files.restore.restore import Restore
 from backtrail.files.trees import EMPTY_DIGEST, Entry
 from tests.files.conftest import shell
 from tests.files.world import look

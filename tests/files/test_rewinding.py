@@ -15,8 +15,8 @@ from backtrail import Event, NewEvent, NotFound, Session
 from backtrail.errors import Conflict, Damaged
 from backtrail.events import Json
 from backtrail.files.depot import Depot
-from backtrail.files.materializing import write_tree
-from backtrail.files.restore import Restore
+from backtrail.files.restore.materialize import write_tree
+from backtrail.files.restore.restore import Restore
 from tests.files.conftest import shell
 from tests.files.world import look
 from tests.talking import kinds, texts, user

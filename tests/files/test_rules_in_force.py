@@ -79,7 +79,7 @@ def test_what_git_ignores_is_decided_by_the_rules_in_force(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A heavy folder that a new `.gitignore` names is captured in that turn."""
-    monkeypatch.setattr("backtrail.files.ignore.HEAVY_FILES", 3)
+    monkeypatch.setattr("backtrail.files.workspace.ignore.HEAVY_FILES", 3)
     point = session.append(user("now"))
     before = look(project)
     shell(session, "mkdir out; for i in 1 2 3 4; do echo $i > out/$i; done; echo out > .gitignore",

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from backtrail.errors import StoreFailed
-from backtrail.files import ignore, trail
-from backtrail.files.blobs import MemoryBlobs
-from backtrail.files.capture import Capture
-from backtrail.files.glance import Glance
-from backtrail.files.ignore import OwnPlaces
-from backtrail.files.index import Index
-from backtrail.files.known import KnownDirectory
-from backtrail.files.scan import Limits, Scanner, Stopped
-from backtrail.files.trail import Frame, Trail
+from backtrail.files.contents.blobs import MemoryBlobs
 from backtrail.files.trees import EMPTY_DIGEST, Entry, parse_tree
+from backtrail.files.workspace import ignore, trail
+from backtrail.files.workspace.capture import Capture
+from backtrail.files.workspace.glance import Glance
+from backtrail.files.workspace.ignore import OwnPlaces
+from backtrail.files.workspace.index import Index
+from backtrail.files.workspace.known import KnownDirectory
+from backtrail.files.workspace.scan import Limits, Scanner, Stopped
+from backtrail.files.workspace.trail import Frame, Trail
 from tests.files.scanning import Site, plainly, settle, truth
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from backtrail import NewEvent, Session, SessionInfo
 from backtrail import files as tracked
-from backtrail.files.blobs import Reference
-from backtrail.files.cleaning import opened
-from backtrail.files.journal import Journal, tell
-from backtrail.files.plan import Plan
+from backtrail.files.contents.blobs import Reference
+from backtrail.files.contents.collect import opened
+from backtrail.files.restore.journal import Journal, tell
+from backtrail.files.restore.plan import Plan
 from backtrail.files.trees import EMPTY_DIGEST
 from backtrail.stores import Buffered, Redacting, open_store
 from backtrail.stores.wrapper import store_name, store_names

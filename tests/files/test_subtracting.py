@@ -248,7 +248,7 @@ def test_an_uncertain_change_is_not_subtracted(
     session: Session, project: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a person saved during a shell call is part of what it left."""
-    monkeypatch.setattr("backtrail.files.workspace.LONG_CALL", -1.0)
+    monkeypatch.setattr("backtrail.files.workspace.workspace.LONG_CALL", -1.0)
     first = turn(
         session, "sed -i s/import/IMPORT/ f.py; echo '# saved by a person' >> f.py", project
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.files.index import Index
-from backtrail.stores import syncing
+from backtrail.files.workspace.index import Index
+from backtrail.stores.disk import sync
 from tests.talking import user
 
 CONTENTS = "blobs.db-tray"
@@ -21,14 +21,14 @@ LOG = "store.db-wal"
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The files that were synced, in order; nobody does it in the background."""
     found: list[str] = []
-    real = syncing.data_sync
+    real = sync.data_sync
 
     def note(fd: int) -> None:
         found.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
         real(fd)
 
-    monkeypatch.setattr(syncing, "data_sync", note)
-    monkeypatch.setattr(syncing.background, "add", lambda file: None)
+    monkeypatch.setattr(sync, "data_sync", note)
+    monkeypatch.setattr(sync.background, "add", lambda file: None)
     yield found
 
 

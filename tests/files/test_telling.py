@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.files.cleaning import opened
+from backtrail.files.contents.collect import opened
 from backtrail.files.trees import digest_of
 from backtrail.stores.memory import MemoryStore
 from backtrail.stores.null import NullStore

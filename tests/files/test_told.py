@@ -12,15 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from backtrail import Closed, Event, NewEvent, Session, StoreFailed
-from backtrail.conversation import Conversation
 from backtrail.events import Json
-from backtrail.files import catalogue
-from backtrail.files.brackets import Bracket, named_in
+from backtrail.files.changes import catalogue
+from backtrail.files.changes.brackets import Bracket, named_in
 from backtrail.files.changes.folder import Host
 from backtrail.files.changes.owed import Ended, Grab
 from backtrail.files.changes.recorder import Recorder
 from backtrail.files.changes.shared import SharedRecorder
-from backtrail.files.workspace import Workspace
+from backtrail.files.workspace.workspace import Workspace
+from backtrail.session.log import Conversation
 from tests.files.test_calls import changed
 from tests.files.test_underway import brackets_of, resumed
 from tests.talking import assistant, calling, result, user

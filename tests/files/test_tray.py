@@ -15,11 +15,11 @@ import apsw
 import pytest
 
 from backtrail.errors import Conflict, StoreFailed
-from backtrail.files import content_tray, sqlite_sweep
-from backtrail.files.blobs import Reference
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents import content_tray, sweep
+from backtrail.files.contents.blobs import Reference
+from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.trees import digest_of
-from backtrail.stores import syncing
+from backtrail.stores.disk import sync as syncing
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_erasing_takes_nothing_that_others_lay_meanwhile(
     blobs: SQLiteBlobs, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = lay(blobs, b"secret")
-    real = sqlite_sweep.erase
+    real = sweep.erase
     with SQLiteBlobs(path) as other:
         other.put(b"first")
 
@@ -132,7 +132,7 @@ def test_erasing_takes_nothing_that_others_lay_meanwhile(
             real(*args)
             lay(other, b"meanwhile")
 
-        monkeypatch.setattr(sqlite_sweep, "erase", erase)
+        monkeypatch.setattr(sweep, "erase", erase)
         blobs.remove([digest])
         assert b"meanwhile" not in file(path).read_bytes()
         assert other.get(digest_of(b"meanwhile")) == b"meanwhile"
@@ -173,7 +173,7 @@ def test_what_others_remove_is_seen_before_the_next_reference(
 
 DYING = """
 import os, sys
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents.sqlite import SQLiteBlobs
 blobs = SQLiteBlobs(sys.argv[1])
 for content in (b"first", b"one", b"two", b"three"):
     blobs.put(content)

@@ -18,9 +18,9 @@ from backtrail import (
     StoreFailed,
     open_store,
 )
-from backtrail.files.brackets import Bracket
-from backtrail.files.looking import Log
-from backtrail.files.workspace import Workspace
+from backtrail.files.changes.brackets import Bracket
+from backtrail.files.workspace.snapshot import Log
+from backtrail.files.workspace.workspace import Workspace
 from tests.files.test_calls import changed, newest
 from tests.talking import calling, result, user
 
@@ -109,11 +109,13 @@ def test_a_rewind_that_fails_ends_no_call(
             session.rewind(2)
     elif how == "no way back":
         with monkeypatch.context() as patch, pytest.raises(NotFound, match="never copied"):
-            patch.setattr("backtrail.fileplans.plan_mine", _fail(NotFound("gone")))
+            patch.setattr("backtrail.session.fileplans.plan_mine", _fail(NotFound("gone")))
             session.rewind(2)
     else:
         with monkeypatch.context() as patch, pytest.raises(StoreFailed):
-            patch.setattr("backtrail.files.restore.Restore.apply", _fail(StoreFailed("full")))
+            patch.setattr(
+                "backtrail.files.restore.restore.Restore.apply", _fail(StoreFailed("full"))
+            )
             session.rewind(2)
     (project / "after").write_text("x\n")
     event = session.append(result("c1"))

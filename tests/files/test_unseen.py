@@ -9,8 +9,8 @@ from typing import Literal
 import pytest
 
 from backtrail import Session, StoreFailed
-from backtrail.files.looking import Looking
-from backtrail.files.workspace import Workspace
+from backtrail.files.workspace.snapshot import Looking
+from backtrail.files.workspace.workspace import Workspace
 from tests.files.test_calls import changed, files, newest
 from tests.files.test_underway import brackets_of, resumed
 from tests.talking import calling, result, user

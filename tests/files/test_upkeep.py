@@ -217,7 +217,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(place: Place) -> None:
 def test_killing_it_is_harmless(place: Place) -> None:
     """At any moment; the next one finishes, and the files of others come back as they were."""
     full(place)
-    words = [sys.executable, "-m", "backtrail.files.upkeep", place.url, "", "", ""]
+    words = [sys.executable, "-m", "backtrail.files.workspace.upkeep", place.url, "", "", ""]
     for wait in (0.05, 0.15, 0.25, 0.3):
         process = subprocess.Popen(words)
         time.sleep(wait)

@@ -9,11 +9,11 @@ import pytest
 
 from backtrail import Damaged, Session, open_store
 from backtrail.cli import main
-from backtrail.filepoints import last_tree
 from backtrail.files import verify
-from backtrail.files.cleaning import opened
-from backtrail.files.sqlite_blobs import SQLiteBlobs
+from backtrail.files.contents.collect import opened
+from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.trees import digest_of
+from backtrail.session.filepoints import last_tree
 
 from .conftest import shell
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from backtrail import Event, NotFound, Rewind, Session
 from backtrail.errors import Conflict, Unsafe
-from backtrail.filepoints import Mode
-from backtrail.files.conflicts import OnConflict
-from backtrail.files.scan import Limits
+from backtrail.files.restore.conflicts import OnConflict
+from backtrail.files.workspace.scan import Limits
+from backtrail.session.filepoints import Mode
 from backtrail.stores import open_store
 from tests.files.wide import (
     LIMIT,
@@ -221,7 +221,9 @@ def _is_aside(path: bytes, seen: Seen, now: Seen) -> bool:
 
 def play(history: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(dir=MEMORY) as place:
-        patch.setattr("backtrail.files.rooted.Limits", functools.partial(Limits, file_size=LIMIT))
+        patch.setattr(
+            "backtrail.files.workspace.root.Limits", functools.partial(Limits, file_size=LIMIT)
+        )
         with ExitStack() as closing:
             game = Play(Path(place), closing)
             for step in history:

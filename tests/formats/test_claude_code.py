@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backtrail.formats.claude_code import merged, slug, title_in, what_is
-from backtrail.formats.claude_code_edits import after, edit_in, edits_in
-from backtrail.formats.claude_code_lines import Chain
+from backtrail.exchange.claude_code.edits import after, edit_in, edits_in
+from backtrail.exchange.claude_code.format import merged, slug, title_in, what_is
+from backtrail.exchange.claude_code.written import Chain
 
 Json = Any
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backtrail.formats.codex import rolled_back, usage_in, what_is
+from backtrail.exchange.codex.format import rolled_back, usage_in, what_is
 
 Json = Any
 

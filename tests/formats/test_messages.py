@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from backtrail.calls import INTERRUPTED
 from backtrail.errors import InvalidData
 from backtrail.events import Format, Json
+from backtrail.events.calls import INTERRUPTED
+from backtrail.events.messages import format_of
 from backtrail.formats.messages import convert
-from backtrail.messages import format_of
 from tests.formats.rules import check
 from tests.formats.scripts import FORMATS, facts
 

@@ -7,8 +7,8 @@ import copy
 import pytest
 from hypothesis import given, settings
 
-from backtrail.calls import INTERRUPTED, answers_in, calls_in, pending, repair
 from backtrail.events import Format, Json
+from backtrail.events.calls import INTERRUPTED, answers_in, calls_in, pending, repair
 from tests.formats.rules import check
 from tests.formats.scripts import FORMATS, Round, Step, Tool, facts, spell
 from tests.formats.strategies import Script, tidy, unanswered

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backtrail import open_store
-from backtrail.hooks.notes import leave
+from backtrail.exchange.hooks.notes import leave
 
 from ..hooks.calling import World
 from .running import Gemini, Model, calls, script

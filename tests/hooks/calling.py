@@ -14,8 +14,8 @@ from typing import Any
 
 from backtrail import Event, Session, open_store
 from backtrail.events import SessionInfo
-from backtrail.hooks.misses import Miss, read
-from backtrail.hooks.places import folder_of
+from backtrail.exchange.hooks.misses import Miss, read
+from backtrail.exchange.hooks.places import folder_of
 
 PROGRAM = str(Path(sysconfig.get_path("scripts"), "backtrail"))
 

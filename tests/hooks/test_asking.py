@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backtrail.files.brackets import Bracket
+from backtrail.files.changes.brackets import Bracket
 from backtrail.files.depot import Depot
 
 from .calling import PROGRAM, Agent, World

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from backtrail import open_store
-from backtrail.files.baseline import PARTIAL
+from backtrail.exchange.hooks.baseline import claimed, go_on, is_there
+from backtrail.exchange.hooks.places import folder_of
 from backtrail.files.depot import Depot
-from backtrail.hooks.baseline import claimed, go_on, is_there
-from backtrail.hooks.places import folder_of
+from backtrail.files.workspace.baseline import PARTIAL
 
 from .calling import Agent, World
 

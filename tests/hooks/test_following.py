@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import open_store
-from backtrail.hooks import notes
+from backtrail.exchange.hooks import notes
 
 from .calling import PROGRAM, Agent, World, python
 
@@ -544,7 +544,7 @@ def test_a_home_folder_is_not_captured(world: World) -> None:
 def test_the_agent_is_the_first_process_that_is_no_shell(tmp_path: Path) -> None:
     """Also where the system has no /proc to ask."""
     code = (
-        "import sys; from backtrail.hooks import processes\n"
+        "import sys; from backtrail.exchange.hooks import processes\n"
         "if sys.argv[1] == 'ps': processes._from_proc = lambda pid: None\n"
         "print(*processes.agent_process())"
     )

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from backtrail import Unsupported, open_store
+from backtrail.exchange.gemini.format import Chat, atoms
 from backtrail.exchange.native import write_session
-from backtrail.formats.gemini import Chat, atoms
 
 from .calling import Agent, World
 

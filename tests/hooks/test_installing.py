@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail.errors import Conflict, InvalidData, Unsafe, Unsupported
-from backtrail.hooks.dialects import DIALECTS, Dialect
-from backtrail.hooks.installing import (
+from backtrail.exchange.hooks.dialects import DIALECTS, Dialect
+from backtrail.exchange.hooks.entries import find_ours, is_ours, with_ours, without_ours
+from backtrail.exchange.hooks.install import (
     BACKUP,
     apply,
     check_inside,
@@ -26,8 +27,7 @@ from backtrail.hooks.installing import (
     settings_file,
     vanishing,
 )
-from backtrail.hooks.settings import find_ours, is_ours, with_ours, without_ours
-from backtrail.hooks.status import try_out
+from backtrail.exchange.hooks.status import try_out
 
 from .calling import PROGRAM, World
 

@@ -156,7 +156,7 @@ def test_a_call_whose_beginning_was_missed(world: World, agent: Agent) -> None:
     ("tool", "heavy"),
     [
         ("Read", ("msgspec", "apsw", "dataclasses", "pathlib", "argparse", "subprocess")),
-        ("Bash", ("backtrail.session", "backtrail.exchange", "rich", "argparse", "anyio",
+        ("Bash", ("backtrail.session", "backtrail.exchange.intake", "rich", "argparse", "anyio",
                   "platformdirs", "asyncio", "socket", "tempfile", "dataclasses", "inspect",
                   "typing_extensions", "hashlib", "signal")),
     ],
@@ -167,7 +167,7 @@ def test_a_hook_loads_only_what_it_needs(
     """Imports are most of its time."""
     agent.begin()
     code = (
-        "import sys; from backtrail.hooks.endpoint import serve\n"
+        "import sys; from backtrail.exchange.hooks.endpoint import serve\n"
         "told = serve('claude-code')\n"
         f"print([told, *(name for name in {heavy!r} if name in sys.modules)])"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.exchange import claude_code
+from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.native import write_session
 
 from ..talking import kinds

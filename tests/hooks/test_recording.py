@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.hooks.recording import fingerprint, record
+from backtrail.exchange.record import fingerprint, record
 
 from .calling import PROGRAM, World
 
@@ -154,7 +154,7 @@ def test_a_signal_before_the_command_is_known(
             wait_for(tmp_path / "up")
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("backtrail.hooks.recording.subprocess.Popen", Struck)
+    monkeypatch.setattr("backtrail.exchange.record.subprocess.Popen", Struck)
     script = "trap 'exit 7' TERM; touch up; sleep 30 & wait"
     before = signal.getsignal(signal.SIGTERM)
     with Session.create("memory:", cwd=tmp_path) as session:

@@ -16,7 +16,7 @@ import pytest
 
 from backtrail import Session, open_store
 from backtrail.cli.prompts import Rows, adding_up, prompts
-from backtrail.files.opencalls import end_all
+from backtrail.files.changes.opencalls import end_all
 
 from .calling import PROGRAM, Agent, World, python
 from .test_mirroring import Transcript
@@ -107,7 +107,7 @@ def test_why_a_file_is_kept_is_said_once(
     world: World, claude: Claude, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of a long call, in which a person may have saved something anyway."""
-    monkeypatch.setattr("backtrail.files.workspace.LONG_CALL", -1.0)
+    monkeypatch.setattr("backtrail.files.workspace.workspace.LONG_CALL", -1.0)
     claude.begin(asked=True)
     (world.project / "ran.txt").write_text("ran\n")
     claude.escape()

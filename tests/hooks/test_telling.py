@@ -20,7 +20,7 @@ BASH: dict[str, Any] = {"tool_name": "Bash", "tool_input": {}}
 
 KILLED = """if True:
     import os, signal, sys
-    from backtrail.files.workspace import Workspace
+    from backtrail.files.workspace.workspace import Workspace
     from backtrail.stores.sqlite import SQLiteStore
 
     def die(*arguments, **more):
@@ -35,7 +35,7 @@ KILLED = """if True:
         SQLiteStore.append = append
     else:
         Workspace.told = Workspace.drop = die
-    from backtrail.hooks.endpoint import serve
+    from backtrail.exchange.hooks.endpoint import serve
     serve("claude-code")
     """
 """A hook that dies at a certain moment."""

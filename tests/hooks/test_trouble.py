@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from backtrail import open_store
+from backtrail.exchange.hooks.misses import FILE, Miss, note, read
 from backtrail.files import verify
-from backtrail.hooks.misses import FILE, Miss, note, read
 
 from .calling import PROGRAM, Agent, World
 
@@ -174,8 +174,8 @@ def test_another_limit_holds_at_once(world: World) -> None:
     """The settings are read when the hook is under way already."""
     code = (
         "import _thread, time\n"
-        "from backtrail.hooks.dialects import DIALECTS\n"
-        "from backtrail.hooks.endpoint import CHECK, Hook\n"
+        "from backtrail.exchange.hooks.dialects import DIALECTS\n"
+        "from backtrail.exchange.hooks.endpoint import CHECK, Hook\n"
         "hook = Hook(DIALECTS['codex'])\n"
         "hook.event = {'hook_event_name': CHECK}\n"
         "_thread.start_new_thread(hook.watch, ())\n"

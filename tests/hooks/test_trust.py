@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.hooks.dialects import DIALECTS
-from backtrail.hooks.settings import group_for
-from backtrail.hooks.trust import hash_of
+from backtrail.exchange.codex.trust import hash_of
+from backtrail.exchange.hooks.dialects import DIALECTS
+from backtrail.exchange.hooks.entries import group_for
 
 from .calling import World
 

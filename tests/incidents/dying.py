@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from backtrail import Session
-from backtrail.files import beneath, sqlite_blobs
+from backtrail.files import beneath
+from backtrail.files.contents import sqlite
 
 DIED = 77
 """How a child says that it died where it was told to."""
@@ -35,7 +36,7 @@ def main(url: str, session_id: str, root: str, verb: str, what: str, step: str) 
             _die_at_a_name(int(step))
             session.rewind(what)
         else:
-            sqlite_blobs.goes_on = die  # type: ignore[assignment, attr-defined]
+            sqlite.goes_on = die  # type: ignore[assignment, attr-defined]
             session.checkpoint()
 
 

@@ -24,7 +24,8 @@ from backtrail import (
     Unsupported,
 )
 from backtrail.exchange.bundle import read_bundle
-from backtrail.files import collect, garbage
+from backtrail.files import collect
+from backtrail.files.contents import garbage
 from backtrail.files.depot import Depot
 from backtrail.stores import open_store
 

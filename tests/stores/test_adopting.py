@@ -12,7 +12,7 @@ import pytest
 from backtrail import NewEvent, NotFound, SessionInfo
 from backtrail.stores import Store, open_store
 from backtrail.stores.adopting import adopt
-from backtrail.testing.contract_base import child, joined, notes
+from backtrail.testing.store.base import child, joined, notes
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "jsonl": lambda place: open_store(f"file:{place}/store"),

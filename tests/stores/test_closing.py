@@ -14,9 +14,10 @@ from tests.talking import outcome
 
 from backtrail.errors import Closed, SessionBusy
 from backtrail.events import SessionInfo
-from backtrail.stores import open_store, sqlite_connections
-from backtrail.stores.locks import FileLock
-from backtrail.stores.sqlite_connections import Database
+from backtrail.stores import open_store
+from backtrail.stores.disk import database
+from backtrail.stores.disk.database import Database
+from backtrail.stores.disk.locks import FileLock
 
 
 @pytest.mark.parametrize("step", ["enter", "connect"])
@@ -26,7 +27,7 @@ def test_a_store_is_closed_while_a_thread_begins_to_write(
     """The thread is told so, and leaves no file open."""
     store = open_store(f"sqlite:///{tmp_path}/x.db")
     inside, go = threading.Event(), threading.Event()
-    place, name = (Database, "enter") if step == "enter" else (sqlite_connections, "connect")
+    place, name = (Database, "enter") if step == "enter" else (database, "connect")
     real = getattr(place, name)
 
     def slow(*given: Any) -> Any:

@@ -16,7 +16,7 @@ from backtrail.events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
 from backtrail.stores.adopting import Logs
 from backtrail.stores.base import Lease, Store
 from backtrail.stores.batches import Call, Outcome
-from backtrail.stores.locks import me
+from backtrail.stores.disk.locks import me
 from backtrail.stores.memory import MemoryStore
 from backtrail.stores.records import Filters
 from backtrail.testing import StoreContract

@@ -10,8 +10,8 @@ import pytest
 
 from backtrail import Damaged, Session, copy_sessions, open_store
 from backtrail.events import Event, NewEvent, SessionInfo
+from backtrail.events.history import branches
 from backtrail.exchange.bundle import write_bundle
-from backtrail.history import branches
 from backtrail.stores import Store
 
 TS = "2026-01-01T00:00:00.000Z"

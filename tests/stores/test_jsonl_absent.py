@@ -15,7 +15,7 @@ from backtrail import NotFound
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import jsonl
 from backtrail.stores.jsonl import JSONLStore
-from backtrail.testing.contract_base import child, joined
+from backtrail.testing.store.base import child, joined
 
 NOBODY = 65534
 

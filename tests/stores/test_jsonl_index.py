@@ -14,7 +14,8 @@ import pytest
 
 from backtrail import NotFound
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.stores import jsonl_index, open_store
+from backtrail.stores import open_store
+from backtrail.stores.jsonl import index as jsonl_index
 
 TICK = 0.025  # seconds after which a file counts as untouched
 

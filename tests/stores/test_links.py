@@ -15,7 +15,7 @@ import pytest
 
 from backtrail import BacktrailError, NewEvent, Session, SessionInfo
 from backtrail import files as tracked
-from backtrail.hooks.places import append_line, folder_of
+from backtrail.exchange.hooks.places import append_line, folder_of
 from backtrail.stores import open_store
 
 URLS = {"sqlite": "sqlite:///{}/s.db", "file": "file:{}/s"}

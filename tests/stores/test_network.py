@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from backtrail.errors import Unsupported
-from backtrail.stores import files, open_store
+from backtrail.stores import open_store
+from backtrail.stores.disk import fs
 
 URLS = ("file:{}/s", "sqlite:///{}/s.db")
 
@@ -18,7 +19,7 @@ URLS = ("file:{}/s", "sqlite:///{}/s.db")
 @pytest.mark.parametrize("mount", ["/proc", "/sys"])
 def test_file_system_is_told_by_its_device(mount: str) -> None:
     """As the kernel lists its mounts."""
-    assert files._file_system(os.stat(mount).st_dev) == {"/proc": "proc", "/sys": "sysfs"}[mount]
+    assert fs._file_system(os.stat(mount).st_dev) == {"/proc": "proc", "/sys": "sysfs"}[mount]
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -30,12 +31,12 @@ def test_network_file_system_is_refused(
     if there:
         open_store(url.format(tmp_path)).close()
     # What an earlier look has found is asked again in another process.
-    monkeypatch.setattr(files, "_local", set())
-    monkeypatch.setattr(files, "_file_system", lambda device: "nfs4")
-    with pytest.raises(Unsupported, match=f"network file system .nfs4.*{files.ALLOW_NETWORK}=1"):
+    monkeypatch.setattr(fs, "_local", set())
+    monkeypatch.setattr(fs, "_file_system", lambda device: "nfs4")
+    with pytest.raises(Unsupported, match=f"network file system .nfs4.*{fs.ALLOW_NETWORK}=1"):
         open_store(url.format(tmp_path))
-    monkeypatch.setenv(files.ALLOW_NETWORK, "1")
+    monkeypatch.setenv(fs.ALLOW_NETWORK, "1")
     open_store(url.format(tmp_path)).close()
-    monkeypatch.delenv(files.ALLOW_NETWORK)
+    monkeypatch.delenv(fs.ALLOW_NETWORK)
     with pytest.raises(Unsupported):
         open_store(url.format(tmp_path))

@@ -16,14 +16,17 @@ from hypothesis import strategies as st
 from tests.talking import assistant, calling, result, user
 
 from backtrail import Session
-from backtrail.calls import Tidy, repair
 from backtrail.events import Event, Json, NewEvent, Problem, SessionInfo
-from backtrail.history import walk_pages
-from backtrail.messages import Page, Said, page_of, paged, said_in
-from backtrail.stores import Store, jsonl_pages, jsonl_reading, open_store, sqlite_pages
+from backtrail.events.calls import Tidy, repair
+from backtrail.events.history import walk_pages
+from backtrail.events.messages import Page, Said, page_of, paged, said_in
+from backtrail.session.views import conversation, spoken
+from backtrail.stores import Store, open_store
 from backtrail.stores.buffered import Buffered
-from backtrail.stores.lines import encode_line
-from backtrail.views import conversation, spoken
+from backtrail.stores.jsonl import pages as jsonl_pages
+from backtrail.stores.jsonl import reading
+from backtrail.stores.jsonl.lines import encode_line
+from backtrail.stores.sqlite import pages as sqlite_pages
 
 URLS = {
     "sqlite": "sqlite:///{place}/x.db",
@@ -62,8 +65,8 @@ def small_pages(most: int) -> Iterator[None]:
     """Pages so small that a short log has many."""
     with ExitStack() as stack:
         for module, name in (
-            (jsonl_reading, "FIRST"),
-            (jsonl_reading, "MOST"),
+            (reading, "FIRST"),
+            (reading, "MOST"),
             (jsonl_pages, "_CACHED"),
             (sqlite_pages, "_PAGE_BYTES"),
         ):

@@ -30,9 +30,11 @@ from backtrail import (
     open_store,
 )
 from backtrail.events import MAIN_LOG
-from backtrail.stores import Durability, queue, sqlite_connections, syncing
+from backtrail.stores import Durability, queue
 from backtrail.stores.batches import Call, drafts
-from backtrail.stores.locks import FileLock
+from backtrail.stores.disk import database as sqlite_connections
+from backtrail.stores.disk import sync as syncing
+from backtrail.stores.disk.locks import FileLock
 from backtrail.stores.queue import Job, Postponed, Queue
 
 SCHEMES = pytest.mark.parametrize("scheme", ["sqlite:///{}/x.db", "file:{}/x"])

@@ -19,11 +19,12 @@ import pytest
 
 from backtrail.errors import Closed, Damaged, NotFound, SessionBusy, StoreFailed, Unsupported
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.stores import Store, open_store, sqlite_schema, syncing
+from backtrail.stores import Store, open_store
+from backtrail.stores.disk import schema, sync
+from backtrail.stores.disk.database import Database
+from backtrail.stores.disk.schema import EVENTS
 from backtrail.stores.options import Options
 from backtrail.stores.sqlite import SQLiteStore, open_sqlite
-from backtrail.stores.sqlite_connections import Database
-from backtrail.stores.sqlite_schema import EVENTS
 
 
 def said(text: str, kind: str = "user_message", id: str | None = None) -> NewEvent:
@@ -148,7 +149,7 @@ def test_file_that_another_process_has_just_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made after it was looked for in vain, and before anybody asks why."""
-    real = sqlite_schema.connect
+    real = schema.connect
 
     def just_before(path: str) -> apsw.Connection:
         try:
@@ -159,7 +160,7 @@ def test_file_that_another_process_has_just_made(
                 other.create(SessionInfo(id="s"))
             raise
 
-    monkeypatch.setattr(sqlite_schema, "connect", just_before)
+    monkeypatch.setattr(schema, "connect", just_before)
     with opened(tmp_path) as store:
         assert store.info("s").id == "s"
 
@@ -253,7 +254,7 @@ def test_full_disk_is_told_and_passes(tmp_path: Path) -> None:
 
 def test_locked_by_another_program_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A foreign writer makes an append wait, then `SessionBusy`; records are still told."""
-    monkeypatch.setattr(sqlite_schema, "BUSY_TIMEOUT", 50)
+    monkeypatch.setattr(schema, "BUSY_TIMEOUT", 50)
     with opened(tmp_path) as store, raw(tmp_path) as other:
         store.create(SessionInfo(id="s"))
         store.append("s", [said("x")])
@@ -275,7 +276,7 @@ def test_failed_sync_ends_acknowledgement(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(syncing, "data_sync", fail)
+            patch.setattr(sync, "data_sync", fail)
             with pytest.raises(StoreFailed, match="could not be synced"):
                 store.append("s", [said("x")])
         with pytest.raises(StoreFailed, match="could not be synced"):
@@ -292,7 +293,7 @@ def test_synced_append_returns_after_the_sync(
         synced.append(os.readlink(f"/proc/self/fd/{fd}"))
         os.fdatasync(fd)
 
-    monkeypatch.setattr(syncing, "data_sync", watch)
+    monkeypatch.setattr(sync, "data_sync", watch)
     with opened(tmp_path, durability="synced") as store:
         store.create(SessionInfo(id="s"))
         synced.clear()

@@ -18,8 +18,8 @@ import pytest
 from backtrail import Damaged, Session, StoreFailed
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
 from backtrail.stores import Store, open_store
-from backtrail.stores.sqlite_schema import EVENTS
-from backtrail.testing.contract_base import child, joined
+from backtrail.stores.disk.schema import EVENTS
+from backtrail.testing.store.base import child, joined
 
 NOBODY = 65534
 

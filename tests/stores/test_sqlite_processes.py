@@ -140,7 +140,7 @@ def test_fork_waits_for_who_opens_or_closes(tmp_path: Path, step: str) -> None:
     """SQLite's own locks are free in the child: nobody was within it at that moment."""
     parent = Script(
         f"""
-        from backtrail.stores import sqlite_connections
+        from backtrail.stores.disk import database as sqlite_connections
         inside = threading.Event()
         seen = []
         def slow(real):

@@ -14,7 +14,7 @@ import pytest
 from backtrail import Damaged
 from backtrail.events import Event, NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
-from backtrail.testing.contract_base import child, joined
+from backtrail.testing.store.base import child, joined
 
 COLUMNS = "log, position, source, until, seal"
 

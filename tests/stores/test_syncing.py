@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import NewEvent, SessionInfo, StoreFailed, open_store
-from backtrail.stores.syncing import is_removed
+from backtrail.stores.disk.sync import is_removed
 
 NEW = [NewEvent("user_message", {"n": 1})]
 
@@ -23,7 +23,7 @@ def asking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         def absent(path: str) -> str:
             raise FileNotFoundError(path)
 
-        monkeypatch.setattr("backtrail.stores.syncing.os.readlink", absent)
+        monkeypatch.setattr("backtrail.stores.disk.sync.os.readlink", absent)
     yield request.param
 
 
@@ -74,7 +74,7 @@ def test_a_sync_does_not_ask_for_the_times_of_its_file(
     with open_store(f"sqlite:///{tmp_path}/x.db", durability="synced") as store:
         store.create(SessionInfo("s"))
         store.append("s", NEW)
-        monkeypatch.setattr("backtrail.stores.syncing.os.fstat", fstat)
+        monkeypatch.setattr("backtrail.stores.disk.sync.os.fstat", fstat)
         for _ in range(5):
             store.append("s", NEW)
         assert not asked

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..agents import LiveTurn
-from ..calls import answers_in, calls_in, repair
 from ..events import MESSAGE_KINDS, Event, Format, Json, NewEvent
+from ..events.calls import answers_in, calls_in, repair
+from ..events.history import spent
+from ..events.messages import page_of, speech_of, text_of
 from ..formats.messages import convert
-from ..history import spent
-from ..messages import page_of, speech_of, text_of
-from ..turns import Append, Ask
-from ..views import conversation, is_pinned
+from ..session.live import LiveTurn
+from ..session.turns import Append, Ask
+from ..session.views import conversation, is_pinned
 from .hooks import Veto
 from .models.base import ModelFailed, Reply
 from .models.prices import cost

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from weakref import WeakSet
 
-from ..agents import LiveTurn
 from ..errors import BacktrailError, InvalidData
 from ..events import Json
+from ..session.live import LiveTurn
 
 NAMES = (
     "on_session_start",

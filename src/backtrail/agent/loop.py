@@ -16,13 +16,13 @@ from typing import Protocol
 
 import msgspec
 
-from ..agents import LiveTurn
-from ..calls import ToolCall, answers_in, calls_in, pending
 from ..errors import Unsupported
 from ..events import Format, Json
-from ..messages import speech_of
-from ..subscribing import Delta
-from ..turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said
+from ..events.calls import ToolCall, answers_in, calls_in, pending
+from ..events.messages import speech_of
+from ..session.listeners import Delta
+from ..session.live import LiveTurn
+from ..session.turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said
 from .compaction import Compaction
 from .hooks import Hooks, Veto
 from .models.base import Model, ModelFailed, Reply, Request, ToolSpec

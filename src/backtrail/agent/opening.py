@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import InvalidData
 from ..events import Json
-from ..turns import Limits
+from ..session.turns import Limits
 from .compaction import Compaction
 from .hooks import Hooks
 from .loop import Loop

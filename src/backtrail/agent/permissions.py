@@ -32,7 +32,7 @@ from ..files.control import is_control
 from .tools.base import Context, Tool, ToolFailed
 from .tools.commands import anywhere_in, fits, plain_commands
 from .tools.globs import matches
-from .tools.places import real_path, short
+from .tools.paths import real_path, short
 
 Phase = Literal["plan", "default", "accept_edits", "trusted", "bypass_permissions"]
 Denial = Literal["phase_gated", "budget_exceeded", "user_denied", "sandbox_violation", "unknown"]

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..agents import Failed, LiveTurn, Reading
-from ..calls import answer_to, told_of
-from ..calls import repair as repaired
 from ..errors import BacktrailError
 from ..events import Event, Format, Json, NewEvent, new_id
+from ..events.calls import answer_to, told_of
+from ..events.calls import repair as repaired
+from ..events.messages import answer_in, as_message, format_of, kind_of
 from ..formats.messages import convert
-from ..messages import answer_in, as_message, format_of, kind_of
-from ..turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said, check_job
+from ..session.live import Failed, LiveTurn, Reading
+from ..session.turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said, check_job
 from .compaction import Compaction
 from .tools import ToolFailed
 

@@ -24,6 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .hook import endpoint
 
         return endpoint(given[1:])
-    from .running import run
+    from .program import run
 
     return run(given)

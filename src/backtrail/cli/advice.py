@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .._startup.frozen import dataclass
 from ..errors import NotFound
-from ..files.conflicts import FOLDER, GONE
 from ..files.names import one_line
-from ..frozen import dataclass
+from ..files.restore.conflicts import FOLDER, GONE
 from .hints import hint
 from .wording import brief, things
 
 if TYPE_CHECKING:
-    from ..filepoints import Mode
-    from ..files.conflicts import OnConflict
-    from ..session import Session
-    from ..views import FileChange, Rewind
+    from ..files.restore.conflicts import OnConflict
+    from ..session.filepoints import Mode
+    from ..session.session import Session
+    from ..session.views import FileChange, Rewind
     from .call import Call
 
 _MOST = 5

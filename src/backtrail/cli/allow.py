@@ -23,8 +23,8 @@ def allow_option(parser: ArgumentParser) -> None:
 
 def with_allowance(call: Call, go: Callable[[], T]) -> T:
     """Go; where the folder is not allowed yet, let the person decide and go again."""
-    from ..allowance import allow
-    from ..strangers import NotAllowed
+    from ..session.strangers import NotAllowed
+    from ..settings.allowance import allow
     from .erase import refuse_agents
 
     try:

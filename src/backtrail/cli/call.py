@@ -11,15 +11,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
+from .folder import FORK, around, here, is_project_of, title
 from .output import Output
-from .places import FORK, around, here, is_project_of, title
 from .verbs import Usage
 from .wording import short
 
 if TYPE_CHECKING:
     from ..events import Event, Problem, SessionInfo
-    from ..options import SessionOptions
-    from ..session import Session
+    from ..session.options import SessionOptions
+    from ..session.session import Session
     from ..settings import Settings
     from ..stores.base import Store
 
@@ -77,7 +77,7 @@ class Call:
 
     def info(self, name: str | None = None) -> SessionInfo:
         """A session to read: as `find`, and where a rewind of its files is unfinished, that."""
-        from ..files.unfinished import at_opening
+        from ..files.restore.unfinished import at_opening
 
         info = self.find(name)
         self._say(at_opening(self.store, info.id, files=False))
@@ -158,7 +158,7 @@ class Call:
 
         A preview finishes nothing, and says what is unfinished itself.
         """
-        from ..session import Session
+        from ..session.session import Session
 
         info = self.find(name)
         if getattr(self.arguments, "dry_run", False):
@@ -189,7 +189,7 @@ class Call:
 
     def point(self, session: Session, name: str) -> Event:
         """A point by seq, id or unique prefix, label, `@-1` (the last prompt), `@-2` …"""
-        from ..points import find_event
+        from ..session.points import find_event
 
         if name.startswith("@-") and name[2:].isdecimal():
             return self._prompt(session, int(name[2:]))

@@ -58,7 +58,7 @@ def running_agent(call: Call) -> str | None:
     for mark, name in MARKS.items():
         if os.environ.get(mark):
             return f"{name} ({mark} is set)"
-    from ..files.opencalls import listed
+    from ..files.changes.opencalls import listed
 
     above = set(_ancestors())
     try:
@@ -73,7 +73,7 @@ def running_agent(call: Call) -> str | None:
 
 def _ancestors() -> Iterator[int]:
     """The processes above us, the nearest first."""
-    from ..hooks.processes import parent_of
+    from ..exchange.hooks.processes import parent_of
 
     at: int = os.getppid()
     for _ in range(_FAR):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .._startup.shell import joined
 from ..errors import NotFound
-from ..shell import joined
 
 if TYPE_CHECKING:
     from ..events import Checkpoint
-    from ..session import Session
+    from ..session.session import Session
     from .call import Call
 
 _BY_PLACE = frozenset({"log", "resume", "show"})

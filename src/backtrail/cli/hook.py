@@ -20,12 +20,12 @@ it; people have no need to. It prints nothing and always exits 0: what goes wron
 
 def endpoint(arguments: Sequence[str]) -> int:
     """Serve one event of the agent that is named."""
-    from ..hooks.dialects import DIALECTS
+    from ..exchange.hooks.dialects import DIALECTS
 
     if len(arguments) == 1 and arguments[0] in DIALECTS:
         _serve(arguments[0])
     # Only people come here, and they shall have a parser's help and errors.
-    from .running import run
+    from .program import run
 
     code = run(["hook", *arguments])
     # To an agent, 2 means to block what it is about to do.
@@ -37,7 +37,7 @@ def _serve(agent: str) -> None:
 
     # A process this short leaves its garbage to the system: looking for it takes 10 ms.
     gc.disable()
-    from ..hooks.endpoint import serve
+    from ..exchange.hooks.endpoint import serve
 
     try:
         told = serve(agent)
@@ -50,7 +50,7 @@ def _serve(agent: str) -> None:
 
 
 def _options(parser: ArgumentParser) -> None:
-    from ..hooks.dialects import DIALECTS
+    from ..exchange.hooks.dialects import DIALECTS
 
     parser.add_argument("agent", choices=sorted(DIALECTS), help="whose event it is")
 

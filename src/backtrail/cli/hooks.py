@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .erase import refuse_agents
-from .moving import NOT_DONE
 from .options import yes_option
 from .output import Output
 from .uncaptured import print_rows, rows_json
+from .undo import NOT_DONE
 from .verbs import Command, Usage
 from .wording import ago
 
 if TYPE_CHECKING:
-    from ..hooks.dialects import Dialect
-    from ..hooks.installing import Change, Scope
-    from ..hooks.status import Installed
-    from ..uncaptured import Row
+    from ..exchange.hooks.dialects import Dialect
+    from ..exchange.hooks.install import Change, Scope
+    from ..exchange.hooks.status import Installed
+    from ..session.uncaptured import Row
     from .call import Call
 
 AGENTS = ("claude-code", "codex", "gemini")
@@ -40,8 +40,8 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _run(call: Call) -> int:
-    from ..hooks.dialects import DIALECTS
-    from ..hooks.installing import check_inside, settings_file
+    from ..exchange.hooks.dialects import DIALECTS
+    from ..exchange.hooks.install import check_inside, settings_file
 
     arguments = call.arguments
     if arguments.action == "status":
@@ -61,7 +61,7 @@ def _run(call: Call) -> int:
 
 
 def _install(call: Call, dialect: Dialect, scope: Scope) -> int:
-    from ..hooks.installing import (
+    from ..exchange.hooks.install import (
         advice,
         apply,
         own_command,
@@ -104,7 +104,7 @@ def _install(call: Call, dialect: Dialect, scope: Scope) -> int:
 
 def _is_first(change: Change, dialect: Dialect) -> bool:
     """Whether the file has nothing of ours, so that a copy of it is worth keeping."""
-    from ..hooks.settings import find_ours
+    from ..exchange.hooks.entries import find_ours
 
     before = change.before
     return before is not None and (
@@ -115,10 +115,10 @@ def _is_first(change: Change, dialect: Dialect) -> bool:
 def _begin_baseline(call: Call, project: Path) -> bool:
     """Read the project for the first time, in the background; False if there is no need."""
     from ..errors import BacktrailError, Unsafe
+    from ..exchange.hooks.baseline import go_on
     from ..files.depot import Depot
-    from ..files.project import chosen_root
-    from ..files.roots import refuse_broad
-    from ..hooks.baseline import go_on
+    from ..files.workspace.project import chosen_root
+    from ..files.workspace.roots import refuse_broad
 
     try:
         refuse_broad(str(project))
@@ -144,7 +144,7 @@ def _begin_baseline(call: Call, project: Path) -> bool:
 
 
 def _uninstall(call: Call, dialect: Dialect, scope: Scope) -> int:
-    from ..hooks.installing import apply, plan_uninstall, settings_file
+    from ..exchange.hooks.install import apply, plan_uninstall, settings_file
 
     refuse_agents(call, "hooks uninstall")
     path = settings_file(dialect, scope, Path.cwd())
@@ -205,7 +205,7 @@ def _data(
 
 
 def _status(call: Call) -> int:
-    from ..hooks.status import folder_here, installed, recent
+    from ..exchange.hooks.status import folder_here, installed, recent
 
     agent = call.arguments.agent
     folder, trouble = folder_here(call.settings.store)
@@ -252,8 +252,8 @@ def _status(call: Call) -> int:
 def _not_captured(call: Call) -> tuple[list[Row], list[Row]]:
     """What the calls of the latest session here missed, and all that is not captured there."""
     from ..errors import BacktrailError
-    from ..uncaptured import logged, whole
-    from .places import around
+    from ..session.uncaptured import logged, whole
+    from .folder import around
 
     try:
         _, info = around(call.store)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, overload
 
-from .plans import signed
+from .plan import signed
 from .wording import ago, brief, things
 
 if TYPE_CHECKING:
     from ..events import Event
-    from ..filepoints import CallChanges
     from ..files.differences import FileDiff
-    from ..session import Session
+    from ..session.filepoints import CallChanges
+    from ..session.session import Session
 
 Look = Callable[[int, int | None], "list[CallChanges]"]
 """What the calls from one event to another did to the files."""
@@ -41,8 +41,8 @@ def prompts(session: Session) -> list[Event]:
 @contextmanager
 def looking(session: Session) -> Iterator[Look]:
     """A way to look up what calls did to the files."""
-    from ..filepoints import changes_by_turn
-    from ..files.cleaning import has_contents, opened
+    from ..files.contents.collect import has_contents, opened
+    from ..session.filepoints import changes_by_turn
 
     store, id = session.store, session.id
     if not has_contents(store):
@@ -67,8 +67,8 @@ def spans(session: Session) -> dict[int, int | None]:
 @contextmanager
 def adding_up(session: Session) -> Iterator[Total]:
     """A way to see what the calls of a turn came to."""
-    from ..filepoints import turn_in_effect
-    from ..files.cleaning import has_contents, opened
+    from ..files.contents.collect import has_contents, opened
+    from ..session.filepoints import turn_in_effect
 
     if not has_contents(session.store):
         yield lambda events: []
@@ -131,7 +131,7 @@ class Rows(Sequence[str]):
         return self._made[at]
 
     def _row(self, at: int) -> str:
-        from ..messages import speech_of
+        from ..events.messages import speech_of
 
         event = self._found[at]
         text = brief(speech_of(event.data.get("message")), 300)
@@ -152,7 +152,7 @@ class Rows(Sequence[str]):
 
     def _missing(self, first: int) -> str:
         """How much of a turn was not captured; empty if all was."""
-        from ..uncaptured import KINDS, missing
+        from ..session.uncaptured import KINDS, missing
 
         events = self._session.events(after=first - 1, until=self._ends[first], kinds=KINDS)
         count = len(missing(events))
@@ -161,6 +161,6 @@ class Rows(Sequence[str]):
 
 def quoted(event: Event) -> str:
     """What was said, in quotes, short enough for a sentence."""
-    from ..messages import speech_of
+    from ..events.messages import speech_of
 
     return f'"{brief(speech_of(event.data.get("message")), 60)}"'

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..calls import ToolCall, answers_in, calls_in
+from .._startup.frozen import dataclass, field
 from ..errors import InvalidData
 from ..events import MESSAGE_KINDS, Event, Json
-from ..filepoints import changes_by_turn
-from ..frozen import dataclass, field
-from ..history import BACK, spent
-from ..messages import kind_of, speech_of, text_of
-from ..uncaptured import Missing, missing_in, row_dict
+from ..events.calls import ToolCall, answers_in, calls_in
+from ..events.history import BACK, spent
+from ..events.messages import kind_of, speech_of, text_of
+from ..session.filepoints import changes_by_turn
+from ..session.uncaptured import Missing, missing_in, row_dict
 from .prompts import not_alone
 from .wording import short
 
@@ -255,7 +255,7 @@ def last_done(store: Store, session_id: str, *, others: bool = True) -> int:
 
 def files_by_event(store: Store, session_id: str, first: int = 0) -> Files:
     """What each event from `first` on did to the files, as far as contents are there."""
-    from ..files.cleaning import has_contents, opened
+    from ..files.contents.collect import has_contents, opened
 
     if not has_contents(store):
         return {}

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .running import NAMES, overview, parser
+from .program import NAMES, overview, parser
 from .verbs import VERBS
 
 _HEAD = """# Command line

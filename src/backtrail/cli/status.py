@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._startup.frozen import dataclass, field
 from ..errors import BacktrailError, Conflict
 from ..events import timestamp
-from ..files.unfinished import UNDER_WAY, at_opening
-from ..frozen import dataclass, field
+from ..files.restore.unfinished import UNDER_WAY, at_opening
 from .call import Call
-from .diffs import print_files, summary
+from .folder import around, came_from, here, latest_in, title
 from .hints import hint
 from .options import session_argument
-from .places import around, came_from, here, latest_in, title
+from .patches import print_files, summary
 from .prompts import not_alone
 from .uncaptured import print_rows, rows_json
 from .verbs import Command
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..events import Event, Json, Problem, SessionInfo
     from ..files.differences import FileDiff
-    from ..files.workspace import UnderWay
+    from ..files.workspace.workspace import UnderWay
 
 SHOWN = 10
 """Files of a kind that people see; the rest is counted."""
@@ -95,7 +95,7 @@ def _nothing(call: Call) -> None:
 
 def _has_hooks() -> bool:
     """Whether hooks of any agent are installed that record in this folder."""
-    from ..hooks.status import is_installed
+    from ..exchange.hooks.status import is_installed
 
     return is_installed(here())
 
@@ -117,10 +117,10 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 
 def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
     """How things stand; a restore that was cut short is finished by now, or `unfinished`."""
-    from ..browsing import by_others, under_way
-    from ..filepoints import last_tree, last_turn
-    from ..uncaptured import logged
-    from ..watching import foreseen
+    from ..session.browsing import by_others, under_way
+    from ..session.filepoints import last_tree, last_turn
+    from ..session.uncaptured import logged
+    from ..session.watching import foreseen
 
     prompt, events = last_turn(call.store, info.id)
     turn: list[FileDiff] = []
@@ -174,8 +174,8 @@ def _told_apart(
 
 def _changed(call: Call, session_id: str, events: list[Event]) -> list[FileDiff]:
     """What the calls of a turn changed that still is so, as far as contents are there."""
-    from ..filepoints import turn_in_effect
-    from ..files.cleaning import has_contents, opened
+    from ..files.contents.collect import has_contents, opened
+    from ..session.filepoints import turn_in_effect
 
     if not has_contents(call.store) or not any("files" in event.data for event in events):
         return []
@@ -185,7 +185,7 @@ def _changed(call: Call, session_id: str, events: list[Event]) -> list[FileDiff]
 
 def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
     """The three commands that make sense now."""
-    from ..points import read_operations
+    from ..session.points import read_operations
 
     found = read_operations(call.store, now.info.id)
     steps: list[tuple[str, str]] = []
@@ -214,7 +214,7 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
 
 
 def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, Json]:
-    from ..messages import speech_of
+    from ..events.messages import speech_of
     from .reading import file_row
 
     prompt = now.prompt
@@ -234,7 +234,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
 
 
 def _print(call: Call, now: _Now) -> None:
-    from ..messages import speech_of
+    from ..events.messages import speech_of
 
     out, info = call.out, now.info
     out.spans((title(call.store, info) or "(nothing said yet)", "bold"))

@@ -13,7 +13,7 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _run(call: Call) -> None:
-    from ..demo import take_tour
+    from .demo import take_tour
 
     if call.out.as_json:
         raise Usage("the tour is for people: take it without `--json`")

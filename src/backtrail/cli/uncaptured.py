@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..files.names import one_line
 from ..files.trees import MOVED_FROM
-from ..uncaptured import Row, row_dict
+from ..session.uncaptured import Row, row_dict
 from .output import Output
 from .wording import brief, plural, size
 

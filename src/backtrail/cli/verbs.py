@@ -7,9 +7,9 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .._startup.frozen import dataclass
+from .._startup.loading import load_msgspec
 from ..errors import BacktrailError
-from ..frozen import dataclass
-from ..loading import load_msgspec
 
 if TYPE_CHECKING:
     from .call import Call
@@ -37,48 +37,48 @@ class Command:
 VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "See": {
         "status": ("status", "the latest session here, what changed, what to do next"),
-        "ls": ("listing", "list sessions, of this folder or of all"),
-        "show": ("showing", "show a session: messages, tools, file changes, turn by turn"),
-        "log": ("events", "list events, or which calls changed a file"),
-        "diff": ("comparing", "show what changed in the files between two points"),
-        "tree": ("drawing", "draw forks, branches and subagents as a tree"),
-        "search": ("searching", "find words in what was said"),
-        "watch": ("events", "follow a session as it goes on"),
-        "stats": ("counting", "count disk space, sessions, tokens and cost"),
+        "ls": ("ls", "list sessions, of this folder or of all"),
+        "show": ("show", "show a session: messages, tools, file changes, turn by turn"),
+        "log": ("log", "list events, or which calls changed a file"),
+        "diff": ("diff", "show what changed in the files between two points"),
+        "tree": ("tree", "draw forks, branches and subagents as a tree"),
+        "search": ("search", "find words in what was said"),
+        "watch": ("log", "follow a session as it goes on"),
+        "stats": ("stats", "count disk space, sessions, tokens and cost"),
     },
     "Go back": {
-        "checkpoint": ("marking", "mark a point of conversation and files to go back to"),
-        "rewind": ("rewinding", "go back to an earlier point, conversation and files"),
-        "undo": ("rewinding", "take back the last turn or rewind"),
-        "redo": ("rewinding", "do again what was undone"),
-        "restore": ("rewinding", "bring back one file"),
-        "fork": ("forking", "begin a new session from a point of another"),
-        "resume": ("forking", "go on with a session, in the agent it belongs to"),
+        "checkpoint": ("checkpoint", "mark a point of conversation and files to go back to"),
+        "rewind": ("rewind", "go back to an earlier point, conversation and files"),
+        "undo": ("rewind", "take back the last turn or rewind"),
+        "redo": ("rewind", "do again what was undone"),
+        "restore": ("rewind", "bring back one file"),
+        "fork": ("fork", "begin a new session from a point of another"),
+        "resume": ("fork", "go on with a session, in the agent it belongs to"),
     },
     "Share": {
-        "export": ("exporting", "write a session as HTML, Markdown, JSONL or a bundle"),
-        "import": ("importing", "take in sessions of other agents, message lists and bundles"),
+        "export": ("export", "write a session as HTML, Markdown, JSONL or a bundle"),
+        "import": ("import_", "take in sessions of other agents, message lists and bundles"),
     },
     "Agents": {
-        "chat": ("chatting", "talk to the built-in agent"),
+        "chat": ("chat", "talk to the built-in agent"),
         "hooks": ("hooks", "install, check or remove the hooks of other agents"),
         "hook": ("hook", "what installed hooks call"),
-        "record": ("recording", "run any command and record what it does to the files"),
+        "record": ("record", "run any command and record what it does to the files"),
         "demo": ("touring", "take a tour in a temporary folder, without network or keys"),
     },
     "Keep house": {
-        "rename": ("naming", "give a session a title"),
-        "tag": ("naming", "put tags on a session, or take them off"),
-        "pin": ("naming", "keep a session at the top of the list"),
-        "archive": ("naming", "hide a session from the list"),
-        "relocate": ("placing", "tell a session that its folder is somewhere else now"),
-        "delete": ("removing", "delete sessions"),
-        "purge": ("removing", "really erase a session, a path or a text"),
-        "gc": ("collecting", "remove contents of files that nothing relies on"),
-        "verify": ("checking", "read everything in a store and tell what is wrong"),
-        "doctor": ("diagnosing", "check that all is set up well"),
-        "config": ("configuring", "show the settings and where each comes from"),
-        "completion": ("completing", "print completions for bash, zsh or fish"),
+        "rename": ("label", "give a session a title"),
+        "tag": ("label", "put tags on a session, or take them off"),
+        "pin": ("label", "keep a session at the top of the list"),
+        "archive": ("label", "hide a session from the list"),
+        "relocate": ("relocate", "tell a session that its folder is somewhere else now"),
+        "delete": ("delete", "delete sessions"),
+        "purge": ("delete", "really erase a session, a path or a text"),
+        "gc": ("gc", "remove contents of files that nothing relies on"),
+        "verify": ("verify", "read everything in a store and tell what is wrong"),
+        "doctor": ("doctor", "check that all is set up well"),
+        "config": ("config", "show the settings and where each comes from"),
+        "completion": ("completion", "print completions for bash, zsh or fish"),
     },
 }
 """By heading: verb, its module in this package, and what it is for."""

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..events import MAIN_LOG
-from ..secrets import Masking
-from ..session import Session
-from .documents import document_of
-from .html import render_html
-from .markdown import render_markdown
-from .placing import placed
+from ..formats.secrets import Masking
+from ..session.session import Session
+from .export.document import document_of
+from .export.html import render_html
+from .export.markdown import render_markdown
+from .export.placing import placed
 
 
 def export_html(session: Session, *, masking: Masking | None = None) -> str:

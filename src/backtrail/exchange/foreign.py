@@ -14,9 +14,9 @@ import msgspec
 from ..events import SessionInfo
 from ..stores.base import Store
 from .intake import Progress, Taken
-from .reading import Line, read_lines, size_of
+from .jsonlines import Line, read_lines, size_of
 from .records import Facts, Found, Imported, has_left, make, update
-from .transcripts import position
+from .transcript import position
 
 Span = tuple[int, int | None]
 """Bytes of a file, from and to; None where the file is gone."""
@@ -56,10 +56,10 @@ class Reader(Protocol):
 def reader_of(agent: Literal["claude-code", "codex"]) -> Reader:
     """The module for an agent. A hook pays for every import, so the other stays away."""
     if agent == "codex":
-        from . import codex
+        from .codex import sessions as codex
 
         return codex
-    from . import claude_code
+    from .claude_code import sessions as claude_code
 
     return claude_code
 

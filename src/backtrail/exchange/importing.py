@@ -10,7 +10,8 @@ import msgspec
 
 from ..errors import BacktrailError, InvalidData, StoreFailed
 from ..stores.base import Store
-from . import claude_code, codex
+from .claude_code import sessions as claude_code
+from .codex import sessions as codex
 from .intake import Progress
 from .records import Found, Imported, natives
 

@@ -16,10 +16,10 @@ import msgspec
 
 from ..errors import Conflict, NotFound
 from ..events import MESSAGE_KINDS, Event, Json, NewEvent
-from ..history import BACK, BEGINS, NOTED, walk
+from ..events.history import BACK, BEGINS, NOTED, walk
 from ..stores.base import Store
-from .reading import Line, read_lines, size_of
-from .transcripts import append_entries, entries, line_id, log_of, position, purged
+from .jsonlines import Line, read_lines, size_of
+from .transcript import append_entries, entries, line_id, log_of, position, purged
 
 _TRIES = 50
 _CHUNK = 8 << 20

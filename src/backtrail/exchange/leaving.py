@@ -12,11 +12,11 @@ from itertools import islice
 
 from ..errors import AlreadyExists, NotFound
 from ..events import Event, Json, NewEvent, SessionInfo
-from ..formats.gemini import STAMPED, stamp_of
-from ..session import Session
+from ..session.session import Session
 from ..stores.base import Store
+from .gemini.format import STAMPED, stamp_of
 from .records import Found
-from .transcripts import TRANSCRIPT
+from .transcript import TRANSCRIPT
 
 _MOVES = ("rewound", "undone", "redone")
 _BATCH = 200

@@ -14,10 +14,10 @@ import msgspec
 
 from ..errors import Conflict, InvalidData
 from ..events import Format, Json, NewEvent, SessionInfo, encode_data, new_id
-from ..messages import format_of, message_event, prompt_event
+from ..events.messages import format_of, message_event, prompt_event
+from ..session.views import beyond, spoken
 from ..stores.base import Store
 from ..stores.opening import store_at
-from ..views import beyond, spoken
 from .records import Imported
 
 Wanted = Literal["auto", "openai", "responses", "anthropic"]

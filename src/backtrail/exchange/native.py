@@ -18,18 +18,20 @@ from pathlib import Path
 
 import msgspec
 
-from ..allowance import ORIGIN
+from .._startup.shell import quoted
 from ..errors import StoreFailed, Unsupported
 from ..events import Event, Json, SessionInfo, new_id, now
-from ..formats.claude_code import slug
-from ..formats.codex import goes_on
-from ..session import Session
-from ..shell import quoted
+from ..session.session import Session
+from ..settings.allowance import ORIGIN
 from ..stores.base import resolved
-from . import claude_code, codex, gemini
+from .claude_code import sessions as claude_code
+from .claude_code.format import slug
+from .codex import sessions as codex
+from .codex.format import goes_on
+from .gemini import sessions as gemini
+from .jsonlines import as_line
 from .native_lines import claude_code_lines, codex_lines
-from .reading import as_line
-from .transcripts import append_entries, entries, fit_time
+from .transcript import append_entries, entries, fit_time
 
 BASED = "based"
 """Says of a native session that it goes on with another one, whatever is said in it."""

@@ -8,19 +8,19 @@ from itertools import takewhile
 
 import msgspec
 
-from ..allowance import ORIGIN
-from ..calls import INTERRUPTED, answer_to, answers_in, calls_in
 from ..events import MESSAGE_KINDS, Event, Format, Json, SessionInfo, now
-from ..formats import claude_code as cc
-from ..formats import codex
+from ..events.calls import INTERRUPTED, answer_to, answers_in, calls_in
+from ..events.messages import page_of, speech_of
 from ..formats.anthropic import CONTINUED
-from ..formats.claude_code_lines import VERSION, Chain, spoken_alone
 from ..formats.messages import convert
-from ..messages import page_of, speech_of
+from ..session.views import conversation, is_pinned
+from ..settings.allowance import ORIGIN
 from ..stores.base import Store
-from ..views import conversation, is_pinned
-from .reading import Line
-from .transcripts import all_lines
+from .claude_code import format as cc
+from .claude_code.written import VERSION, Chain, spoken_alone
+from .codex import format as codex
+from .jsonlines import Line
+from .transcript import all_lines
 
 Made = list[tuple[dict[str, Json], Event | None]]
 """Lines, each with the event that it is of."""

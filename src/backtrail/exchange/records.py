@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..allowance import ORIGIN
 from ..errors import AlreadyExists, InvalidId
 from ..events import Json, NewEvent, SessionInfo, check_session_id, new_id
+from ..settings.allowance import ORIGIN
 from ..stores.base import Store
 
 

@@ -15,8 +15,8 @@ import re
 import stat
 from collections.abc import Callable
 
+from .._startup.hashing import sha256
 from ..errors import Unsafe
-from ..hashing import sha256
 from .trees import Entry
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -15,19 +15,19 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from .._startup.folders import state_folder, user_folder
+from .._startup.hashing import sha256
 from ..errors import AlreadyExists, NotFound
 from ..events import NewEvent, SessionInfo
-from ..folders import state_folder, user_folder
-from ..hashing import sha256
 from ..stores.base import Store
-from ..stores.files import make_directory, mark, refuse_links
+from ..stores.disk.fs import make_directory, mark, refuse_links
 from ..stores.wrapper import unwrapped
-from .blobs import Blobs
-from .catalogue import Catalogue
-from .ignore import OwnPlaces
-from .roots import refuse_store
-from .sqlite_blobs import SQLiteBlobs
-from .workspace import Workspace
+from .changes.catalogue import Catalogue
+from .contents.blobs import Blobs
+from .contents.sqlite import SQLiteBlobs
+from .workspace.ignore import OwnPlaces
+from .workspace.roots import refuse_store
+from .workspace.workspace import Workspace
 
 _lock = threading.Lock()
 _open: dict[str, Depot] = {}

@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
+from .._startup.frozen import dataclass, field
 from ..errors import Damaged, NotFound
 from ..events import AsDict, Json
-from ..frozen import dataclass, field
 from .names import one_line, shown
-from .plan import Step, renames, within
+from .restore.plan import Step, renames, within
 from .textdiff import line_counts, unified
 from .trees import Difference, Entry, Get, diff_trees
 
@@ -102,7 +102,7 @@ def _with_moves(found: list[Difference]) -> tuple[list[Difference], dict[bytes, 
     """Differences without what left a path for another, and where that came from, by its path."""
     if all(entry is None or entry.kept for _, *both in found for entry in both):
         return found, {}
-    from .moves import things_moved
+    from .restore.moves import things_moved
 
     things = things_moved(found)
     left = set(things.values())

@@ -16,9 +16,9 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
+from .._startup.frozen import NamedTuple
+from .._startup.hashing import sha256
 from ..errors import Damaged
-from ..frozen import NamedTuple
-from ..hashing import sha256
 from .control import is_control, is_marker
 
 MAGIC = b"BTT1"

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..calls import answers_in, calls_in, repair
+from .._startup.hashing import sha256
 from ..errors import InvalidData
 from ..events import Format, Json
-from ..hashing import sha256
-from ..messages import format_of
+from ..events.calls import answers_in, calls_in, repair
+from ..events.messages import format_of
 from . import anthropic, openai, responses
 from .parts import Call, Part, Result, Role, Text, Turn
 

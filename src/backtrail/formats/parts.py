@@ -16,8 +16,8 @@ from typing import Literal
 
 import msgspec
 
+from .._startup.frozen import dataclass
 from ..events import Json
-from ..frozen import dataclass
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 """Who speaks; `tool` holds nothing but results."""

@@ -4,22 +4,22 @@
 scheme that another package registers in the entry-point group `backtrail.stores`.
 
     base.py        the contract, and every derived verb
-    memory.py      the plain implementation
-    jsonl.py       one folder a session, one line an event (lines.py: the format)
-    sqlite.py      one database (sqlite_schema.py, sqlite_search.py)
-    null.py        kept until close, then forgotten
-    wrapper.py     a store around a store; buffered.py is one
-    copying.py     from one store to another
-    retention.py   sessions that nobody touched for long go, if that is wished
-    batches.py, records.py, searching.py, files.py, locks.py, syncing.py, forking.py,
-    observing.py, options.py: what the implementations share
+    memory.py      the plain implementation; null.py: kept until close, then forgotten
+    jsonl/         one folder a session, one line an event (lines.py: the format)
+    sqlite/        one database
+    disk/          what both share: locks, group sync, databases, process forks
+    queue.py       one way for many writers
+    wrapper.py     a store around a store: buffered.py, redacting.py
+    copies.py      from one store to another
+    retention.py   sessions that have not been used for long, if that is asked for; due.py: when
+    batches.py, records.py, search.py, observing.py, options.py: what the implementations share
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..loading import loader
+from .._startup.loading import loader
 from .base import Durability, Lease, OnDamage, Store
 from .opening import open_store
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, cast
 
+from .._startup.frozen import dataclass
 from ..errors import InvalidData, NotFound, Owner
 from ..events import (
     MAIN_LOG,
@@ -40,12 +41,11 @@ from ..events import (
     Problem,
     SessionInfo,
 )
-from ..frozen import dataclass
-from ..history import DELETED, INHERITED, Mark, deletion_id, walk
-from .files import real_path
+from ..events.history import DELETED, INHERITED, Mark, deletion_id, walk
+from .disk.fs import real_path
 
 if TYPE_CHECKING:
-    from ..messages import Page
+    from ..events.messages import Page
     from .adopting import Logs
     from .batches import Call, Outcome
     from .notes import Memory
@@ -353,7 +353,7 @@ class Store(ABC):
 
         The same as `walk`, without making an event of everything.
         """
-        from ..messages import paged
+        from ..events.messages import paged
 
         return paged(self.walk(session_id, until=until, log=log))
 
@@ -394,8 +394,8 @@ class Store(ABC):
         A word matches whole, whatever its case; "quoted words" match in a row. An event
         shared by forks is found once.
         """
-        from ..messages import text_of
-        from .searching import Query
+        from ..events.messages import text_of
+        from .search import Query
 
         query = Query(text)
         hits: list[Hit] = []

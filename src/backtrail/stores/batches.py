@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
+from .._startup.frozen import NamedTuple
 from ..errors import Conflict, InvalidData
 from ..events import (
     KINDS,
@@ -26,7 +27,6 @@ from ..events import (
     now,
     timestamp,
 )
-from ..frozen import NamedTuple
 
 PURGED: dict[str, Json] = {"purged": True}
 """What is left of a purged event's body."""

@@ -30,10 +30,10 @@ from ..events import (
     make_event,
     mint,
 )
-from ..messages import Page
-from . import forking
+from ..events.messages import Page
 from .base import Store
 from .batches import Call, Draft, Outcome, drafts, is_usual
+from .disk import forks
 from .opening import open_store
 from .queue import Job, Queue
 from .wrapper import Wrapper
@@ -110,7 +110,7 @@ class Buffered(Wrapper):
         # Its items say whether somebody waits for the outcome.
         self._writer: Queue[bool, None] = Queue(self._write, "backtrail-buffer", interval)
         self.after_fork()
-        forking.register(self)
+        forks.register(self)
         _live.add(self)
         _hook_exit(sigterm=sigterm)
 

@@ -92,7 +92,7 @@ def start(store: Store, retention: str | None = None, env: Mapping[str, str] | N
     if not _claimed(store) and not (retention and _is_old(store, retention)):
         return False
     words = (store.url, store.scope, str(store.contents or ""), retention or "")
-    run_apart("backtrail.files.upkeep", *words, env=env)
+    run_apart("backtrail.files.workspace.upkeep", *words, env=env)
     return True
 
 

@@ -29,11 +29,11 @@ from ..events import (
     decode_data,
     encode_data,
 )
-from ..history import Fold, fold
-from . import forking
+from ..events.history import Fold, fold
 from .base import Durability, Lease, Store, resolved
 from .batches import PURGED, drafts, settle
-from .locks import busy, me
+from .disk import forks
+from .disk.locks import busy, me
 from .notes import Memory, check_note
 from .observing import observed
 from .options import Options
@@ -82,7 +82,7 @@ class _State:
         self.leases: dict[tuple[str, str], Owner] = {}
         self.notes: dict[tuple[str, str], str] = {}
         self.id = os.urandom(16).hex()
-        forking.register(self)
+        forks.register(self)
 
     def after_fork(self) -> None:
         self.lock = threading.RLock()

@@ -6,9 +6,9 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from .._startup.hashing import sha256
 from ..errors import AlreadyExists, InvalidData, NotFound
 from ..events import NewEvent, SessionInfo, encode_data
-from ..hashing import sha256
 
 if TYPE_CHECKING:
     from .base import Store

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .._startup.folders import user_folder
 from ..errors import InvalidData, Unsupported
 from ..events import check_text
-from ..folders import user_folder
 from .base import Durability, OnDamage, Store
 from .options import Options
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from .._startup.frozen import NamedTuple
 from ..errors import NotFound
-from ..frozen import NamedTuple
 from .base import Durability, OnDamage
 
 

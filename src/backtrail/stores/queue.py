@@ -21,7 +21,7 @@ from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from . import forking
+from .disk import forks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -112,7 +112,7 @@ class Queue(Generic[Item, Result]):
         self._name = name
         self._delay = delay
         self.after_fork()
-        forking.register(self)
+        forks.register(self)
 
     def after_fork(self) -> None:
         """Leave what waits to the parent, whose thread writes it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypedDict, Unpack
 
+from .._startup.frozen import replace
 from ..errors import InvalidData
 from ..events import (
     STORED_FIELDS,
@@ -21,8 +22,7 @@ from ..events import (
     now,
     timestamp,
 )
-from ..frozen import replace
-from ..history import Fold
+from ..events.history import Fold
 from .base import resolved
 
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from ..errors import InvalidData
 from ..events import MAIN_LOG, Event, Json, NewEvent, SessionInfo, encode_data
-from ..messages import Page
-from ..secrets import Redact, mask_json
-from . import forking
+from ..events.messages import Page
+from ..formats.secrets import Redact, mask_json
 from .adopting import Logs
 from .base import Store
+from .disk import forks
 from .notes import Memory
 from .opening import open_store
 from .wrapper import Wrapper
@@ -38,7 +38,7 @@ class Redacting(Wrapper):
         self._redact = redact
         self._counting = threading.Lock()
         self.masked = 0
-        forking.register(self)
+        forks.register(self)
 
     def after_fork(self) -> None:
         self._counting = threading.Lock()

@@ -21,7 +21,7 @@ from ..events import Json, SessionInfo, timestamp
 from ..events import now as now_ts
 from . import live
 from .base import Store
-from .files import failed, replace_file, write_all
+from .disk.fs import failed, replace_file, write_all
 
 PINNED = "pinned"
 """The tag of a session that stays."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
-from ..history import Mark
+from ..events.history import Mark
 from .base import Lease, Store
 from .records import Filters
 

@@ -21,7 +21,7 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("*contract_*.py"))
 )
 
-from .blob_contract import BlobContract  # noqa: E402
-from .contract import StoreContract  # noqa: E402
+from .blobs import BlobContract  # noqa: E402
+from .store import StoreContract  # noqa: E402
 
 __all__ = ["BlobContract", "StoreContract"]

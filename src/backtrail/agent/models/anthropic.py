@@ -13,8 +13,8 @@ from typing import Any
 
 from ...errors import Unsupported
 from ...events import Format, Json
+from ...events.messages import normal_usage
 from ...formats.parts import as_object, mappings
-from ...messages import normal_usage
 from .base import Delta, ModelFailed, Reply, Request, StopReason
 from .hosted import Assembly, HostedModel
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import Closed, Unsupported
 from ...events import Json
-from ...stores import forking
+from ...stores.disk import forks
 from .base import Delta, Model, ModelFailed, Reply, Request
 
 
@@ -75,7 +75,7 @@ class HostedModel(Model):
         self._clients: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
-        forking.register(self)
+        forks.register(self)
 
     def after_fork(self) -> None:
         """Make clients anew: the parent goes on with its connections."""

@@ -16,8 +16,8 @@ import msgspec
 
 from ...errors import Unsupported
 from ...events import Format, Json, new_id
+from ...events.messages import normal_usage
 from ...formats.parts import as_json_text, as_object, mappings
-from ...messages import normal_usage
 from .base import Delta, ModelFailed, Reply, Request, StopReason
 from .hosted import Assembly, HostedModel
 

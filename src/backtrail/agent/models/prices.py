@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ...frozen import NamedTuple
+from ..._startup.frozen import NamedTuple
 
 AS_OF = "2026-10-10"
 """The day the table was last compared with what the providers publish."""

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ...calls import calls_in
 from ...errors import Conflict, InvalidData, Unsupported
 from ...events import Event, Format, Json
+from ...events.calls import calls_in
+from ...events.history import spent
+from ...events.messages import format_of, text_of
 from ...formats.messages import convert
 from ...formats.parts import mappings
-from ...history import spent
-from ...messages import format_of, text_of
 from ...stores import Store, open_store
 from .base import Delta, Model, Reply, Request, StopReason
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from ...events import Json
 from .base import Context, ToolFailed, tool_from
-from .places import Place, mark_of, places, real_path
+from .paths import Place, mark_of, places, real_path
 
 TEXT_LIMIT = 20 * 1024 * 1024
 """Bytes above which a file is not edited, nor searched."""

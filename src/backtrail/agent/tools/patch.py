@@ -14,7 +14,7 @@ from ...events import Json
 from .base import Context, ToolFailed, tool_from
 from .files import TEXT_LIMIT, as_bytes
 from .patching import Change, apply_hunks, parse
-from .places import Place, Places, mark_of, places
+from .paths import Place, Places, mark_of, places
 
 _EXECUTABLE = 0o111
 

@@ -16,13 +16,13 @@ from typing import Literal
 
 from ...files.beneath import DIRECTORY, FILE
 from ...files.control import MARKER
-from ...files.ignore import is_reserved, opaque_name
 from ...files.names import shown
-from ...files.storefolders import stores_among
+from ...files.workspace.ignore import is_reserved, opaque_name
+from ...files.workspace.storefolders import stores_among
 from .base import Context, ToolFailed, tool_from
 from .files import TEXT_LIMIT, looks_binary, path_of
 from .globs import compiled
-from .places import Place, places, short
+from .paths import Place, places, short
 
 _DEPTH = 200
 _LINE = 500

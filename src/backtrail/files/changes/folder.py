@@ -8,17 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..._startup.frozen import NamedTuple
 from ...errors import BacktrailError, Closed, Unsupported
-from ...frozen import NamedTuple
 from ...stores.base import Store
 from ...stores.wrapper import store_name
-from ..roots import refuse_broad
+from ..workspace.roots import refuse_broad
 
 if TYPE_CHECKING:
-    from ..baseline import Baseline
     from ..depot import Depot
-    from ..looking import Log
-    from ..workspace import Workspace
+    from ..workspace.baseline import Baseline
+    from ..workspace.snapshot import Log
+    from ..workspace.workspace import Workspace
 
 FirstImport = Callable[["Workspace", "Log", float], bool]
 """Works on the first import of a workspace for a while, or waits for it as many seconds; whether
@@ -116,7 +116,7 @@ class Folder:
             self._begin_baseline(self.opened)
 
     def _begin_baseline(self, workspace: Workspace) -> None:
-        from ..baseline import Baseline
+        from ..workspace.baseline import Baseline
 
         rebind, self.fresh = self.is_chosen, False
         self.baseline = Baseline(

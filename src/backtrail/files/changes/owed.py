@@ -6,12 +6,12 @@ import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ...frozen import NamedTuple
+from ..._startup.frozen import NamedTuple
 
 if TYPE_CHECKING:
     from ...errors import BacktrailError
     from ...events import Json, NewEvent
-    from ..brackets import Bracket
+    from .brackets import Bracket
 
 _CARRIED = frozenset({"files", "tree", "git", "workspace"})
 """What an event says about files; the rest says what happened."""

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError
 from ...events import Event, Json, NewEvent
-from ...history import BACK, newest_look, tree_of
+from ...events.history import BACK, newest_look, tree_of
 from ...stores.base import Store
-from ..baseline import PARTIAL
-from ..brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
 from ..names import shown
+from ..workspace.baseline import PARTIAL
+from .brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
 from .folder import FirstImport, Folder, Host
 from .owed import Ended, Grab, Owed, Queue
 
 if TYPE_CHECKING:
-    from ..looking import Log
-    from ..workspace import Workspace
+    from ..workspace.snapshot import Log
+    from ..workspace.workspace import Workspace
     from .reversal import Reversal
 
 _LIFE = ("session_end", "session_resume", "user_message")

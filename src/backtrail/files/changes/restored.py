@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..._startup.frozen import NamedTuple
 from ...errors import Damaged, NotFound
 from ...events import Event, SessionInfo
-from ...frozen import NamedTuple
-from ...history import NOTED, tree_of
+from ...events.history import NOTED, tree_of
 from ...stores.base import Store
-from ..effects import changes_of
 from ..trees import Difference, Entry, Get, alike, diff_trees, look_up
+from .effects import changes_of
 
 _KINDS = ("rewound", "undone", "redone")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from ..._startup.frozen import NamedTuple
 from ...errors import NotFound
 from ...events import Event
-from ...frozen import NamedTuple
-from ...history import tree_of
+from ...events.history import tree_of
 from ..trees import Entry, Get, diff_trees, look_up
 from .restored import changed, is_at
 

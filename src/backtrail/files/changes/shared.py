@@ -11,12 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError
-from ..brackets import Bracket, Runner, is_dead
 from ..names import shown
+from .brackets import Bracket, Runner, is_dead
 from .recorder import Recorder
 
 if TYPE_CHECKING:
-    from ..workspace import Workspace
+    from ..workspace.workspace import Workspace
     from .sought import Process, Running, Sought
 
 

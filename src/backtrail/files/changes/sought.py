@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ...frozen import NamedTuple
-from ..brackets import Bracket
+from ..._startup.frozen import NamedTuple
+from .brackets import Bracket
 
 
 class Process(NamedTuple):

@@ -1,0 +1,148 @@
+"""Which sessions belong to a folder, and what sessions are called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound
+from .wording import brief
+
+if TYPE_CHECKING:
+    from ..events import SessionInfo
+    from ..files.workspace.project import Root
+    from ..stores.base import Store
+    from .call import Call
+
+PINNED = "pinned"
+"""The tag of a session that is listed first and that retention leaves alone."""
+
+ARCHIVED = "archived"
+"""The tag of a session that is not listed."""
+
+_DEEDS = ("user_message", "assistant_message", "tool_result", "action")
+"""The kinds of events without which a session is empty."""
+
+
+def here() -> Path:
+    """The current folder by its one name."""
+    return Path(os.path.realpath(Path.cwd()))
+
+
+def root_here(call: Call, cwd: str) -> Root:
+    """The root of a new session that begins here; says so where the project is not taken."""
+    from ..files.workspace.project import chosen_root
+
+    found = chosen_root(cwd, call.settings)
+    if found.wanted is not None:
+        call.out.note(f"only {found.path} is captured, not {found.wanted}: {found.why}")
+    return found
+
+
+def is_within(info: SessionInfo, folder: Path) -> bool:
+    """Whether a session belongs to a folder or to one below it."""
+    return info.cwd is not None and Path(info.cwd).is_relative_to(folder)
+
+
+def latest_in(store: Store, folder: Path) -> SessionInfo | None:
+    """The newest session of a folder that is offered to people."""
+    try:
+        found = store.latest(folder)
+    except NotFound:
+        return None
+    if is_offered(store, found):
+        return found
+    return next((i for i in store.sessions(cwd=folder) if is_offered(store, i)), None)
+
+
+def is_offered(store: Store, info: SessionInfo) -> bool:
+    """Whether a session is one to go on with: not archived, no subagent's, and not empty."""
+    return info.relation != "subagent" and ARCHIVED not in info.tags and not is_empty(store, info)
+
+
+def is_empty(store: Store, info: SessionInfo) -> bool:
+    """Whether an agent was opened, and neither said nor did anything, on any branch."""
+    if info.message_count or not isinstance(info.metadata.get("native"), dict):
+        return False
+    return next(store.read(info.id, kinds=_DEEDS, limit=1), None) is None
+
+
+def around(store: Store) -> tuple[Path, SessionInfo | None]:
+    """The current folder or the nearest above that has a session, and its latest one."""
+    start = here()
+    found = latest_in(store, start)
+    if found is not None:
+        return start, found
+    # One look at all sessions costs less than one question for each folder above.
+    newest: dict[str, SessionInfo] = {}
+    for info in store.sessions():
+        if is_offered(store, info):
+            for folder in filter(None, (info.cwd, info.root)):
+                newest.setdefault(folder, info)
+    for above in start.parents:
+        if str(above) in newest:
+            return above, newest[str(above)]
+    return start, None
+
+
+def is_project_of(folder: Path, below: Path) -> bool:
+    """Whether a folder is the project that another one lies in, with none of its own between."""
+    from ..errors import Unsafe
+    from ..files.workspace.project import is_marked
+    from ..files.workspace.roots import refuse_broad
+
+    try:
+        refuse_broad(str(folder))
+    except Unsafe:
+        return False
+    between = [below, *below.parents]
+    return not any(is_marked(str(one)) for one in between[: between.index(folder)])
+
+
+def came_from(store: Store, folder: Path) -> Path | None:
+    """Where this very folder was when a session was recorded in it; None if it was not moved."""
+    from ..files.contents.collect import has_contents, opened
+    from ..files.workspace.roots import identity
+
+    if not has_contents(store):
+        return None
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with opened(store) as depot:
+            found = depot.catalogue.moved_from(identity(fd))
+    finally:
+        os.close(fd)
+    old = Path(os.fsdecode(found.path)) if found is not None else folder
+    # Two names of one folder, as by a mount, are no move.
+    return None if old == folder or old.is_dir() else old
+
+
+FORK = "⑂"
+"""What stands before the title of a fork."""
+
+
+def title(
+    store: Store, info: SessionInfo, limit: int = 60, masked: Callable[[str], str] = str
+) -> str:
+    """A session's title; without one, what was said first. What is `masked` is so before a cut."""
+    if info.title:
+        return brief(masked(info.title), limit)
+    from ..events.history import NOTED
+    from ..events.messages import speech_of
+
+    said = list(store.read(info.id, kinds=("user_message",), limit=2))
+    if len(said) == 2 and said[1].data.get(NOTED) == said[0].seq:
+        # A hook noted the first, before the agent told what was said before it.
+        del said[0]
+    return brief(masked(speech_of(said[0].data.get("message"))), limit) if said else ""
+
+
+def masking(wanted: bool) -> Callable[[str], str]:
+    """What text goes through before it is shown: hides secrets where that is `wanted`."""
+    if not wanted:
+        return lambda text: text
+    from ..formats.secrets import mask
+
+    return lambda text: mask(text)[0]

@@ -1,0 +1,1 @@
+"""Sessions of Claude Code: their format, reading them, going on with them."""

@@ -1,0 +1,318 @@
+"""What a Claude Code session did to files, out of its transcript and its backups.
+
+Claude Code copies a file before it edits it, and all files it ever edited at each prompt. The
+results of its edit tools tell what came of it. Together that is, for each call, the file
+before and after; and at each prompt, what else happened to these files meanwhile.
+
+Only these files are known, never the whole directory. So the trees made of them hold just the
+paths that changed, like those of a call that declares its paths, and are marked `partial`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...events import Json, NewEvent
+from ...files.contents.blobs import Reference
+from ...files.contents.collect import store_name
+from ...files.control import control_in
+from ...files.depot import Depot
+from ...files.names import shown
+from ...files.trees import EMPTY_DIGEST, Entry, Tree, digest_of, encode_tree
+from ...files.workspace.ignore import FILE_LIMIT
+from ...stores.base import Store
+from ..jsonlines import Line, read_small
+from ..transcript import fit_id, fit_time
+from . import format as cc
+from .edits import Edit, after, edit_in, edits_in
+
+BETWEEN = "outside edit tools"
+"""The name of what happened to files otherwise: by a shell, or by a person."""
+
+_BACKUP = re.compile(r"[0-9A-Za-z]{1,64}@v[0-9]{1,9}")
+_UNKNOWN = Entry("skipped", 0, 0, b"the transcript does not tell")
+_GATHERED = 32 << 20
+
+Changes = dict[bytes, tuple[Entry | None, Entry | None]]
+"""Paths with what was there before and after."""
+
+
+@dataclass(slots=True)
+class FileHistory:
+    """What happened to files, line by line. Feed it every line of a file in order.
+
+    Trees are made for lines from byte `first` on; what was before is only remembered.
+    """
+
+    store: Store
+    session_id: str
+    root: str
+    backups: Path | None
+    first: int = 0
+    problems: list[str] = field(default_factory=list)
+    _depot: Depot | None = None
+    _epoch: int = 0
+    _states: dict[bytes, Entry | None] = field(default_factory=dict)
+    _modes: dict[bytes, int] = field(default_factory=dict)
+    _prompts: dict[str, int] = field(default_factory=dict)
+    _own: dict[int, dict[str, Json]] = field(default_factory=dict)
+    _before: dict[int, NewEvent] = field(default_factory=dict)
+    _contents: dict[bytes, bytes] = field(default_factory=dict)
+    _size: int = 0
+    _written: set[bytes] = field(default_factory=set)
+    _trees: dict[bytes, None] = field(default_factory=dict)
+    _delegated: dict[str, list[Edit]] = field(default_factory=dict)
+    _outside: int = 0
+
+    def look(self, line: Line) -> None:
+        """Learn what a line tells."""
+        value = line.value
+        if value is None:
+            return
+        kind = value.get("type")
+        if kind == "file-history-snapshot":
+            self._snapshot(line, value)
+        elif kind == "file-history-delta":
+            path, backup = value.get("trackingPath"), value.get("backup")
+            if isinstance(path, str) and isinstance(backup, Mapping):
+                self._learn(path, backup)
+        elif kind == "user":
+            uuid = fit_id(value.get("uuid"))
+            if uuid is not None and cc.what_is(value) in ("prompt", "note"):
+                self._prompts[uuid] = line.at
+            if cc.what_is(value) == "result":
+                self._result(line, value)
+
+    def delegate(self, call: str, lines: Iterable[Line]) -> None:
+        """Learn what a subagent edited, which is the doing of the call that it works for.
+
+        `call` is the id of that call, or of the subagent.
+        """
+        values = [line.value for line in lines if line.value is not None]
+        said = [v["message"] for v in values if cc.what_is(v) in ("assistant", "result")]
+        self._delegated.setdefault(call, []).extend(edits_in(said))
+
+    def of(self, line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
+        """What a line's event says of files, and the event that comes before it."""
+        return self._own.get(line.at), self._before.get(line.at)
+
+    def save(self) -> None:
+        """Store the contents and trees; before the events that name them."""
+        if self._outside:
+            self.problems.append(
+                f"edits of files outside {self.root} cannot be rewound: {self._outside}"
+            )
+        if self._trees:
+            depot = self._opened()
+            name = store_name(self.store)
+            references = [Reference(name, self.session_id, tree) for tree in self._trees]
+            self._flush()
+            depot.blobs.write([], references, epoch=self._epoch, relies=self._written)
+
+    def close(self) -> None:
+        """Let go of the contents."""
+        depot, self._depot = self._depot, None
+        if depot is not None:
+            depot.close()
+
+    # --- states --------------------------------------------------------------------------
+
+    def _learn(self, name: str, backup: Mapping[str, Json]) -> tuple[bytes, Entry | None] | None:
+        """What a backup tells of a path; noted if the path was not known."""
+        path = inside(self.root, name)
+        if path is None:
+            self._outside += 1
+            return None
+        file = backup.get("backupFileName")
+        if file is None and "backupFileName" in backup:
+            self._states.setdefault(path, None)
+            return path, None
+        entry = self._backup(path, file)
+        if entry is None:
+            return None
+        self._states.setdefault(path, entry)
+        return path, entry
+
+    def _backup(self, path: bytes, name: Json) -> Entry | None:
+        if self.backups is None or not isinstance(name, str) or not _BACKUP.fullmatch(name):
+            return None
+        place = self.backups / name
+        content = read_small(place, FILE_LIMIT)
+        if content is None:
+            note = f"the backup {name} of {shown(path)} is gone"
+            if note not in self.problems:
+                self.problems.append(note)
+            return None
+        self._modes[path] = stat.S_IMODE(place.lstat().st_mode)
+        return self._entry(path, content)
+
+    def _entry(self, path: bytes, content: bytes | None) -> Entry:
+        if content is None or len(content) > FILE_LIMIT:
+            return _UNKNOWN
+        return Entry("file", self._mode(path), len(content), self._put(content))
+
+    def _mode(self, path: bytes) -> int:
+        """The mode of a path; where nothing tells, what the file has now, or the usual."""
+        if path not in self._modes:
+            try:
+                status = os.lstat(b"%b/%b" % (os.fsencode(self.root), path))
+                found = stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else 0o644
+            except (OSError, ValueError):
+                found = 0o644
+            self._modes[path] = found
+        return self._modes[path]
+
+    # --- changes -------------------------------------------------------------------------
+
+    def _snapshot(self, line: Line, value: Mapping[str, Json]) -> None:
+        """The files at a prompt: what differs from what is known happened some other way."""
+        snapshot = value.get("snapshot")
+        tracked = snapshot.get("trackedFileBackups") if isinstance(snapshot, Mapping) else None
+        changes: Changes = {}
+        for name, backup in tracked.items() if isinstance(tracked, Mapping) else ():
+            if not isinstance(name, str) or not isinstance(backup, Mapping):
+                continue
+            path = inside(self.root, name)
+            was = self._states.get(path, _UNKNOWN) if path is not None else None
+            known = path in self._states
+            learnt = self._learn(name, backup)
+            if learnt is None or value.get("isSnapshotUpdate") is True or not known:
+                continue
+            if learnt[1] != was:
+                self._states[learnt[0]] = learnt[1]
+                changes[learnt[0]] = (was, learnt[1])
+        prompt = fit_id(value.get("messageId"))
+        at = self._prompts.get(prompt or "")
+        if changes and at is not None and at >= self.first:
+            files = self._files(changes) | {"uncertain": [shown(path) for path in sorted(changes)]}
+            data = {"name": BETWEEN, "files": files}
+            ts = fit_time(snapshot.get("timestamp")) if isinstance(snapshot, Mapping) else None
+            self._before[at] = NewEvent("action", data, id=f"files-{prompt}"[:256], ts=ts)
+
+    def _result(self, line: Line, value: Mapping[str, Json]) -> None:
+        """The result of a call that edited files, itself or by a subagent."""
+        own = edit_in(value.get("toolUseResult"))
+        edits = [own] if own is not None else []
+        name = own.tool if own is not None else "Agent"
+        told = value.get("toolUseResult")
+        names = [told.get("agentId")] if isinstance(told, Mapping) else []
+        names += [
+            b.get("tool_use_id") for b in value["message"]["content"] if isinstance(b, Mapping)
+        ]
+        for id in names:
+            edits += self._delegated.pop(str(id), ())
+        changes: Changes = {}
+        for edit in edits:
+            path = inside(self.root, edit.path)
+            if path is None:
+                self._outside += 1
+                continue
+            was, then = self._edit(path, edit)
+            changes[path] = (changes[path][0] if path in changes else was, then)
+        changes = {path: change for path, change in changes.items() if change[0] != change[1]}
+        if changes and line.at >= self.first:
+            self._own[line.at] = {"name": name, "files": self._files(changes)}
+
+    def _edit(self, path: bytes, edit: Edit) -> tuple[Entry | None, Entry | None]:
+        """What a path was and became."""
+        if path in self._states:
+            was = self._states[path]
+            content = self._content(was)
+        elif edit.created:
+            was, content = None, None
+        else:
+            content = edit.before.encode() if edit.before is not None else None
+            was = self._entry(path, content)
+        then = self._states[path] = self._entry(path, after(edit, content))
+        return was, then
+
+    def _content(self, entry: Entry | None) -> bytes | None:
+        """The bytes of an entry, which are here or were put into the store just now."""
+        if entry is None or entry.kind != "file":
+            return None
+        found = self._contents.get(entry.value)
+        return found if found is not None else self._opened().blobs.get(entry.value)
+
+    def _files(self, changes: Changes) -> dict[str, Json]:
+        before = self._tree({path: was for path, (was, _) in changes.items()}, changes)
+        then = {path: now for path, (_, now) in changes.items()}
+        there = [path for path, now in then.items() if now is not None]
+        return {"before": before.hex(), "after": self._tree(then, there).hex(), "partial": True}
+
+    # --- trees and contents --------------------------------------------------------------
+
+    def _tree(self, entries: Mapping[bytes, Entry | None], places: Iterable[bytes]) -> bytes:
+        """A tree of these entries, with the directories above `places`."""
+        folders: dict[bytes, Tree] = {b"": {}}
+        for path in places:
+            above = path.rpartition(b"/")[0]
+            while above not in folders:
+                folders[above] = {}
+                above = above.rpartition(b"/")[0]
+        for path, entry in entries.items():
+            folder, _, name = path.rpartition(b"/")
+            if entry is not None:
+                folders[folder][name] = entry
+        # Deepest first, so that a folder is whole before it is put into the one above.
+        for path in sorted(folders, key=lambda path: (path.count(b"/"), path), reverse=True):
+            digest = self._put(encode_tree(folders[path]))
+            if path:
+                parent, _, name = path.rpartition(b"/")
+                folders[parent][name] = Entry("directory", self._folder_mode(path), 0, digest)
+            else:
+                self._trees[digest] = None
+                return digest
+        return EMPTY_DIGEST
+
+    def _folder_mode(self, path: bytes) -> int:
+        key = path + b"/"
+        if key not in self._modes:
+            try:
+                status = os.lstat(b"%b/%b" % (os.fsencode(self.root), path))
+                found = stat.S_IMODE(status.st_mode) if stat.S_ISDIR(status.st_mode) else 0o755
+            except (OSError, ValueError):
+                found = 0o755
+            self._modes[key] = found
+        return self._modes[key]
+
+    def _put(self, content: bytes) -> bytes:
+        digest = digest_of(content)
+        if digest not in self._written and digest not in self._contents:
+            self._contents[digest] = content
+            self._size += len(content)
+            if self._size > _GATHERED:
+                self._flush()
+        return digest
+
+    def _flush(self) -> None:
+        self._opened().blobs.write(self._contents.items())
+        self._written |= self._contents.keys()
+        self._contents, self._size = {}, 0
+
+    def _opened(self) -> Depot:
+        if self._depot is None:
+            self._depot = Depot.of(self.store)
+            self._epoch = self._depot.blobs.epoch()
+        return self._depot
+
+
+def inside(root: str, name: str) -> bytes | None:
+    """A path relative to the root; None if it is not in it, or nothing that is captured."""
+    if "\0" in name or not root.startswith("/"):
+        return None
+    top = os.path.normpath(root).rstrip("/") + "/"
+    full = os.path.normpath(name if name.startswith("/") else top + name)
+    if not full.startswith(top):
+        return None
+    try:
+        path = full[len(top) :].encode()
+    except UnicodeEncodeError:
+        return None
+    if not path or control_in(path) or any(len(part) > 255 for part in path.split(b"/")):
+        return None
+    return path

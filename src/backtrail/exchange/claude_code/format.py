@@ -1,0 +1,256 @@
+"""Lines of a Claude Code transcript: what each is, and the messages in them. Pure.
+
+A transcript is a tree of lines, each naming its parent. What a model said in one response is
+a line for each block, under one `message.id`. Lines come from outside, so no field is taken
+for what it should be. `docs/reference/claude-code.md` describes the format.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from ...events import Json
+
+What = Literal["prompt", "note", "result", "assistant", "boundary", "summary", "link", "other"]
+"""What a line is.
+
+`prompt` and `note` are said by the user or in their name, `result` answers tool calls,
+`boundary` and `summary` are a compaction, `link` only holds the tree together.
+"""
+
+SYNTHETIC = "<synthetic>"
+"""The model of what the program says in a model's place."""
+
+_LINKS = ("attachment", "system", "progress")
+_NOTES = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>",
+          "<local-command-caveat>", "<bash-input>", "<bash-stdout>", "<bash-stderr>",
+          "<task-notification>", "<system-reminder>")  # fmt: skip
+_PRINTED = ("<bash-stdout>", "<bash-stderr>")
+_BY_HAND = ("<command-name>", "<bash-input>")
+_STOPPED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
+"""What it writes in a person's place who stops it."""
+
+_COMMAND = re.compile(
+    r"<command-message>[^<]*</command-message>\s*<command-name>([^<]*)</command-name>"
+    r"(?:\s*<command-args>(.*)</command-args>)?",
+    re.DOTALL,
+)
+"""A command that a person made; the text that it stands for is a line of its own."""
+
+_TITLES = {"custom-title": 3, "agent-name": 2, "ai-title": 2, "summary": 1}
+_TITLE_FIELDS = {"custom-title": "customTitle", "agent-name": "agentName", "ai-title": "aiTitle"}
+
+
+def what_is(line: Mapping[str, Json]) -> What:
+    """What a line is."""
+    kind = line.get("type")
+    if kind == "system" and line.get("subtype") == "compact_boundary":
+        return "boundary"
+    if kind == "attachment" and message_of(line):
+        return "prompt"
+    if kind in _LINKS:
+        return "link"
+    message = line.get("message")
+    if kind not in ("user", "assistant") or not isinstance(message, Mapping):
+        return "other"
+    if message.get("role") != kind or not isinstance(message.get("content"), str | list):
+        return "other"
+    if kind == "assistant":
+        return "assistant"
+    if line.get("isCompactSummary") is True:
+        return "summary"
+    if _has_results(message["content"]):
+        return "result"
+    return "note" if line.get("isMeta") is True or is_note(said(message)) else "prompt"
+
+
+def message_of(line: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The message in a line; of what a person typed while the model was at work, one made of it.
+
+    Such a prompt is an attachment, which the model is sent with the next results. A command that
+    a person made is what they typed, as a hook is told it.
+    """
+    message = line.get("message")
+    if isinstance(message, Mapping):
+        content = message.get("content")
+        command = _COMMAND.fullmatch(content) if isinstance(content, str) else None
+        if command is None:
+            return message
+        return {**message, "content": " ".join(filter(None, command.groups()))}
+    given = line.get("attachment")
+    if not isinstance(given, Mapping) or given.get("type") != "queued_command":
+        return {}
+    prompt, origin = given.get("prompt"), given.get("origin")
+    by_hand = isinstance(origin, Mapping) and origin.get("kind") == "human"
+    return {"role": "user", "content": prompt} if by_hand and isinstance(prompt, str | list) else {}
+
+
+def is_note(words: str) -> bool:
+    """Whether the program says something in a person's place, such as that a task is done."""
+    words = words.strip()
+    return words.startswith(_NOTES) or words in _STOPPED
+
+
+def is_command(line: Mapping[str, Json]) -> bool:
+    """Whether a person ran a command of the program's own with a line, or one behind `!`.
+
+    Some commands are lines of the person's, others of the system's, which the model never sees.
+    """
+    if line.get("type") == "system" and line.get("subtype") == "local_command":
+        words = line.get("content")
+    else:
+        words = said(message_of(line)) if what_is(line) == "note" else ""
+    is_meta = line.get("isMeta") is True
+    return isinstance(words, str) and not is_meta and words.strip().startswith(_BY_HAND)
+
+
+def _has_results(content: Json) -> bool:
+    return isinstance(content, list) and any(
+        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
+    )
+
+
+def said(message: Mapping[str, Json]) -> str:
+    """The words of a message, without calls, results and thoughts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else ()
+    texts = [b.get("text") for b in blocks if isinstance(b, Mapping) and b.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def text(line: Mapping[str, Json], name: str) -> str | None:
+    """A field that is text and says something."""
+    value = line.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def parent_of(line: Mapping[str, Json]) -> str | None:
+    """The uuid of the line before; over a compaction, of the one that is meant."""
+    return text(line, "parentUuid") or text(line, "logicalParentUuid")
+
+
+def starts_over(line: Mapping[str, Json]) -> bool:
+    """Whether a line is of the first prompt of its conversation, whatever parent it names.
+
+    After a rewind to before the first prompt nothing was said; but the line then may name the
+    one before it in the file. Of a command behind `!`, what it printed says so. Other notes, such
+    as that a task is done, bear the number of the turn they come in. `turnIndex` counts all turns,
+    `promptIndex` typed prompts alone: a headless prompt has the number of the typed one before it.
+    """
+    what = what_is(line)
+    if what != "prompt" and not (what == "note" and _is_printed(line)):
+        return False
+    position = line.get("turnPosition")
+    return isinstance(position, Mapping) and position.get("turnIndex") == 1
+
+
+def _is_printed(line: Mapping[str, Json]) -> bool:
+    """Whether a note is what a command behind `!` printed."""
+    return said(message_of(line)).strip().startswith(_PRINTED)
+
+
+def response_of(line: Mapping[str, Json]) -> str | None:
+    """The id of the model's response that a line is part of."""
+    message = line.get("message")
+    return text(message, "id") if isinstance(message, Mapping) else None
+
+
+def merged(messages: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    """One message out of the lines of a response: all blocks, and the last word on the rest."""
+    blocks: list[Json] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            blocks += content
+        elif isinstance(content, str) and content:
+            blocks.append({"type": "text", "text": content})
+    return {**messages[0], **messages[-1], "content": blocks}
+
+
+def model_of(line: Mapping[str, Json]) -> str | None:
+    """The model that said a line."""
+    message = line.get("message")
+    found = text(message, "model") if isinstance(message, Mapping) else None
+    return None if found == SYNTHETIC else found
+
+
+def title_in(line: Mapping[str, Json]) -> tuple[int, str] | None:
+    """A title that a line gives the session, and how much it counts."""
+    kind = line.get("type")
+    if not isinstance(kind, str) or kind not in _TITLES:
+        return None
+    found = text(line, _TITLE_FIELDS.get(kind, "summary"))
+    return (_TITLES[kind], " ".join(found.split())[:200]) if found and found.strip() else None
+
+
+def preserved(boundary: Mapping[str, Json]) -> list[str]:
+    """The uuids of lines that a compaction left as they were."""
+    about = boundary.get("compactMetadata")
+    kept = about.get("preservedMessages") if isinstance(about, Mapping) else None
+    uuids = kept.get("uuids") if isinstance(kept, Mapping) else None
+    return [uuid for uuid in uuids if isinstance(uuid, str)] if isinstance(uuids, list) else []
+
+
+def slug(folder: str) -> str:
+    """The name of a folder's directory of transcripts; `folder` is a real path."""
+    name = unicodedata.normalize("NFC", folder)
+    # A character beyond 16 bits is two, as in JavaScript.
+    plain = re.sub(r"[^a-zA-Z0-9]", lambda c: "-" if c.group() < "\U00010000" else "--", name)
+    return plain if len(plain) <= 200 else f"{plain[:200]}-{_base36(abs(_hash(name)))}"
+
+
+def _hash(name: str) -> int:
+    """The hash of a string as JavaScript programs like to count it: 32 bits, signed."""
+    number = 0
+    units = name.encode("utf-16-le", "surrogatepass")
+    for at in range(0, len(units), 2):
+        number = (number * 31 + int.from_bytes(units[at : at + 2], "little")) & 0xFFFFFFFF
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, rest = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + digits
+    return digits or "0"
+
+
+WRITERS = {
+    "Write": "file_path",
+    "Edit": "file_path",
+    "MultiEdit": "file_path",
+    "NotebookEdit": "notebook_path",
+    "Bash": "command",
+}
+"""The tools that change files, each with the field that says which, or how."""
+
+
+def results_of(line: Mapping[str, Json]) -> dict[str, bool]:
+    """The calls that a line answers, by id, each with whether it failed."""
+    content = message_of(line).get("content")
+    found: dict[str, bool] = {}
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping) and block.get("type") == "tool_result":
+            id = block.get("tool_use_id")
+            if isinstance(id, str):
+                found[id] = block.get("is_error") is True
+    return found
+
+
+def calls_of(messages: Iterable[Mapping[str, Json]]) -> dict[str, tuple[str, Json]]:
+    """The tool calls in messages: name and input, by id."""
+    found: dict[str, tuple[str, Json]] = {}
+    for message in messages:
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, Mapping) and block.get("type") == "tool_use":
+                id, name = block.get("id"), block.get("name")
+                if isinstance(id, str) and isinstance(name, str):
+                    found[id] = (name, block.get("input"))
+    return found

@@ -1,0 +1,481 @@
+"""From the lines of a Claude Code transcript to events.
+
+All lines go into the log in the order of the file, each behind its parent. So the history
+ends with the latest leaf, and every other way the conversation went is a branch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import msgspec
+
+from ...events import Event, Json, NewEvent
+from ...events.messages import normal_usage, text_of
+from ..intake import GrowingLog, Taken
+from ..jsonlines import Line
+from ..transcript import find_line, fit_id, fit_time, line_id
+from . import format as cc
+from .unseen import Unseen
+
+_KINDS = {
+    "prompt": "user_message",
+    "note": "system_message",
+    "result": "tool_result",
+    "assistant": "assistant_message",
+}
+_LARGEST = 32 << 20
+_WALK = 100_000
+
+
+def name_of(line: Line) -> tuple[str | None, str | None]:
+    """A line's own id and time."""
+    return fit_id(line.get("uuid")), fit_time(line.get("timestamp"))
+
+
+def may_cut(line: Line) -> bool:
+    """Whether a batch may end before a line: nothing is in the middle of being said."""
+    return line.value is not None and cc.what_is(line.value) == "prompt"
+
+
+Cost = Callable[[str, Mapping[str, Json]], float | None]
+"""What a model's tokens cost; None if that is not known."""
+
+FilesOf = Callable[[Line], tuple[dict[str, Json] | None, NewEvent | None]]
+"""What a line tells about files: for its own event, and an event that comes before it."""
+
+
+def no_files(line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
+    """Nothing is told about files."""
+    return None, None
+
+
+class Maker(msgspec.Struct):
+    """Makes events of lines of one file; `file` is its name in the side log.
+
+    With `is_hooked`, hooks capture what calls do, and a result says so if they did not.
+    """
+
+    file: str
+    files_of: FilesOf = no_files
+    cost: Cost = lambda model, usage: None
+    is_hooked: bool = False
+
+    def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
+        """Add the events of these lines to the log."""
+        return _Batch(self, lines, log).made()
+
+
+class _Batch(msgspec.Struct):
+    """Some lines on their way into the log."""
+
+    maker: Maker
+    lines: list[Line]
+    log: GrowingLog
+    taken: Taken = msgspec.field(default_factory=Taken)
+    by_uuid: dict[str, Line] = {}
+    done: set[int] = set()
+    homes: dict[str, str] = {}
+    groups: dict[int, list[Line]] = {}
+    anew: set[str | None] = set()
+    latest: str | None = None
+    aside: dict[str, list[Line]] = {}
+    unseen: Unseen | None = None
+
+    def made(self) -> Taken:
+        if self.maker.is_hooked:
+            self.unseen = Unseen(self.log, self._line)
+        for line in self.lines:
+            uuid = fit_id(line.get("uuid"))
+            if line.value is None:
+                self._tell(line, line.problem)
+            elif uuid is not None and uuid in self.by_uuid:
+                self._tell(line, f"has the uuid of an earlier one, `{uuid}`")
+            elif uuid is not None:
+                self.by_uuid[uuid] = line
+            value = line.value or {}
+            if cc.starts_over(value) and cc.what_is(value) == "note":
+                self.anew.add(cc.parent_of(value))
+        self.groups = responses(self.lines, self.by_uuid)
+        for line in self.lines:
+            self._place(line)
+        for name, lines in self.aside.items():
+            note_usage(name, lines, self.log, self.maker.cost)
+        return self.taken
+
+    def _tell(self, line: Line, problem: str) -> None:
+        self.taken.problems.append(f"line at byte {line.at} {problem}")
+
+    def _place(self, line: Line) -> None:
+        """Put a line into the log, behind lines of this batch that it descends from.
+
+        Children may be written before their parents.
+        """
+        waiting = [line]
+        path = {line.at}
+        while waiting:
+            one = waiting[-1]
+            parent = self.by_uuid.get(cc.parent_of(one.value or {}) or "")
+            if one.at in self.done:
+                waiting.pop()
+            elif parent is None or parent.at in self.done:
+                waiting.pop()
+                self.done.add(one.at)
+                self._take(one)
+            elif parent.at in path:
+                self._tell(one, "is its own ancestor; it follows the line before it")
+                self.done.add(one.at)
+                waiting.pop()
+                self._take(one, astray=True)
+            else:
+                path.add(parent.at)
+                waiting.append(parent)
+
+    def _take(self, line: Line, *, astray: bool = False) -> None:
+        """Make an event of a line, or note which event it comes after."""
+        if line.value is None:
+            return
+        what = cc.what_is(line.value)
+        if line.get("isSidechain") is True and what != "other":
+            self._aside(line, what)
+            return
+        after, root = self._after(line) if not astray else (self._before(), False)
+        by_hand = cc.is_command(line.value) or (what == "note" and self._starts_over(line))
+        if by_hand and self._goes_back(line, after, root):
+            after, root = None, False
+        if what in _KINDS:
+            self._say(line, what, after, root)
+        elif what == "summary":
+            self._at_home(line, self._compact(line, after))
+        elif after is not None:
+            self.taken.behind[line.at] = after
+            uuid = fit_id(line.get("uuid"))
+            if uuid is not None:
+                self.homes.setdefault(uuid, after)
+
+    # --- where a line belongs ------------------------------------------------------------
+
+    def _after(self, line: Line) -> tuple[str | None, bool]:
+        """The event that a line comes after, and whether it begins anew."""
+        value = line.value or {}
+        if cc.what_is(value) == "other":
+            return self._before(), False
+        parent = cc.parent_of(value)
+        if self._starts_over(line) and (parent is None or self._is_spoken(parent)):
+            return None, True
+        if parent is None and value.get("parentUuid", "") is None:
+            return None, cc.what_is(value) != "boundary"
+        if parent is None:
+            return self._before(), False
+        found = self._home(parent)
+        if found is None:
+            self._tell(line, f"has a parent that is not there, `{parent[:80]}`")
+            return self._before(), False
+        return found or None, not found
+
+    def _starts_over(self, line: Line) -> bool:
+        """Whether nothing was said before a line, whatever parent it names."""
+        value = line.value or {}
+        # Of a command behind `!`, only the line below it tells.
+        below = cc.is_command(value) and fit_id(line.get("uuid")) in self.anew
+        return below or cc.starts_over(value)
+
+    def _is_spoken(self, last: str) -> bool:
+        """Whether a person or the model said anything up to a line.
+
+        Notes alone, as of the `/clear` that a session begins with, are sent with the first prompt.
+        """
+        home = self._home(last)
+        return home is None or self.log.has_spoken(home or None)
+
+    def _goes_back(self, line: Line, after: str | None, root: bool) -> bool:
+        """Note that a person went back before a command, if they did."""
+        id, ts = name_of(line)
+        if id is None or find_line(self.log.store, self.log.session_id, id) is not None:
+            # A line that was read before says nothing of what came since.
+            return False
+        source = {"file": self.maker.file, "lines": [id]}
+        return self.log.command(id, ts, after, source, root=root)
+
+    def _before(self) -> str | None:
+        """The event of the line before; of what was said last, where there is none."""
+        return self.latest or self.log.tip
+
+    def _home(self, uuid: str) -> str | None:
+        """The event of a line, or of the nearest line above that has one; "" at the root."""
+        passed: set[str] = set()
+        # Lines may name each other as parents: then there is no way up.
+        while uuid not in passed and len(passed) < _WALK:
+            passed.add(uuid)
+            if uuid in self.homes:
+                return self.homes[uuid]
+            if self.log.seq(uuid) is not None:
+                return uuid
+            line = self.by_uuid.get(uuid)
+            if line is None:
+                kept = find_line(self.log.store, self.log.session_id, uuid)
+                if kept is None:
+                    return None
+                known = kept.event or kept.behind
+                if known is not None and self.log.seq(known) is not None:
+                    return known
+                line = kept.line
+            parent = cc.parent_of(line.value or {})
+            if parent is None:
+                return ""
+            uuid = parent
+        return None
+
+    def _line(self, uuid: str | None) -> Line:
+        """The line with this uuid; an empty one if there is none."""
+        found = self.by_uuid.get(uuid or "")
+        if found is None and uuid is not None:
+            kept = find_line(self.log.store, self.log.session_id, uuid)
+            found = kept.line if kept is not None else None
+        return found or Line(0, 0, b"", None)
+
+    # --- events --------------------------------------------------------------------------
+
+    def _say(self, line: Line, what: str, after: str | None, root: bool) -> None:
+        own, before = self.maker.files_of(line)
+        if before is not None:
+            self.log.note(before.kind, before.data, before.id or "", before.ts)
+        group = self.groups.get(line.at, [line])
+        self.done |= {one.at for one in group}
+        more = what == "assistant" and self.log.continues(cc.response_of(line.value or {}), after)
+        if what == "assistant":
+            group, after, more = self._left(group, after, more)
+        if not group:
+            return
+        data = self._data(group, what)
+        if more:
+            # The lines of a response all tell what the whole of it used.
+            data["usage"] = {}
+            data.pop("cost_usd", None)
+        if own is not None:
+            data |= own
+        if what == "result" and self.unseen is not None:
+            data |= self.unseen.of(line, after)
+        id, ts = name_of(group[0])
+        made = id or line_id(group[0])
+        if what == "prompt":
+            name = fit_id(line.get("promptId"))
+            is_it = partial(self._is_it, line)
+            made = self.log.say(data, made, ts, after, is_it, root=root, name=name)
+        else:
+            self.log.add(_KINDS[what], data, made, ts, after, root=root)
+        if self.unseen is not None:
+            self.unseen.said(made, line, what, after)
+        for one in group:
+            self._at_home(one, made)
+
+    def _is_it(self, line: Line, event: Event) -> bool:
+        """Whether a hook noted a line as this event, when the prompt was typed.
+
+        A fork that the program makes gives the lines of the past the id of its first new prompt.
+        They are older than the session.
+        """
+        words = cc.said(cc.message_of(line.value or {}))
+        if text_of(event.data.get("message")).strip() == words.strip():
+            return True
+        if line.get("promptId") != event.id:
+            return False
+        first, ts = next(self.log.stored(), None), name_of(line)[1]
+        return first is None or ts is None or ts >= first.ts
+
+    def _left(
+        self, group: list[Line], after: str | None, more: bool
+    ) -> tuple[list[Line], str | None, bool]:
+        """The lines of a response that are in no event yet, and what they come after.
+
+        Somebody who read the file when it was shorter or longer may have taken in some.
+        """
+        for id in (after, name_of(group[0])[0] or line_id(group[0])):
+            there = _lines_in(self.log.event(id)) if id is not None else []
+            taken = [one for one in group if (name_of(one)[0] or one.at) in there]
+            for one in taken:
+                self._at_home(one, id or "")
+                after, more = id, True
+            group = [one for one in group if one not in taken]
+            if not group:
+                break
+        return group, after, more
+
+    def _at_home(self, line: Line, home: str) -> None:
+        """Note the event that a line is part of."""
+        self.latest = self.taken.homes[line.at] = home
+        uuid = fit_id(line.get("uuid"))
+        if uuid is not None:
+            self.homes[uuid] = home
+
+    def _data(self, group: list[Line], what: str) -> dict[str, Json]:
+        messages = [cc.message_of(line.value) for line in group if line.value is not None]
+        data: dict[str, Json] = {
+            "message": cc.merged(messages) if what == "assistant" else messages[0],
+            "format": "anthropic",
+            "source": {"file": self.maker.file, "lines": [name_of(o)[0] or o.at for o in group]},
+        }
+        if what == "assistant":
+            usage, model = data["message"].get("usage"), cc.model_of(group[-1].value or {})
+            price = self.maker.cost(model, usage) if model and isinstance(usage, Mapping) else None
+            if price is not None:
+                data["cost_usd"] = price
+        return data
+
+    def _compact(self, line: Line, after: str | None) -> str:
+        """A compaction: the summary, and up to which event it tells."""
+        id, ts = name_of(line)
+        value = line.value or {}
+        until = self.log.seq(after) if after is not None else 0
+        for uuid in cc.preserved(self._line(cc.text(value, "parentUuid")).value or {}):
+            home = self._home(uuid)
+            seq = self.log.seq(home) if home else None
+            if seq is not None and until is not None:
+                until = min(until, seq - 1)
+        data = {"summary": value["message"], "until": until or 0, "format": "anthropic"}
+        source = {"file": self.maker.file, "lines": [id or line.at]}
+        made = id or line_id(line)
+        self.log.add("compaction", data | {"source": source}, made, ts, after)
+        return made
+
+    def _aside(self, line: Line, what: str) -> None:
+        """A line of a subagent that older versions wrote into the main file."""
+        if what not in _KINDS:
+            return
+        name = side_name(line.get("agentId")) or self._side_root(line)
+        self.aside.setdefault(name, []).append(line)
+        self.taken.sides.setdefault(f"subagents/{name}", []).extend(side_events([line]))
+
+    def _side_root(self, line: Line) -> str:
+        at = line
+        passed = {at.at}
+        while True:
+            parent = self.by_uuid.get(cc.parent_of(at.value or {}) or "")
+            if parent is None or parent.get("isSidechain") is not True or parent.at in passed:
+                break
+            at = parent
+            passed.add(at.at)
+        root = at.get("uuid")
+        return side_name(root) or f"side-{line.at}"
+
+
+def _lines_in(event: Event | None) -> list[Json]:
+    """The lines that an event of a response was made of."""
+    if event is None or event.kind != "assistant_message":
+        return []
+    source = event.data.get("source")
+    lines = source.get("lines") if isinstance(source, Mapping) else None
+    return lines if isinstance(lines, list) else []
+
+
+def responses(lines: list[Line], by_uuid: Mapping[str, Line]) -> dict[int, list[Line]]:
+    """The lines of each response of a model, by the place of its first line.
+
+    They have one response id, and hang one below the other.
+    """
+    leaders: dict[str, Line] = {}
+    groups: dict[int, list[Line]] = {}
+    for line in lines:
+        if line.value is None or cc.what_is(line.value) != "assistant":
+            continue
+        response = cc.response_of(line.value)
+        above = leaders.get(cc.parent_of(line.value) or "")
+        same = above is not None and cc.response_of(above.value or {}) == response
+        leader = above if above is not None and same and response else line
+        group = groups.setdefault(leader.at, [])
+        if sum(len(one.raw) for one in group) + len(line.raw) > _LARGEST:
+            leader = line
+            group = groups.setdefault(leader.at, [])
+        group.append(line)
+        uuid = fit_id(line.get("uuid"))
+        if uuid is not None and by_uuid.get(uuid) is line:
+            leaders[uuid] = leader
+    return groups
+
+
+def side_name(value: Json) -> str | None:
+    """`value` if a log may be called so."""
+    found = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", value)
+    return str(value) if found else None
+
+
+def side_events(lines: list[Line]) -> Iterator[NewEvent]:
+    """The messages of a subagent, for its own log."""
+    by_uuid = {uuid: line for line in reversed(lines) if (uuid := fit_id(line.get("uuid")))}
+    groups = responses(lines, by_uuid)
+    told = {one.at for group in groups.values() for one in group[1:]}
+    for line in lines:
+        if line.value is None or cc.what_is(line.value) not in _KINDS or line.at in told:
+            continue
+        group = groups.get(line.at, [line])
+        messages = [cc.message_of(one.value) for one in group if one.value is not None]
+        id, ts = name_of(line)
+        message = cc.merged(messages) if len(messages) > 1 else messages[0]
+        yield NewEvent("message", {"message": message}, id=id or line_id(line), ts=ts)
+
+
+def note_usage(name: str, lines: list[Line], log: GrowingLog, cost: Cost) -> None:
+    """Note in the main log what a subagent's responses in these lines used, each once.
+
+    Lines that are read again, as after a crash, begin with those that were noted before.
+    """
+    last = next(
+        log.store.read(log.session_id, log=f"subagents/{name}", reverse=True, limit=1), None
+    )
+    known = _response_in(last)
+    responses: dict[str, Line] = {}
+    for line in lines:
+        response = cc.response_of(line.value or {})
+        if line.get("type") == "assistant" and response is not None and response != known:
+            responses[response] = line
+    found = list(responses.items())
+    while found:
+        id = f"{name[-128:]}-{found[0][0][-100:]}-usage"
+        there = log.event(id)
+        if there is None:
+            data = _used(name, [line for _, line in found], cost)
+            log.note("subagent_usage", data, id, name_of(found[-1][1])[1])
+            return
+        told = there.data.get("responses")
+        found = found[told if isinstance(told, int) and told > 0 else 1 :]
+
+
+def _response_in(event: Event | None) -> str | None:
+    message = event.data.get("message") if event is not None else None
+    return cc.response_of({"message": message})
+
+
+def _used(name: str, lines: list[Line], cost: Cost) -> dict[str, Json]:
+    """What responses used in all: tokens, and the cost where it is known."""
+    total: dict[str, int] = {}
+    price: float | None = None
+    for line in lines:
+        usage = line.value["message"].get("usage") if line.value is not None else None
+        usage = usage if isinstance(usage, Mapping) else {}
+        for kind, count in normal_usage(usage).items():
+            total[kind] = total.get(kind, 0) + count
+        model = cc.model_of(line.value or {})
+        paid = cost(model, usage) if model is not None else None
+        price = price if paid is None else (price or 0.0) + paid
+    data: dict[str, Json] = {"subagent": name, "responses": len(lines), "usage": total}
+    return data if price is None else {**data, "cost_usd": price}
+
+
+class SideMaker(msgspec.Struct):
+    """Makes the events of a subagent's own file."""
+
+    name: str
+    about: NewEvent
+    cost: Cost = lambda model, usage: None
+
+    def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
+        """The events of these lines; for the main log, what they used."""
+        taken = Taken()
+        note_usage(self.name, lines, log, self.cost)
+        for line in lines:
+            if line.value is None:
+                taken.problems.append(f"line at byte {line.at} {line.problem}")
+        taken.sides[f"subagents/{self.name}"] = [self.about, *side_events(lines)]
+        return taken

@@ -1,0 +1,1 @@
+"""Sessions of Codex: their format, reading them, going on with them."""

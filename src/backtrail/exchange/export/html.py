@@ -1,0 +1,226 @@
+"""A session as one HTML page, complete in itself: no network, no script but its own.
+
+Everything that came from a session goes through `_text` or `_attribute`, and nowhere else
+into the page. The script is fixed and holds nothing of the session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from ...files.differences import FileDiff
+from .document import Changes, Document, Entry, Subagent, Turn
+from .facts import facts
+from .html_assets import SCRIPT, STYLE, policy
+from .parts import Answer, Aside, Call, Part, Picture, Thought, Words
+from .text import one_line, visible
+
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)[^\n`]*$", re.MULTILINE)
+_LONGEST_DIFF_LINE = 2000
+
+SPEAKERS = {
+    "system": "System",
+    "user": "User",
+    "assistant": "Assistant",
+    "tool": "Tool",
+    "note": "Note",
+}
+
+
+def render_html(document: Document, masked: int = 0) -> str:
+    """The page; `masked` is how many secrets were taken out of it."""
+    return "".join(_page(document, masked))
+
+
+def _text(text: str) -> str:
+    return escape(visible(text), quote=True)
+
+
+def _attribute(text: str) -> str:
+    return escape(one_line(text), quote=True)
+
+
+def _page(document: Document, masked: int) -> Iterator[str]:
+    info = document.info
+    title = _attribute(info.title or info.id)
+    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    yield '<meta name="referrer" content="no-referrer">\n'
+    yield f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+    yield f"<header>\n<h1>{title}</h1>\n<dl>\n"
+    for name, value in facts(info):
+        yield f"<dt>{name}</dt><dd>{_text(value)}</dd>\n"
+    yield "</dl>\n</header>\n<main>\n"
+    yield (
+        '<div class="bar" hidden><input id="search" type="search" placeholder="Search  /" '
+        'aria-label="Search" autocomplete="off"><output id="found"></output>'
+        '<button id="expand" type="button">Expand all</button>'
+        '<button id="collapse" type="button">Collapse all</button></div>\n'
+    )
+    for turn in document.turns:
+        yield from _turn(turn)
+    if document.subagents:
+        yield '<section class="turn">\n<h2>Subagents</h2>\n'
+        for agent in document.subagents:
+            yield from _subagent(agent)
+        yield "</section>\n"
+    if document.not_captured:
+        yield '<section class="turn">\n<h2>Not captured</h2>\n<ul>\n'
+        for path, reason, _ in document.not_captured:
+            yield f"<li><code>{_attribute(path)}</code> {_attribute(reason)}</li>\n"
+        yield "</ul>\n</section>\n"
+    yield "</main>\n<footer>\n"
+    yield "".join(f"<p>{_text(line)}</p>\n" for line in ending(document, masked))
+    yield f"</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+
+
+def ending(document: Document, masked: int) -> list[str]:
+    """What is said at the end of an export."""
+    told = ["Exported with Backtrail."]
+    if masked:
+        told.append(f"{masked} {'secret was' if masked == 1 else 'secrets were'} masked.")
+    if document.left_out:
+        count = document.left_out
+        told.append(f"Messages that were taken back and are not shown: {count}.")
+    return told
+
+
+def _turn(turn: Turn) -> Iterator[str]:
+    yield '<section class="turn">\n'
+    for entry in turn.entries:
+        yield from _entry(entry, f"e{entry.seq}")
+    if turn.changes:
+        yield from _changes(turn.changes)
+    yield "</section>\n"
+
+
+def _entry(entry: Entry, anchor: str) -> Iterator[str]:
+    name = _attribute(anchor)
+    yield f'<article class="{entry.speaker}" id="{name}">\n'
+    yield f'<h2>{SPEAKERS[entry.speaker]} <a href="#{name}">{_text(entry.ts)}</a></h2>\n'
+    folded = entry.speaker == "system"
+    if folded:
+        yield '<details class="aside"><summary>System prompt</summary>\n'
+    for part in entry.parts:
+        yield from _part(part)
+    yield "</details>\n</article>\n" if folded else "</article>\n"
+
+
+def _part(part: Part) -> Iterator[str]:
+    if isinstance(part, Words):
+        yield from _words(part.text)
+    elif isinstance(part, Thought):
+        yield '<details class="thought"><summary>Thinking</summary>'
+        yield f'<div class="words">{_text(part.text)}</div></details>\n'
+    elif isinstance(part, Picture):
+        yield _picture(part)
+    elif isinstance(part, Aside):
+        yield f'<details class="aside"><summary>{_attribute(part.title)}</summary>'
+        yield f"<pre>{_text(part.text)}</pre></details>\n" if part.text else "</details>\n"
+    else:
+        yield from _call(part)
+
+
+def _words(text: str) -> Iterator[str]:
+    """Text, with what stands between fences as code."""
+    shown = visible(text)
+    at = 0
+    while opening := _FENCE.search(shown, at):
+        mark = re.escape(opening[1][0]) + "{" + str(len(opening[1])) + ",}"
+        closing = re.compile(rf"^ {{0,3}}{mark}[ \t]*$", re.MULTILINE).search(shown, opening.end())
+        if closing is None:
+            break
+        yield _paragraph(shown[at : opening.start()])
+        yield f"<pre>{escape(shown[opening.end() + 1 : closing.start()])}</pre>\n"
+        at = closing.end()
+    yield _paragraph(shown[at:])
+
+
+def _paragraph(text: str) -> str:
+    text = text.strip("\n")
+    return f'<div class="words">{escape(text)}</div>\n' if text.strip() else ""
+
+
+def _picture(picture: Picture) -> str:
+    source = f"data:{picture.media_type};base64,{picture.data}"
+    return f'<img alt="picture" src="{escape(source, quote=True)}">\n'
+
+
+def _call(call: Call) -> Iterator[str]:
+    failed = call.answer is not None and call.answer.failed
+    mark = ' <span class="failed">failed</span>' if failed else ""
+    yield f'<details class="call"><summary>{_attribute(call.name)} '
+    yield f"<code>{_attribute(call.arguments)}</code>{mark}</summary>\n"
+    if call.arguments:
+        yield f"<pre>{_text(call.arguments)}</pre>\n"
+    if call.subagent is not None:
+        yield from _subagent(call.subagent)
+    if call.answer is None:
+        yield '<p class="note">no result</p>\n'
+    else:
+        yield from _answer(call.answer)
+    yield "</details>\n"
+
+
+def _answer(answer: Answer) -> Iterator[str]:
+    # Results are events of their own: each can be linked to.
+    yield f'<div id="e{answer.seq}">\n' if answer.is_event else "<div>\n"
+    if answer.text or not answer.pictures:
+        failed = ' class="failed"' if answer.failed else ""
+        yield f"<pre{failed}>{_text(answer.text)}</pre>\n"
+    for picture in answer.pictures:
+        yield _picture(picture)
+    yield "</div>\n"
+
+
+def _subagent(agent: Subagent) -> Iterator[str]:
+    yield f'<details class="aside"><summary>Subagent: {_attribute(agent.title)}</summary>\n'
+    yield '<div class="subagent">\n'
+    for entry in agent.entries:
+        yield from _entry(entry, f"s-{agent.name}-{entry.seq}")
+    yield "</div></details>\n"
+
+
+# --- files -------------------------------------------------------------------------------
+
+
+def _changes(changes: Iterable[Changes]) -> Iterator[str]:
+    yield '<div class="files">\n<h3>Files</h3>\n'
+    for change in changes:
+        for told in change.told:
+            yield f'<p class="note">{_attribute(change.by)}: {_text(told)}</p>\n'
+        for file in change.files:
+            yield from _file(file, change)
+    yield "</div>\n"
+
+
+def _file(file: FileDiff, change: Changes) -> Iterator[str]:
+    name = f"{file.old_path} → {file.path}" if file.old_path else file.path
+    yield f"<details><summary><code>{_attribute(name)}</code> {_attribute(file.status)} "
+    yield f'<span class="plus">+{file.insertions}</span> '
+    yield f'<span class="minus">−{file.deletions}</span> '
+    by = _attribute(change.by)
+    yield f'<a href="#e{change.seq}">{by}</a>' if change.is_shown else by
+    yield "</summary>\n"
+    if file.modes:
+        yield f'<p class="note">mode {" → ".join(map(_attribute, file.modes))}</p>\n'
+    if file.text:
+        yield '<pre class="diff">'
+        for line in visible(file.text).splitlines():
+            yield _diff_line(line)
+        yield "</pre>\n"
+    yield "</details>\n"
+
+
+def _diff_line(line: str) -> str:
+    mark = ""
+    if line.startswith(("+++", "---", "@@")):
+        mark = ' class="h"'
+    elif line.startswith("+"):
+        mark = ' class="a"'
+    elif line.startswith("-"):
+        mark = ' class="d"'
+    return f"<span{mark}>{escape(visible(line, _LONGEST_DIFF_LINE)) or ' '}</span>"

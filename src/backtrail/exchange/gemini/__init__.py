@@ -1,0 +1,1 @@
+"""Sessions of Gemini: their format, reading them, going on with them."""

@@ -1,0 +1,182 @@
+"""The record that Gemini CLI keeps of a chat: one line for each change of it. Pure.
+
+A line has a message, which takes the place of an earlier one with its id, or says that a message
+and all behind it are gone (`$rewindTo`), or sets fields (`$set`), among them all messages. So the
+file up to any byte is the chat as it was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..._startup.frozen import NamedTuple
+from ...events import Event, Json
+
+Record = dict[str, Json]
+"""A message as Gemini CLI writes it."""
+
+Atom = tuple[str, str]
+"""Something that the model is sent: words of one side, or the result of a call by its id."""
+
+BACK = (b'"$rewindTo"', b'"$set":{"messages"')
+"""What a line has by which the chat may have gone back."""
+
+ACKNOWLEDGED: Atom = ("gemini", "Got it. Thanks for the additional context!")
+"""What Gemini CLI puts behind the summary that a chat goes on with."""
+
+_CONTEXT = "<session_context>"
+
+STAMPED = ("user_message", "action", "rewound", "compaction")
+"""The kinds of events that tell how long the record was."""
+
+
+class Stamp(NamedTuple):
+    """How long a record was with an event: `at` before it, `end` when it was looked at."""
+
+    file: str
+    at: int
+    end: int
+
+
+def stamp_of(event: Event) -> Stamp | None:
+    """What an event tells of Gemini's record; None if nothing."""
+    source = event.data.get("source")
+    if not isinstance(source, dict):
+        return None
+    file, at = source.get("file"), source.get("at")
+    if not isinstance(file, str) or type(at) is not int:
+        return None
+    end = source.get("end")
+    return Stamp(file, at, end if type(end) is int else at)
+
+
+class Chat:
+    """A chat as it is after some lines."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Json] = {}
+        self.messages: dict[str, Record] = {}
+
+    def take(self, line: Mapping[str, Json]) -> None:
+        """Take in the next line."""
+        gone, fields, id = line.get("$rewindTo"), line.get("$set"), line.get("id")
+        if isinstance(gone, str):
+            self._drop(gone)
+        elif isinstance(id, str):
+            self.messages[id] = dict(line)
+        elif isinstance(fields, dict):
+            messages = fields.get("messages")
+            if isinstance(messages, list):
+                self.messages = {
+                    str(one["id"]): one for one in messages if isinstance(one, dict) and "id" in one
+                }
+            self.header |= {name: of for name, of in fields.items() if name != "messages"}
+        else:
+            self.header |= line
+
+    def _drop(self, id: str) -> None:
+        """Drop a message and all behind it; of an unknown one all, as Gemini CLI does."""
+        names = list(self.messages)
+        first = names.index(id) if id in self.messages else 0
+        for name in names[first:]:
+            del self.messages[name]
+
+    @property
+    def records(self) -> list[Record]:
+        """The messages of the two sides, in order."""
+        return [one for one in self.messages.values() if one.get("type") in ("user", "gemini")]
+
+
+def atoms(records: Iterable[Record]) -> list[Atom]:
+    """What is said, however it is cut into messages and parts, and which calls have results."""
+    found: list[Atom] = []
+    known: set[Atom] = set()
+    for record in records:
+        side = str(record.get("type"))
+        for text in _texts(record):
+            if found and found[-1][0] == side:
+                found[-1] = (side, found[-1][1] + text)
+            else:
+                found.append((side, text))
+        for result in results(record):
+            atom = ("result", result)
+            if atom not in known:
+                known.add(atom)
+                found.append(atom)
+    return found
+
+
+def results(record: Record) -> list[str]:
+    """The ids of the calls whose results a message has."""
+    parts = _parts(record.get("content"))
+    answered = [part.get("functionResponse") for part in parts]
+    found = [str(one.get("id")) for one in answered if isinstance(one, dict)]
+    calls = record.get("toolCalls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and call.get("result"):
+            found.append(str(call.get("id")))
+    return found
+
+
+def is_prompt(record: Record) -> bool:
+    """Whether a person says something."""
+    return record.get("type") == "user" and bool("".join(_texts(record)).strip())
+
+
+def is_answer(record: Record) -> bool:
+    """Whether the model says something and asks for no call: with that a turn is over."""
+    calls = record.get("toolCalls")
+    asks = calls or any("functionCall" in part for part in _parts(record.get("content")))
+    return record.get("type") == "gemini" and not asks
+
+
+def once(records: Iterable[Record]) -> list[Record]:
+    """Messages for a new chat: calls that have no result and messages without words are left out.
+
+    Results stand with their calls and again as messages. Gemini CLI takes both for a chat that it
+    resumes, and the model would be sent each result twice.
+    """
+    records = list(records)
+    done = {id for record in records for id in results(record)}
+    kept: list[Record] = []
+    known: set[str] = set()
+    for record in records:
+        told = results(record)
+        if record.get("type") == "user" and not _texts(record) and known.issuperset(told):
+            continue
+        known.update(told)
+        record = _with_results(record, done)
+        if _texts(record) or told or record.get("toolCalls"):
+            kept.append(record)
+    return kept
+
+
+def _with_results(record: Record, done: set[str]) -> Record:
+    """A message without the calls that have no result."""
+    calls, content = record.get("toolCalls"), record.get("content")
+    if isinstance(calls, list):
+        found = [one for one in calls if isinstance(one, dict) and str(one.get("id")) in done]
+        record = {**record, "toolCalls": found}
+    if isinstance(content, list):
+        asked = [part.get("functionCall") if isinstance(part, dict) else None for part in content]
+        kept = [
+            part
+            for part, call in zip(content, asked, strict=True)
+            if not isinstance(call, dict) or str(call.get("id")) in done
+        ]
+        record = {**record, "content": kept}
+    return record
+
+
+def _texts(record: Record) -> list[str]:
+    parts = (part for part in _parts(record.get("content")) if not part.get("thought"))
+    texts = (part.get("text") for part in parts)
+    return [t for t in texts if isinstance(t, str) and t and not t.startswith(_CONTEXT)]
+
+
+def _parts(content: Json) -> list[dict[str, Json]]:
+    if isinstance(content, str):
+        return [{"text": content}]
+    parts = content if isinstance(content, list) else [content]
+    return [{"text": one} if isinstance(one, str) else one
+            for one in parts if isinstance(one, (str, dict))]  # fmt: skip

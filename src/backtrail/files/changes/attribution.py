@@ -1,0 +1,187 @@
+"""Who changed what: from the transitions in a call's bracket to the changes that are its own.
+
+Pure. A tool that declares its paths owns a change of these; any other change belongs to
+the calls that declared nothing. Of the calls of one session, the first to end claims what
+they may all have done. What calls of several sessions may have done is *shared*. So is it
+with calls of other stores and roots that a call met: a path that one of these declared, and
+the call did not, is not the call's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from ...events import Json
+from ..names import shown
+from ..trees import Get, diff_trees
+from ..workspace.marks import origin_of, thing_at
+from .brackets import Bracket, Met, Transition
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A span of a call: the trees around it, and what in between is not the call's alone.
+
+    `sessions` are those of others whose calls may have changed what is `shared`.
+    """
+
+    before: bytes
+    after: bytes
+    foreign: list[bytes] = []
+    shared: list[bytes] = []
+    sessions: list[str] = []
+
+
+class Attributed(msgspec.Struct, frozen=True):
+    """What a call did to the files, as its event carries it.
+
+    `before` and `after` are the trees around the call. `parts` are the spans its changes
+    are in. `uncertain` are paths a person may have saved meanwhile, `lost` are things that
+    went and were not captured: they cannot be undone. `doubtful` are paths that changed while
+    a person was asked whether the call may run, or after its agent gave it up: going back
+    leaves them, unless it is told otherwise.
+    """
+
+    before: bytes
+    after: bytes
+    parts: list[Part]
+    uncertain: list[bytes]
+    lost: list[bytes]
+    doubtful: list[bytes] = []
+
+    def to_dict(self) -> dict[str, Json]:
+        """The `files` of an event's data; lists only where they say something."""
+        data: dict[str, Json] = {"before": self.before.hex(), "after": self.after.hex()}
+        if self.parts != [Part(self.before, self.after)]:
+            data["parts"] = [
+                {"before": part.before.hex(), "after": part.after.hex()}
+                | ({"foreign": _names(part.foreign)} if part.foreign else {})
+                | ({"shared": _names(part.shared)} if part.shared else {})
+                | ({"sessions": part.sessions} if part.sessions else {})
+                for part in self.parts
+            ]
+        if self.uncertain:
+            data["uncertain"] = _names(self.uncertain)
+        if self.lost:
+            data["lost"] = _names(self.lost)
+        if self.doubtful:
+            data["doubtful"] = _names(self.doubtful)
+        return data
+
+
+def attribute(
+    get: Get, bracket: Bracket, tree: bytes, transitions: Iterable[Transition],
+    open_now: Collection[str], *, long: bool, met: Collection[Met] = (), late: bool = False,
+    doubt: Callable[[bytes], bool] | None = None,
+) -> Attributed | None:  # fmt: skip
+    """What `bracket`, which ends with `tree`, changed; None if nothing.
+
+    `open_now` are the brackets still open, `met` the calls elsewhere that were; `long` says
+    that a person may well have saved something meanwhile. The end of a call that is found
+    `late` may be long ago: then that goes for the paths it declared, too. `doubt` says of a
+    path that perhaps it changed when the call did not run.
+    """
+    parts: list[Part] = []
+    mine: set[bytes] = set()
+    lost: list[bytes] = []
+    for transition in transitions:
+        part, own, gone = _part(get, bracket, transition, open_now, met)
+        if not own:
+            continue
+        mine |= own
+        lost += gone
+        last = parts[-1] if parts else None
+        if last and last.after == part.before and not (last.foreign or last.shared
+                                                       or part.foreign or part.shared):  # fmt: skip
+            parts[-1] = Part(last.before, part.after)
+        else:
+            parts.append(part)
+    parts = [part for part in parts if part.before != part.after]
+    if not parts:
+        return None
+    uncertain = sorted(mine) if long and (late or bracket.paths is None) else []
+    doubtful = sorted(path for path in mine if doubt(path)) if doubt is not None else []
+    return Attributed(bracket.tree, tree, parts, uncertain, sorted(set(lost)), doubtful)
+
+
+def _part(
+    get: Get, bracket: Bracket, transition: Transition, open_now: Collection[str],
+    met: Collection[Met],
+) -> tuple[Part, set[bytes], list[bytes]]:  # fmt: skip
+    """One transition seen from a bracket: its own paths, and what was lost with them."""
+    own: set[bytes] = set()
+    foreign: list[bytes] = []
+    shared: list[bytes] = []
+    lost: list[tuple[bytes, bytes]] = []
+    moved: set[bytes] = set()
+    sessions: set[str] = set()
+    for path, before, after in diff_trees(get, transition.before, transition.after):
+        if after is not None and not after.kept:
+            moved.add(origin_of(thing_at(path, after)))
+        claims, elsewhere = _claims(transition.brackets, met, path)
+        claimed = any(
+            other.owner == bracket.owner and other.id != bracket.id and other.id not in open_now
+            for other in claims
+        )
+        if claimed or all(other.id != bracket.id for other in claims):
+            foreign.append(path)
+            continue
+        own.add(path)
+        others = {other.owner for other in claims if other.owner != bracket.owner}
+        if elsewhere or others:
+            shared.append(path)
+            sessions |= others | {one.owner.partition("@")[0] for one in met if elsewhere}
+        if before is not None and not before.kept and (after is None or after.kept):
+            lost.append((path, origin_of(thing_at(path, before))))
+    gone = [path for path, thing in lost if thing not in moved]
+    part = Part(transition.before, transition.after, foreign, shared, sorted(sessions))
+    return part, own, gone
+
+
+def _claims(
+    brackets: Iterable[Bracket], met: Iterable[Met], path: bytes
+) -> tuple[list[Bracket], bool]:
+    """The calls that may have changed a path, and whether one elsewhere may have."""
+    declared = [bracket for bracket in brackets if _declares(bracket.paths, path)]
+    elsewhere = any(_declares(one.paths, path) for one in met)
+    if declared or elsewhere:
+        return declared, elsewhere
+    anything = [bracket for bracket in brackets if bracket.paths is None]
+    return anything, any(one.paths is None and _is_below(one.under, path) for one in met)
+
+
+def _declares(paths: Collection[bytes] | None, path: bytes) -> bool:
+    return paths is not None and any(
+        path == name or path.startswith(name + b"/") or name.startswith(path + b"/")
+        for name in paths
+    )
+
+
+def _is_below(folder: bytes, path: bytes) -> bool:
+    """Whether a path is a folder, or in it; the root is empty, and above all."""
+    return not folder or path == folder or path.startswith(folder + b"/")
+
+
+def _names(paths: Iterable[bytes]) -> list[str]:
+    return [shown(path) for path in paths]
+
+
+def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
+    """What several calls did, as one: their spans one after the other."""
+    if len(found) == 1:
+        return found[0]
+    parts = [part for files in found for part in files.get("parts", [files]) if "before" in part]
+    data: dict[str, Json] = {"parts": parts}
+    if parts:
+        data.update(before=parts[0]["before"], after=parts[-1]["after"])
+    for name in ("uncertain", "lost", "doubtful", "brackets"):
+        named = [one for files in found for one in files.get(name, ())]
+        if named:
+            data[name] = sorted(set(named))
+    if any(files.get("partial") for files in found):
+        data["partial"] = True
+    missed = [files["missed"] for files in found if "missed" in files]
+    if missed:
+        data["missed"] = missed[0]
+    return data

@@ -1,0 +1,203 @@
+"""The words of a workspace's line of time: its place, the calls under way, what changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import msgspec
+
+from ..._startup.frozen import NamedTuple
+from ...events import Event, Json, timestamp
+from ..workspace.roots import Identity
+
+_RECENT = 200
+
+
+class Place(NamedTuple):
+    """A workspace's identity: the directory itself, and where it is.
+
+    It is `gone` if another directory came in its place.
+    """
+
+    n: int
+    identity: Identity
+    path: bytes
+    gone: bool = False
+
+
+class Met(msgspec.Struct, frozen=True):
+    """A call of another store or root that was open at the same time, as seen from this root.
+
+    It may have changed the `paths` it declared, or without these anything below `under`.
+    """
+
+    owner: str
+    under: bytes
+    paths: list[bytes] | None
+
+
+class Bracket(msgspec.Struct, frozen=True):
+    """A call under way: whose it is, and what it said it would touch (None: anything).
+
+    `opened` is the number of the last transition before it, `tree` the state it began with,
+    `name` and `call` say what it is, `pid` and `born` which process runs it, `agent` for
+    which of the session's agents; empty is the main one.
+    One that `ended` claims nothing more; it stays until what it did is in the log, and its
+    process is the one that tells it. With `files`, that is found out already; where nobody's
+    process is left to tell it, whoever opens the session next does. `named` says that the
+    event names the bracket; events did not always do so.
+    `store` is the name of the store that has the session, `program` the agent it belongs to
+    if a hook opened it. `mark` is the call's name among the open calls of this machine, the
+    same in all the brackets of a call; `met` are calls elsewhere that were open meanwhile.
+    `stamp` says which state of the root `files` led to.
+    `given` and `gist` are digests of the call's input and of its command or path, by which a
+    call without an id is known. `question` is when a person was asked whether it may run: it
+    has not run before that, and without a result perhaps never. One that is `left` was given
+    up by its agent, and its process, which is the bracket's, goes on.
+    """
+
+    id: str
+    owner: str
+    opened: int
+    tree: bytes
+    paths: list[bytes] | None
+    since: float
+    name: str = ""
+    call: str | None = None
+    pid: int = 0
+    born: int = 0
+    agent: str = ""
+    ended: bool = False
+    files: dict[str, Json] | None = None
+    named: bool = False
+    store: str = ""
+    program: str = ""
+    mark: str = ""
+    met: list[Met] = []
+    stamp: dict[str, Json] = {}
+    given: str = ""
+    gist: str = ""
+    question: float = 0.0
+    left: bool = False
+
+
+class Runner(NamedTuple):
+    """The process that runs a call, where it is not this one, and of which program it is.
+
+    `given` and `gist` are what the call is known by: see `Bracket`.
+    """
+
+    pid: int
+    born: int
+    agent: str = ""
+    program: str = ""
+    given: str = ""
+    gist: str = ""
+
+
+class Opening(NamedTuple):
+    """A call that opens, as the machine knows it: see `Bracket`."""
+
+    id: str
+    since: float
+    store: str = ""
+    mark: str = ""
+    met: Sequence[Met] = ()
+
+
+NOBODY = Runner(0, 0)
+"""Who runs a call that was left."""
+
+
+class Transition(NamedTuple):
+    """A change of the workspace between two scans, and the brackets open meanwhile."""
+
+    n: int
+    before: bytes
+    after: bytes
+    brackets: list[Bracket]
+
+
+class Split(NamedTuple):
+    """A call up to now: the newest state, what changed in the call, who is still at work.
+
+    `later` is the bracket in which it goes on, if it does.
+    """
+
+    tree: bytes
+    spans: list[Transition]
+    open_now: set[str]
+    later: Bracket | None
+
+
+def is_dead(bracket: Bracket) -> bool:
+    """Whether the process that ran a call is gone."""
+    return is_gone(bracket.pid, bracket.born)
+
+
+def is_gone(pid: int, began: int) -> bool:
+    """Whether a process is gone that had this number and began then."""
+    if pid == NOBODY.pid:
+        return True
+    if pid == os.getpid():
+        return began != own_birth(pid)
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        return False
+    state, born_at = _described(pid)
+    # Nobody has asked yet how it ended: it does nothing any more.
+    return state in b"ZX" or began != born_at
+
+
+def is_told(bracket: Bracket, newest_first: Iterable[Event]) -> bool:
+    """Whether what a call did is in its log: its process died soon after that.
+
+    Looks at all that came since the call began, and at some more: clocks are set, too.
+    Events of earlier versions name no bracket: there, the newest with its trees counts.
+    """
+    before, began = bracket.tree.hex(), timestamp(bracket.since)
+    for n, event in enumerate(newest_first):
+        if n >= _RECENT and event.ts < began:
+            break
+        if event.id == bracket.id or bracket.id in named_in(event):
+            return True
+        files = event.data.get("files")
+        if bracket.named or not isinstance(files, dict) or files.get("before") != before:
+            continue
+        # One that was left has surely not been told by its process.
+        if bracket.files is None or event.ts >= began:
+            return bool(event.data.get("name") == bracket.name)
+    return False
+
+
+def named_in(event: Event) -> list[Json]:
+    """The ids of the brackets that an event tells of."""
+    files = event.data.get("files")
+    named = files.get("brackets") if isinstance(files, dict) else None
+    return named if isinstance(named, list) else []
+
+
+def born(pid: int) -> int:
+    """When a process began, so that a number used again is not taken for the old process."""
+    return _described(pid)[1]
+
+
+def _described(pid: int) -> tuple[bytes, int]:
+    """The state of a process and when it began; `?` and 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+            return fields[0], int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return b"?", 0
+
+
+@cache
+def own_birth(pid: int) -> int:
+    """`born` of this process, asked for once; `pid` tells a fork of it apart."""
+    return born(pid)

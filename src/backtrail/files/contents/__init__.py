@@ -1,0 +1,1 @@
+"""Contents by their digest: storing, verifying, collecting and erasing them."""

@@ -1,0 +1,154 @@
+"""Restores that a crash cut short, as whoever opens or reads a session finds them.
+
+A mark beside the contents says that some restore has begun and none of these is known to be
+over: so whoever opens a session looks at one name, and at the catalogue only where there is it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import BacktrailError, SessionBusy
+from ...events import Problem
+from ...stores.base import Store
+from ...stores.disk.fs import failed, sync_directory
+from ...stores.wrapper import unwrapped
+from ..names import shown
+from ..workspace.machine import identity_at
+
+if TYPE_CHECKING:
+    from ..changes.brackets import Place
+    from ..changes.catalogue import Catalogue
+
+LOG = "files"
+
+MARK = "unfinished"
+"""The name that is beside the catalogue while it has the journal of a restore."""
+
+UNDER_WAY = "under way"
+"""What a session's problem is called where a restore is at work now."""
+
+CUT_SHORT = "restore"
+"""What it is called where one was cut short, or was finished and left something to say."""
+
+
+def is_marked(store: Store) -> bool:
+    """Whether a restore may have been cut short in any directory that a store watches over."""
+    contents = unwrapped(store).contents
+    return contents is not None and os.path.lexists(os.path.join(contents, MARK))
+
+
+def put_mark(folder: Path) -> None:
+    """Say that a restore begins. It is on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        os.close(os.open(folder / MARK, flags, 0o600))
+        sync_directory(folder)
+    except OSError as error:
+        raise failed(error, f"write {folder / MARK}") from error
+
+
+def take_mark(folder: Path) -> None:
+    """Say that no restore is unfinished. A mark that stays costs whoever opens a session a look."""
+    with suppress(OSError):
+        (folder / MARK).unlink()
+
+
+def at_opening(
+    store: Store, session_id: str, *, files: bool, cwd: str | os.PathLike[str] | None = None
+) -> list[Problem]:
+    """Finish a restore that was cut short in a session's folder; what is to be said of it.
+
+    Whoever does not watch over the `files` only says that it is not finished. `cwd` is where a
+    caller says that the folder is now.
+    """
+    if not is_marked(store):
+        return []
+    info = store.info(session_id)
+    root = info.root or info.cwd
+    if cwd is not None and (root is None or not os.path.isdir(root)):
+        root = os.fspath(cwd)
+    if root is None:
+        return []
+    if not files:
+        return [Problem(session_id, LOG, CUT_SHORT, note) for note in found(store, root)]
+    return [Problem(session_id, LOG, what, detail) for what, detail in finish(store, root)]
+
+
+def finish(store: Store, root: str) -> list[tuple[str, str]]:
+    """Finish the restores of a directory, and of those above and below, that were cut short.
+
+    Nobody is waited for: where one is at work now, its process is named.
+    """
+    if not is_marked(store):
+        return []
+    from ..depot import Depot
+
+    left: list[tuple[str, str]] = []
+    depot = Depot.of(store)
+    try:
+        for path, _ in _concerning(depot.catalogue, root):
+            if path is None:
+                # It is not there, or another one is: who works there next is told.
+                continue
+            workspace = depot.workspace(path, store)
+            try:
+                workspace.recover(store, wait=0)
+                left += [(CUT_SHORT, note) for note in workspace.problems]
+            except SessionBusy as busy:
+                owner = busy.owner
+                left.append((UNDER_WAY, f"a rewind of {workspace.path} is under way by {owner}"))
+            finally:
+                workspace.close()
+    except BacktrailError as error:
+        left.append((CUT_SHORT, f"a restore of {root} was cut short: {error}"))
+    finally:
+        depot.close()
+    return left
+
+
+def found(store: Store, root: str) -> list[str]:
+    """What a mere reader says: the restores of a directory that are not finished, or under way."""
+    if not is_marked(store):
+        return []
+    from ..depot import Depot
+
+    depot = Depot.of(store)
+    try:
+        places = [place for _, place in _concerning(depot.catalogue, root)]
+    except BacktrailError as error:
+        return [str(error)]
+    finally:
+        depot.close()
+    return [told(shown(place.path)) for place in places]
+
+
+def told(path: str) -> str:
+    """That a restore of a directory is not finished, in words."""
+    return (
+        f"a rewind of {path} is not finished: files and conversation are between two states until "
+        "the session is opened there (`backtrail status`)"
+    )
+
+
+def _concerning(catalogue: Catalogue, root: str) -> list[tuple[str | None, Place]]:
+    """The restores that were cut short in, above or below a directory, and where each is now."""
+    found: list[tuple[str | None, Place]] = []
+    here = os.fsencode(os.path.realpath(root))
+    which = identity_at(here)
+    for place in catalogue.unfinished():
+        if which is not None and which.is_same(place.identity):
+            # Perhaps it was moved.
+            found.append((os.fsdecode(here), place))
+        elif _is_in(here, place.path) or _is_in(place.path, here):
+            there = identity_at(place.path)
+            same = there is not None and there.is_same(place.identity)
+            found.append((os.fsdecode(place.path) if same else None, place))
+    return found
+
+
+def _is_in(path: bytes, other: bytes) -> bool:
+    return path == other or path.startswith(other.rstrip(b"/") + b"/")

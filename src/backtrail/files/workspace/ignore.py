@@ -1,0 +1,261 @@
+"""What a scan does not enter, and why.
+
+Opaque directories are never stored and never touched by a restore: version control, caches
+and installed packages, what is mounted there, and what git ignores if it is heavy. Other
+ignored files are kept: agents destroy `.env` and `dev.db` too. `.backtrailignore`, in the
+form of `.gitignore`, adds to this. What was captured once stays captured, whatever a rule
+says later.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from ..._startup.frozen import NamedTuple
+from ..control import is_control
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    Patterns = PathSpec[GitIgnoreSpecPattern]
+
+FILE_LIMIT = 20 * 1024 * 1024
+"""Bytes above which a file is skipped."""
+
+HEAVY_FILES = 2000
+HEAVY_BYTES = 50 * 1024 * 1024
+"""Above either, a directory that git ignores is opaque."""
+
+RESERVED = b".backtrail-tmp-"
+"""How the names begin that a restore builds new things under; an id follows."""
+
+_RESERVED = re.escape(RESERVED) + rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+def is_reserved(name: bytes) -> bool:
+    """Whether a name is one that a restore uses: such a thing is in no tree."""
+    return name.startswith(RESERVED) and re.fullmatch(_RESERVED, name) is not None
+
+
+GIT_RULES = b".gitignore"
+OUR_RULES = b".backtrailignore"
+IGNORE_FILES = (GIT_RULES, OUR_RULES)
+
+HEAVY = frozenset(
+    {b"node_modules", b"bower_components", b".venv", b"__pycache__", b".tox", b".nox", b".eggs"}
+    | {b".mypy_cache", b".pytest_cache", b".ruff_cache", b".hypothesis", b".gradle", b".next"}
+    | {b".nuxt", b".svelte-kit", b".parcel-cache", b".turbo", b".terraform", b".direnv", b".cache"}
+)
+
+# A common word is heavy only where its tool is at home: name -> what must be beside or in it.
+BESIDE: dict[bytes, tuple[bytes, ...]] = {
+    b"target": (b"Cargo.toml", b"pom.xml", b"build.sbt"),
+    b"vendor": (b"composer.json",),
+    b"Pods": (b"Podfile",),
+    b"_build": (b"mix.exs", b"dune-project"),
+    b"deps": (b"mix.exs",),
+}
+INSIDE: dict[bytes, bytes] = {b"venv": b"pyvenv.cfg", b"env": b"pyvenv.cfg"}
+
+VERSION_CONTROL = b"version control"
+PACKAGES = b"cache or packages"
+BUILD = b"build output"
+OUR_STORE = b"a store of ours"
+OUR_NAME = b"a name that restores use"
+MOUNTED = b"mounted"
+LEFT_OUT = b"left out by .backtrailignore"
+LEFT_OUT_FILE = b"a file left out by .backtrailignore"
+IGNORED = b"ignored by git, and heavy"
+"""The reasons a tree gives."""
+
+LASTING = frozenset({VERSION_CONTROL, PACKAGES, BUILD})
+"""Reasons that hold as long as the directory is there, even if its tool is not at home now."""
+
+
+class OwnPlaces:
+    """The files and folders of a store of ours, which are never captured.
+
+    A file is one of them by its name and by what it is: under another name, as a second
+    link, it is a file like others.
+    """
+
+    def __init__(self, places: Collection[str] = ()) -> None:
+        self._places = places
+
+    @cached_property
+    def names(self) -> set[bytes]:
+        """What they are called, in lower case, also where the store was opened by a link."""
+        paths = [*self._places, *map(os.path.realpath, self._places)]
+        return {os.fsencode(os.path.basename(path)).lower() for path in paths}
+
+    def identities(self) -> set[tuple[int, int]]:
+        """The devices and inodes of those that are there."""
+        found = set()
+        for place in self._places:
+            try:
+                status = os.stat(place)
+            except OSError:
+                continue
+            found.add((status.st_dev, status.st_ino))
+        return found
+
+
+Names = Callable[[bytes], bool]
+"""Whether a name is in a directory."""
+
+
+MOUNT_POINTS = frozenset({b".agents", b".aws", b".codex", b".git"})
+"""Folders that Codex's sandbox mounts over in a workspace, and makes where there are none."""
+
+
+def is_mount_point(folder: int, name: bytes) -> bool:
+    """Whether a folder in an open one is there for a sandbox alone: empty, and gone with it.
+
+    A folder of that name with something in it is as any other.
+    """
+    return name in MOUNT_POINTS and is_empty(folder, name)
+
+
+def is_empty(folder: int, name: bytes) -> bool:
+    """Whether a name in an open folder is that of a folder with nothing in it."""
+    try:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def opaque_name(name: bytes, beside: Names, inside: Names) -> bytes:
+    """Why a directory of this name is not entered; empty if it is."""
+    if is_control(name):
+        return VERSION_CONTROL
+    if name in HEAVY:
+        return PACKAGES
+    if name in BESIDE and any(map(beside, BESIDE[name])):
+        return BUILD
+    if name in INSIDE and inside(INSIDE[name]):
+        return PACKAGES
+    return b""
+
+
+Layers = tuple[tuple[int, "Patterns"], ...]
+
+
+class Rules(NamedTuple):
+    """The ignore files from the root down to one directory, nearest last.
+
+    Each layer has the length of its directory's path: patterns are relative to it.
+    """
+
+    git: Layers = ()
+    ours: Layers = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.git or self.ours)
+
+    def inside(self, prefix: str, files: Iterable[tuple[bytes, bytes]]) -> Rules:
+        """The rules that hold in the directory `prefix`, which has these ignore files."""
+        git, ours = self.git, self.ours
+        for name, content in files:
+            layer = (len(prefix), _parse(content))
+            if name == GIT_RULES:
+                git = (*git, layer)
+            else:
+                ours = (*ours, layer)
+        return Rules(git, ours)
+
+    def verdict(self, path: str, *, directory: bool) -> Literal["", "git", "ours"]:
+        """Whose rules leave `path` out. Ours go first, and may take back what git's say."""
+        if directory:
+            path += "/"
+        decided = _decide(self.ours, path)
+        if decided is not None:
+            return "ours" if decided else ""
+        return "git" if _decide(self.git, path) else ""
+
+
+def _decide(layers: Layers, path: str) -> bool | None:
+    """What the nearest ignore file that says anything says."""
+    for length, spec in reversed(layers):
+        decided = spec.check_file(path[length:]).include
+        if decided is not None:
+            return decided
+    return None
+
+
+def _parse(content: bytes) -> Patterns:
+    """The rules of an ignore file, the last that fits decides.
+
+    A line that no matcher understands ignores nothing.
+    """
+    # Imported where needed: it costs more than a scan, and most directories have no rules.
+    # `GitIgnoreSpec` orders patterns in its own way where directories are concerned; the
+    # plain class goes by their order alone, as git does for one name at a time.
+    from pathspec import PathSpec
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    patterns = []
+    for line in text.split("\n"):
+        try:
+            patterns.append(GitIgnoreSpecPattern(line.removesuffix("\r")))
+        except ValueError:
+            continue
+    return PathSpec(patterns)
+
+
+def read_rules(fd: int, name: bytes) -> bytes | None:
+    """An ignore file of an open directory, up to a megabyte; None if there is none to read."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        file = os.open(name, flags, dir_fd=fd)
+    except OSError:
+        return None
+    try:
+        return os.read(file, 1 << 20) if stat.S_ISREG(os.fstat(file).st_mode) else None
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def is_heavy(fd: int) -> bool:
+    """Whether a directory holds too much to keep, looking no further than that."""
+    files = directories = size = 0
+    todo = [b"."]
+    while todo:
+        path = todo.pop()
+        try:
+            at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
+                         dir_fd=fd)  # fmt: skip
+        except OSError:
+            continue
+        try:
+            with os.scandir(at) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        directories += 1
+                        todo.append(path + b"/" + os.fsencode(entry.name))
+                    else:
+                        files += 1
+                        size += entry.stat(follow_symlinks=False).st_size
+                    if max(files, directories) > HEAVY_FILES or size > HEAVY_BYTES:
+                        return True
+        except OSError:
+            continue
+        finally:
+            os.close(at)
+    return False

@@ -1,0 +1,567 @@
+"""The directory of a workspace: which one it is, and nobody else at work in it.
+
+The lock is the machine's for this directory, whichever store watches over it. Whoever takes
+it finishes a restore that was cut short, before anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..._startup.frozen import NamedTuple
+from ...errors import BacktrailError, Conflict, Damaged, NotFound, SessionBusy
+from ...events import Json, timestamp
+from ...events.history import newest_look, root_of, tree_of
+from ...stores.base import Store
+from ...stores.disk.fs import failed
+from ...stores.disk.locks import WAIT
+from ..beneath import DIRECTORY
+from ..changes.brackets import Place, is_dead
+from ..changes.catalogue import Catalogue
+from ..contents.blobs import Blobs, CachedBlobs
+from ..names import meant, shown
+from ..trees import EMPTY_DIGEST, diff_trees, look_up
+from .ignore import OwnPlaces
+from .machine import About, Machine, Root, identity_at
+from .meetings import Meetings
+from .roots import Identity, identity
+from .scan import Limits
+from .snapshot import Log, Looking
+
+if TYPE_CHECKING:
+    from ..restore.plan import Plan
+
+
+class Known(NamedTuple):
+    """What a session knows of its root: the newest tree, the root's id (empty: not told), when.
+
+    `seq` is the event that says so.
+    """
+
+    session: str
+    seq: int
+    tree: bytes
+    id: str
+    at: str
+
+
+class Rooted:
+    """The directory of a workspace, and what is known about it."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        blobs: Blobs,
+        catalogue: Catalogue,
+        state: Path,
+        *,
+        own: OwnPlaces | None = None,
+        progress: Callable[[int], None] | None = None,
+        url: str = "",
+    ) -> None:
+        self.url = url
+        self.root = os.fsencode(os.path.realpath(root))
+        self.blobs = blobs
+        self.catalogue = catalogue
+        self.get = CachedBlobs(blobs.get)
+        self.problems: list[str] = []
+        self.machine, trouble = Machine.here(os.fspath(state))
+        if trouble:
+            self.problems.append(trouble)
+        here = identity_at(self.root)
+        self.place = self._find(here)
+        self._registered = self.machine.root(here or self.place.identity, self.root)
+        self.meetings = Meetings(self._registered, blobs.id)
+        self._about: About | None = None
+        self._continues: About | None = None
+        self._ids: dict[str, str] = {}
+        self._expected: Known | None = None
+        self._looked_for: Log | None = None
+        self._besides: list[Root] = []
+        self._noise = os.urandom(8).hex()
+        self._is_whole = False
+        self._checked: tuple[int, int, int] | None = None
+        self._state = state
+        self._limits = Limits(own=own or OwnPlaces())
+        self._progress = progress
+        self._looking = self._looking_at(self.place)
+
+    def _looking_at(self, place: Place) -> Looking:
+        index = self._state / f"index-{place.n}"
+        return Looking(self.blobs, index, self._limits, self._progress, self.get)
+
+    @property
+    def path(self) -> str:
+        """The root, for people."""
+        return shown(self.root)
+
+    def stamp(self) -> dict[str, Json]:
+        """The root on this machine and the number of its state, as the last look found it."""
+        about = self._about or self._registered.about()
+        return {"id": about.id, "n": about.n} if about is not None else {}
+
+    def _expect(self, log: Log, store: Store | None) -> None:
+        """The next look is for a session: if it knows its root, another one is refused."""
+        if store is None or self._looked_for == log:
+            return
+        try:
+            event = newest_look(store.read(log[1], reverse=True))
+        except NotFound:
+            event = None
+        tree = tree_of(event) if event is not None else None
+        if event is not None and tree is not None:
+            self._expected = Known(log[1], event.seq, tree, root_of(event), event.ts)
+        self._looked_for = log
+
+    def meant(self, paths: Iterable[str | os.PathLike[str]], *trees: bytes | None) -> list[bytes]:
+        """The paths that a caller names, as they are in these trees."""
+
+        def is_known(path: bytes) -> bool:
+            return any(tree and look_up(self.get, tree, path) for tree in trees)
+
+        return [meant(self.root, path, is_known) for path in paths]
+
+    # --- identity ------------------------------------------------------------------------
+
+    def _find(self, here: Identity | None) -> Place:
+        """The workspace that this directory is, also if it was moved here.
+
+        A directory that came in the place of another is a new one, unless a call may have
+        replaced it, or nothing was there.
+        """
+        if here is None:
+            # It is gone, and made again when needed.
+            return self.catalogue.place(Identity(0, 0, 0), self.root)
+        known = self.catalogue.moved_from(here)
+        if known is not None:
+            if not known.gone and known.path == self.root:
+                return known
+            if known.gone or identity_at(known.path) != here:
+                return self.catalogue.rebind(known.n, here, self.root)
+        there = self.catalogue.place(here, self.root)
+        if here.is_same(there.identity) or self._goes_on(there):
+            return there
+        return self.catalogue.renew(here, self.root)
+
+    def _goes_on(self, place: Place) -> bool:
+        """Whether a workspace goes on in another directory at its path."""
+        if self.catalogue.tree(place.n) in (None, EMPTY_DIGEST):
+            return True
+        return any(not (call.ended or is_dead(call)) for call in self.catalogue.brackets(place.n))
+
+    def locked(
+        self, store: Store | None = None, *, rebind: bool = False, make: bool = False,
+        wide: bool = False, wait: float = WAIT,
+    ) -> Locked:  # fmt: skip
+        """The root's descriptor, with nobody else at work in the workspace; -1 if it is gone.
+
+        A restore that was cut short is finished first. `rebind` takes whatever directory
+        is there now for the workspace, `make` makes the root again. `wide` keeps everybody
+        out of the registered roots above and below, too.
+        """
+        return Locked(self, store, rebind, make, wide, wait)
+
+    def _enter(self, store: Store | None, rebind: bool, make: bool, wide: bool, wait: float) -> int:
+        self._take(wide, wait)
+        fd = -1
+        try:
+            if self._about is None:
+                self._remember()
+            cut_short = self._is_cut_short()
+            fd = self._open_root(make or cut_short)
+            if fd >= 0:
+                self._check_identity(fd, rebind)
+                expected = self._expected
+                if expected is not None:
+                    self._check_expected(fd, expected, store, rebind)
+                if cut_short:
+                    self._recover(fd, store)
+        except BaseException:
+            self._leave(fd)
+            raise
+        return fd
+
+    def _leave(self, fd: int) -> None:
+        try:
+            if fd >= 0:
+                os.close(fd)
+        finally:
+            besides, self._besides = self._besides, []
+            self._registered.release()
+            for root in besides:
+                root.release()
+                root.close()
+
+    def _take(self, wide: bool, wait: float = WAIT) -> None:
+        """Take the lock, and those around it in an order that is the same for everybody."""
+        own = self._registered
+        besides: list[Root] = []
+        if wide:
+            related = {one.key: one.path for one in self.meetings.related()}
+            besides = [Root(self.machine, key, path) for key, path in related.items()]
+        taken: list[Root] = []
+        root = own
+        try:
+            for root in sorted([own, *besides], key=lambda root: root.key):
+                root.acquire(wait)
+                taken.append(root)
+        except BaseException as error:
+            for one in taken:
+                one.release()
+            for one in besides:
+                one.close()
+            if not isinstance(error, OSError) or isinstance(error, BacktrailError):
+                raise
+            raise failed(error, f"lock the workspace {self.path} by {root.lock.path}") from error
+        self._besides = besides
+
+    def _is_cut_short(self) -> bool:
+        """Whether a restore was cut short; only for who holds the lock.
+
+        A journal is only written under the lock, and who takes that leaves a name in its
+        file. So nothing has to be looked up as long as nobody else came by.
+        """
+        name = f"{os.getpid()} {self._noise}".encode()
+        try:
+            if self._is_whole and self._registered.last_taker() == name:
+                return False
+            self._registered.leave_name(name)
+            named = True
+        except OSError:
+            # Perhaps the disk is full: then it is looked up next time, too.
+            named = False
+        cut_short = self.catalogue.journal(self.place.n) is not None
+        self._say_set_aside()
+        self._is_whole = named and not cut_short
+        return cut_short
+
+    def _open_root(self, make: bool) -> int:
+        try:
+            if make and not os.path.isdir(self.root):
+                os.mkdir(self.root)
+                here = identity_at(self.root)
+                assert here is not None
+                self._rebind(here)
+            return os.open(self.root, DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if make:
+                raise failed(error, f"make {self.path} again") from error
+            return -1
+        except OSError as error:
+            raise failed(error, f"open {self.path}") from error
+
+    def _rebind(self, here: Identity) -> None:
+        """The workspace is another directory from here on: so is its lock."""
+        self._checked = None
+        known = self.catalogue.moved_from(here)
+        if known is not None and known.n != self.place.n:
+            # Other sessions began there meanwhile.
+            self.place = self.catalogue.rebind(known.n, here, self.root)
+            self._looking = self._looking_at(self.place)
+        else:
+            self.place = self.catalogue.rebind(self.place.n, here, self.root)
+            self._looking.forget()
+        old, new = self._registered, self.machine.root(here, self.root)
+        if new.key == old.key:
+            return
+        self._continues = old.about()
+        new.acquire()
+        self._besides.append(old)
+        self._registered = new
+        self.meetings = self.meetings.moved(new)
+
+    def _remember(self) -> None:
+        """Know the root by the id that the store has for it. The caller holds the lock.
+
+        So a registry that was lost, or is another one, does not make it another root. Its
+        numbers go on from the time, which is far beyond all that were used.
+        """
+        try:
+            text = (self._state / "root-ids").read_text("ascii")
+            self._ids = dict(line.split() for line in text.splitlines())
+        except (OSError, ValueError):
+            self._ids = {}
+        id = self._ids.get(self._registered.key, "")
+        if len(id) == 32 and self._registered.about() is None:
+            self._continues = About(int(time.time()), b"", id, "", b"")
+
+    def _note_id(self, about: About) -> None:
+        """Have the store know the root's id, too."""
+        key = self._registered.key
+        if self._ids.get(key) == about.id:
+            return
+        self._ids[key] = about.id
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(self._state / "root-ids", flags, 0o600)
+            try:
+                os.write(fd, f"{key} {about.id}\n".encode())
+            finally:
+                os.close(fd)
+        except OSError:
+            # The registry knows it, and the store may do so the next time.
+            return
+
+    def _check_expected(self, fd: int, known: Known, store: Store | None, rebind: bool) -> None:
+        """Refuse a directory that is not the one the session knows, unless it is just like it."""
+        about = self._registered.about() or self._continues
+        if known.id:
+            is_another = about is None or about.id != known.id
+        else:
+            # Its events do not tell which it was; but one born later it was not.
+            is_another = timestamp(self.place.identity.born / 1e9) > known.at
+        if is_another and not rebind and not _is_moved_fork(store, known):
+            tree = self._looking.captured(fd, None)
+            if differing := self.differing(known.tree, tree):
+                raise Conflict(
+                    f"{self.path} is another directory than the one the session knows, and "
+                    f"{differing}: `relocate` takes it as it is"
+                )
+        self._expected = None
+
+    def _check_identity(self, fd: int, rebind: bool) -> None:
+        """Refuse another directory in the place of the one watched over.
+
+        Inside a call that one may well have been replaced by the call. And a directory
+        with the very same content is as good.
+        """
+        status = os.fstat(fd)
+        # A directory that is another was made later, and its numbers changed then.
+        checked = status.st_dev, status.st_ino, status.st_ctime_ns
+        if checked == self._checked:
+            return
+        here = identity(fd)
+        if here == self.place.identity:
+            self._checked = checked
+            return
+        if here.is_same(self.place.identity):
+            self.place = self.catalogue.rebind(self.place.n, here, self.root)
+            return
+        known = self.catalogue.tree(self.place.n)
+        calls = [call for call in self.catalogue.brackets(self.place.n) if not call.ended]
+        if not rebind and known != EMPTY_DIGEST and not calls:
+            self._looking.forget()
+            tree = self._looking.captured(fd, None)
+            if known is not None and (differing := self.differing(known, tree)):
+                raise Conflict(
+                    f"{self.path} is another directory than the one watched over, and "
+                    f"{differing}: `relocate` takes it as it is"
+                )
+        if rebind:
+            self.catalogue.drop_journal(self.place.n)
+        self._rebind(here)
+
+    def differing(self, known: bytes, tree: bytes) -> str:
+        """In which captured paths two states differ, for people; empty if in none.
+
+        What neither has captured may be anything in both, and is never touched.
+        """
+        if known == tree:
+            return ""
+        try:
+            paths = [
+                path
+                for path, *states in diff_trees(self.get, known, tree)
+                if any(state is not None and state.kept for state in states)
+            ]
+        except (NotFound, Damaged):
+            return "its content differs"
+        few = ", ".join(shown(path) for path in paths[:3])
+        count = "1 path differs" if len(paths) == 1 else f"{len(paths)} paths differ"
+        return f"{count} ({few}{', …' if len(paths) > 3 else ''})" if paths else ""
+
+    # --- a restore that was cut short ----------------------------------------------------
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether a restore was cut short here, or is under way."""
+        return self.catalogue.journal(self.place.n) is not None
+
+    def recover(self, store: Store | None = None, *, wait: float = WAIT) -> None:
+        """Finish a restore that was cut short, and tell its log, before anything is planned."""
+        if self.cut_short:
+            with self.locked(store, wait=wait):
+                return
+
+    def _recover(self, root: int, store: Store | None) -> None:
+        """Finish a restore that was cut short."""
+        found = self.catalogue.journal(self.place.n)
+        if found is None:
+            return
+        place, content = found
+        moved = place.path != self.place.path and not place.identity.born
+        if moved or not place.identity.is_same(self.place.identity):
+            self._complain(
+                f"a restore of {shown(place.path)} was cut short, and another directory is there"
+            )
+            return
+        from dataclasses import replace
+
+        from ..restore.journal import decoded, tell
+        from ..restore.restore import Restore
+
+        try:
+            journal = decoded(content)
+            done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
+            after = self._verified(root, journal.log, done)
+            is_told = tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+        except (OSError, Conflict, SessionBusy):
+            raise
+        except Exception as error:
+            self._set_aside(root, error)
+            return
+        if not is_told:
+            self._complain(
+                f"a restore was finished, and the log of its session `{journal.session_id}` does "
+                f"not tell: its store is not at {journal.store} any more"
+            )
+        self.catalogue.drop_journal(self.place.n)
+        for step in done.conflicts:
+            if step not in journal.plan.steps:
+                self._complain(f"a restore was finished without {shown(step.path)}: {step.reason}")
+
+    def _set_aside(self, root: int, error: Exception) -> None:
+        """Put a restore out of the way that can never be finished.
+
+        How far it came is no call's doing, whichever are open.
+        """
+        tree = self._looking.captured(root, None)
+        self.catalogue.record(self.place.n, tree, restored=True)
+        self._number(tree)
+        self.catalogue.set_aside(self.place.n, f"{type(error).__name__}: {error}")
+        self._say_set_aside()
+
+    def _say_set_aside(self) -> None:
+        found = self.catalogue.set_aside_of(self.place.n)
+        if found is not None:
+            self._complain(
+                f"a restore of {self.path} was cut short and cannot be finished ({found[0]}): "
+                "`backtrail doctor --repair` tries again, or gives it up"
+            )
+
+    def finish_or_give_up(self, store: Store | None) -> bool:
+        """Try once more what was set aside; False if it was given up.
+
+        Then what it had taken out of its place is back, and it is nobody's change.
+        """
+        from dataclasses import replace
+
+        from ..restore.journal import decoded, tell
+        from ..restore.restore import Restore
+
+        with self.locked(store, make=True, wide=True) as root:
+            found = self.catalogue.set_aside_of(self.place.n)
+            if found is None:
+                return True
+            finished = True
+            try:
+                journal = decoded(found[1])
+                done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
+                after = self._verified(root, journal.log, done)
+                tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+            except (OSError, Conflict, SessionBusy):
+                raise
+            except Exception:
+                # Whatever a damaged journal raises: the person asked to be rid of it.
+                finished = False
+                self._give_up(root, found[1])
+            self.catalogue.drop_set_aside(self.place.n)
+            self.problems.clear()
+            return finished
+
+    def _give_up(self, root: int, content: bytes) -> None:
+        from ..restore.journal import decoded
+        from ..restore.restore import Restore
+
+        try:
+            journal = decoded(content)
+        except Exception:
+            # Nothing says what was meant, so nothing can be put back.
+            return
+        Restore(root, journal.id, self.blobs.get).give_up(journal.plan)
+        tree = self._looking.captured(root, None)
+        self.catalogue.record(self.place.n, tree, restored=True)
+        self._number(tree)
+
+    def _complain(self, note: str) -> None:
+        if note not in self.problems:
+            self.problems.append(note)
+
+    def _verified(self, root: int, log: Log, plan: Plan) -> bytes:
+        """The tree after a restore, looking only at what it touched.
+
+        What it left alone may be changed by others at any time, and is not its own.
+        """
+        acts = [step for step in plan.steps if step.acts]
+        kept = [step.path for step in acts if step.after is not None and step.after.kept]
+        tree = self._looking.captured(root, log, [step.path for step in acts], kept=kept)
+        self.catalogue.record(self.place.n, tree, restored=True)
+        self._number(tree)
+        return tree
+
+    def _number(self, tree: bytes) -> None:
+        """The root's state is `tree`, for all stores. The caller holds the lock."""
+        try:
+            like, last = self._continues, self._about
+            if like is None and last is not None:
+                like = last._replace(n=max(last.n, int(time.time())))
+            self._about = self._registered.moved(tree, like)
+            self._note_id(self._about)
+        except OSError as error:
+            raise failed(error, f"write {self._registered.lock.path}") from error
+
+    def _scan(
+        self, root: int, log: Log, paths: Collection[bytes] | None = None,
+        stop: Callable[[], bool] | None = None, *, adopt: bool = False,
+    ) -> bytes:  # fmt: skip
+        tree = self._looking.captured(root, log, paths, stop, adopt=adopt)
+        self.catalogue.record(self.place.n, tree)
+        self._number(tree)
+        return tree
+
+    def close(self) -> None:
+        """Save the index, and let go of the lock's file."""
+        if self._looking.unsaved:
+            self._take(False)
+            try:
+                self._looking.save()
+            finally:
+                self._registered.release()
+        self._registered.close()
+        self.meetings.shut()
+
+
+def _is_moved_fork(store: Store | None, known: Known) -> bool:
+    """Whether a session began as a fork in another folder than its parent's, and has not looked.
+
+    What it knows of a root is its parent's.
+    """
+    info = store.info(known.session) if store is not None else None
+    if store is None or info is None or known.seq > (info.fork_seq or 0):
+        return False
+    try:
+        parent = store.info(info.parent_id or "")
+    except BacktrailError:
+        return True
+    return (parent.root or parent.cwd) != (info.root or info.cwd)
+
+
+class Locked:
+    """A workspace in which nobody else is at work. Every call of a tool comes by twice."""
+
+    __slots__ = ("_fd", "_how", "_of")
+
+    def __init__(self, of: Rooted, *how: Any) -> None:
+        self._of = of
+        self._how = how
+
+    def __enter__(self) -> int:
+        self._fd = self._of._enter(*self._how)
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        self._of._leave(self._fd)

@@ -1,0 +1,426 @@
+"""A turn of an `AsyncSession`: the asynchronous driver of the turn engine.
+
+Asynchronous agents, models and tools run on the caller's loop; store calls, scans, plain
+tools and plain agents in worker threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import from_thread
+
+from ..errors import Closed, Conflict, Unsupported
+from ..events import Event, Json
+from .listeners import Delta
+from .live import Around, SyncFlow, checked_flow, since
+from .threads import apart, run
+from .turnlog import Opened
+from .turns import (
+    ENDED,
+    Append,
+    Cancelled,
+    Do,
+    Engine,
+    Failed,
+    Finish,
+    Job,
+    Limits,
+    LiveTurn,
+    Next,
+    Open,
+    Pause,
+    Result,
+    Run,
+    Show,
+    Shut,
+    Start,
+    Step,
+    Tell,
+    Todo,
+    check_job,
+    engine,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .aio_stream import AsyncSending
+    from .watching import Call
+
+
+class Turning(AsyncIterator[Delta | Event]):
+    """A turn under way: carries out what the engine asks for, and gives what it shows.
+
+    No generators here: a cancellation goes into the engine, which ends the turn.
+    """
+
+    def __init__(
+        self,
+        owner: AsyncSending,
+        begin: Callable[[], Opened],
+        model: str | None,
+        limits: Limits,
+    ) -> None:
+        self._owner = owner
+        self._session = owner._session
+        self._begin = begin
+        self._model = model
+        self._limits = limits
+        self._held: AbstractAsyncContextManager[None] | None = None
+        self._opened: Opened | None = None
+        self._engine: Engine | None = None
+        self._turn: LiveTurn | None = None
+        self._recorded: list[Event | Delta] = []
+        self._is_over = False
+        self._is_left = False
+        self._task: int | None = None
+        self.is_forgotten = False
+        self.result: Result | None = None
+
+    async def finished(self) -> Result:
+        """Run to the end."""
+        try:
+            async for _ in self:
+                pass
+        finally:
+            await self.aclose()
+        assert self.result is not None
+        return self.result
+
+    async def __anext__(self) -> Delta | Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._held is None:
+            await self._start()
+        if self._recorded:
+            return self._recorded.pop(0)
+        self._session._close_stream = None
+        item = await self._on(None) if self._engine is not None else None
+        if item is None:
+            self._is_over = True
+            raise StopAsyncIteration
+        self._session._close_stream = partial(from_thread.run, self._end_with_session)
+        return item
+
+    async def aclose(self) -> None:
+        """End the turn if it has not ended; twice is the same as once."""
+        if self._held is None or self._is_over:
+            return
+        self._session._close_stream = None
+        try:
+            if self._engine is not None:
+                await self._on(GeneratorExit())
+        except (GeneratorExit, Closed):
+            pass
+        finally:
+            self._is_over = True
+            await self._leave()
+
+    def forget(self) -> None:
+        """Nobody will take another step."""
+        self.is_forgotten = True
+        if not self._is_over and self._engine is not None:
+            self._session.cancel()
+
+    async def _end_with_session(self) -> None:
+        try:
+            await self.aclose()
+        except RuntimeError:
+            # The lock belongs to the task that took it; nobody waits for it any more.
+            return
+
+    # --- beginning and ending ------------------------------------------------------------
+
+    async def _start(self) -> None:
+        owner, session = self._owner, self._session
+        session._check_open()
+        self._task = anyio.get_current_task().id
+        before = owner._turning
+        if before is not None and before.is_forgotten:
+            await before.aclose()
+        elif before is not None and before._task == self._task:
+            raise Conflict(f"a turn of session `{session.id}` is under way here: let it end first")
+        held = owner._driving()
+        await held.__aenter__()
+        self._held = held
+        owner._turning = self
+        try:
+            opened = self._opened = await run(self._begin)
+            owner._tell()
+            if opened.agent is None:
+                await self._recall(opened)
+                return
+            self._turn = session._begun(opened.event, self._model, self._limits, _Driver(owner))
+            if session._close_agent is not None and hasattr(opened.agent, "aclose"):
+                session._close_agent = partial(from_thread.run, opened.agent.aclose)
+            first = opened.event if opened.is_new else None
+            self._engine = engine(self._turn, opened.agent, first)
+        except BaseException:
+            self._is_over = True
+            await self._leave()
+            raise
+
+    async def _recall(self, opened: Opened) -> None:
+        """A turn that has ended: its events and its result come from the log."""
+        assert opened.ended is not None
+        session, ended = self._session, opened.ended
+        self._recorded += await run(since, session, opened.event, ended.seq)
+        self.result = await run(session._result_of, opened.event, ended)
+        result = self.result
+        data = {"exit_reason": result.exit_reason, "usage": result.usage}
+        self._recorded.append(Delta("done", data))
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Let others have their turn."""
+        if self._owner._turning is not self:
+            return
+        self._owner._turning = None
+        held = self._held
+        assert held is not None
+        with anyio.CancelScope(shield=True):
+            try:
+                if self._turn is not None:
+                    await run(self._session._abandon)
+            finally:
+                await held.__aexit__(None, None, None)
+
+    # --- the driver ----------------------------------------------------------------------
+
+    async def _on(self, error: BaseException | None) -> Delta | Event | None:
+        """Go on to the next thing to be shown; None at the end."""
+        todo, turn = self._engine, self._turn
+        assert todo is not None and turn is not None
+        answer: Json = None
+        self._is_left = error is not None
+        try:
+            while True:
+                try:
+                    request = todo.send(answer) if error is None else todo.throw(error)
+                except StopIteration as stop:
+                    assert self._opened is not None
+                    event = self._opened.event
+                    self.result = await run(self._session._result_of, event, stop.value)
+                    break
+                answer = error = None
+                if isinstance(request, (Tell, Show)):
+                    item = self._shown(request)
+                    if not self._is_left:
+                        return item
+                    continue
+                try:
+                    with anyio.CancelScope(shield=self._is_left):
+                        answer = await self._perform(turn, request)
+                except BaseException as failed:
+                    error = failed
+                    # Nobody is there to see the rest, and it must not be cut short.
+                    self._is_left = self._is_left or not isinstance(failed, Exception)
+        except BaseException:
+            self._is_over = True
+            await self._leave()
+            raise
+        await self._leave()
+        return None
+
+    def _shown(self, request: Tell | Show) -> Delta | Event:
+        if isinstance(request, Tell):
+            self._session.emit(request.delta)
+        self._owner._tell()
+        return request.delta if isinstance(request, Tell) else request.event
+
+    async def _perform(self, turn: LiveTurn, request: Todo) -> Json:
+        """Carry out one request."""
+        session = self._session
+        if isinstance(request, Step):
+            return await self._step(turn, request)
+        if isinstance(request, Next):
+            with self._stoppable(turn):
+                return await _part(request.parts)
+            raise _ended(turn)
+        if isinstance(request, Append):
+            return (await self._owner._append([request.event], spans=request.spans))[0]
+        if isinstance(request, Open):
+            return request.ask.model.astream(request.ask.request)
+        if isinstance(request, Run):
+            return await self._run_jobs(turn, request.jobs)
+        if isinstance(request, Finish):
+            return await run(session._finish, turn, request.end)
+        if isinstance(request, Start):
+            flow = checked_flow(await apart(partial(_started, request.agent, turn)))
+            turn.is_async = hasattr(flow, "__anext__")
+            return flow if turn.is_async else SyncFlow(flow)
+        if isinstance(request, Shut):
+            return await _shut(request.what)
+        if isinstance(request, Do):
+            return await self._do(turn, request)
+        assert isinstance(request, Pause)
+        with self._stoppable(turn):
+            await anyio.sleep(request.seconds)
+            return None
+        raise _ended(turn)
+
+    @contextmanager
+    def _stoppable(self, turn: LiveTurn) -> Iterator[None]:
+        """What `AsyncSession.cancel` and the turn's time put an end to."""
+        left = turn.left()
+        deadline = float("inf") if left is None else anyio.current_time() + left
+        with anyio.CancelScope(deadline=deadline) as scope:
+            self._owner._scope = scope
+            try:
+                turn.check()
+                yield
+            finally:
+                self._owner._scope = None
+
+    async def _step(self, turn: LiveTurn, request: Step) -> Json:
+        flow, answer = request.flow, request.answer
+        if not hasattr(flow, "__anext__"):
+            return await apart(partial(flow.advance, answer))
+        with self._stoppable(turn):
+            try:
+                if isinstance(answer, Failed) and hasattr(flow, "athrow"):
+                    return await flow.athrow(answer.error)
+                return await (flow.asend(answer) if hasattr(flow, "asend") else anext(flow))
+            except StopAsyncIteration:
+                return ENDED
+        raise _ended(turn)
+
+    async def _do(self, turn: LiveTurn, request: Do) -> Json:
+        try:
+            if request.later is None:
+                return await apart(request.now)
+            with self._stoppable(turn):
+                return await request.later()
+        except Cancelled:
+            raise
+        except Exception as error:
+            return Failed(error)
+        raise _ended(turn)
+
+    # --- tools ---------------------------------------------------------------------------
+
+    async def _run_jobs(self, turn: LiveTurn, jobs: list[Job]) -> list[Event]:
+        """Run tools; all have ended when this returns or raises."""
+        events: dict[int, Event] = {}
+        errors: list[Exception] = []
+
+        running = anyio.CancelScope()
+
+        async def one(at: int, job: Job) -> None:
+            try:
+                events[at] = await self._run_job(job)
+            except Exception as error:
+                errors.append(error)
+                self._session.cancel()
+            self._owner._tell()
+            if len(events) + len(errors) == len(jobs):
+                running.cancel()
+
+        async def watch() -> None:
+            # A tool in a thread is told of a cancellation; it is waited for all the same.
+            try:
+                with running:
+                    await anyio.sleep_forever()
+            finally:
+                if len(events) < len(jobs):
+                    self._session.cancel()
+
+        with self._stoppable(turn):
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                for at, job in enumerate(jobs):
+                    group.start_soon(one, at, job)
+        if errors:
+            raise errors[0]
+        if len(events) < len(jobs):
+            raise _ended(turn)
+        return [events[at] for at in range(len(jobs))]
+
+    async def _run_job(self, job: Job) -> Event:
+        if not job.is_async:
+            done: Event = await apart(partial(self._session._run_job, job))
+            return done
+        call: Call | None = None
+        given = job.call
+        try:
+            async with self._owner.tool(
+                given.name, given.arguments, id=given.id, paths=job.paths
+            ) as call:
+                check_job(job, self._session._cancelled.is_set())
+                call.result = await job.run()
+        except Exception:
+            # An error is recorded with the call, and the model is told of it.
+            if call is None or call.event is None:
+                raise
+        assert call.event is not None
+        return call.event
+
+
+class _Driver:
+    """What a turn needs of an asynchronous session."""
+
+    def __init__(self, owner: AsyncSending) -> None:
+        self._owner = owner
+        self._loop = threading.get_ident()
+
+    def emit_delta(self, delta: Delta) -> None:
+        self._owner._session.emit(delta)
+        if threading.get_ident() == self._loop:
+            self._owner._tell()
+            return
+        try:
+            from_thread.run_sync(self._owner._tell)
+        except RuntimeError:
+            # A thread of the agent's own: listeners hear of it at the next step.
+            return
+
+    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
+        owner = self._owner
+        return Around(
+            owner._session.tool(name, input, **options), owner.tool(name, input, **options)
+        )
+
+    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+        async def wait() -> Json:
+            return await make()
+
+        return from_thread.run(wait)
+
+    def later(self, read: Callable[[], Json]) -> Awaitable[Json]:
+        return run(read)
+
+
+def _started(agent: Callable[[LiveTurn], Json], turn: LiveTurn) -> Json:
+    # Read here and kept: an agent asks for it on the loop.
+    _ = turn.workspace
+    return agent(turn)
+
+
+def _ended(turn: LiveTurn) -> Cancelled:
+    """Why something was stopped."""
+    if not turn.cancelled() and turn.limits.seconds is not None:
+        return Cancelled("max_budget", f"the turn took over {turn.limits.seconds:g} seconds")
+    return Cancelled()
+
+
+async def _part(parts: Json) -> Json:
+    try:
+        return await anext(parts)
+    except StopAsyncIteration:
+        return Failed(Unsupported("the model ended its stream without a reply"))
+    except Exception as error:
+        return Failed(error)
+
+
+async def _shut(what: Json) -> None:
+    with anyio.CancelScope(shield=True):
+        if hasattr(what, "aclose"):
+            await what.aclose()
+        elif hasattr(what, "close"):
+            await apart(what.close)

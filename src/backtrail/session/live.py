@@ -1,0 +1,443 @@
+"""An agent and the turn it answers, and from a name to an agent.
+
+"provider:model" goes to a factory found by entry point: the core imports no agent. A factory
+in the group `backtrail.session.live` takes the provider, the model's name and the options of the
+session, and returns a callable that answers a turn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import copy_context
+from functools import cached_property
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from .._startup.frozen import dataclass
+from ..errors import Unsupported
+from ..events import MAIN_LOG, Event, Format, Json, NewEvent
+from ..events.messages import speech_of
+from .listeners import Delta
+from .recall import Recall
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from .watching import Call, Watching
+
+ExitReason = Literal[
+    "end_turn", "max_turns", "max_tokens", "max_budget", "interrupted", "error", "stop_sequence"
+]
+"""Why a turn ended."""
+
+
+class Cancelled(Exception):
+    """The turn is to end now, though a model or a tool is at work."""
+
+    def __init__(self, reason: ExitReason = "interrupted", why: str = "cancelled") -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The turn is over, for this reason; what an agent yields last, if not `end_turn`.
+
+    `refused`: the prompt itself is not wanted. It stays in the log and leaves the conversation,
+    so that no later turn sends it to a model.
+    """
+
+    reason: ExitReason
+    error: str | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a turn may use up; None: as much as it likes."""
+
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    seconds: float | None = None
+
+    def over(self, others: Limits) -> Limits:
+        """These, and where they say nothing, the others."""
+        own = {name: getattr(self, name) for name in self.__slots__}
+        return Limits(**{n: getattr(others, n) if v is None else v for n, v in own.items()})
+
+
+class Driver(Protocol):
+    """What a turn needs of the one who drives it."""
+
+    def emit_delta(self, delta: Delta) -> None:
+        """Hand a delta to whoever listens, from any thread."""
+
+    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
+        """A bracket around a tool call, for `with` and for `async with`."""
+
+    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+        """The result of something to be awaited, from a thread without a loop."""
+
+    def later(self, read: Callable[[], Json]) -> Awaitable[Json]:
+        """What a call gives that reads the store, without holding the loop."""
+
+
+class LiveTurn:
+    """A turn under way, as its agent sees it."""
+
+    def __init__(
+        self, session: Watching, event: Event, limits: Limits, cancelled: Callable[[], bool],
+        model: str | None, driver: Driver, recall: Recall,
+    ) -> None:  # fmt: skip
+        self.session = session
+        self.event = event
+        self.limits = limits
+        self.model = model
+        self.cancelled = cancelled
+        self.driver = driver
+        self.usage: dict[str, int] = {}
+        self.cost_usd: float | None = None
+        self.end = End("end_turn")
+        self.finished = False
+        self.is_async = False
+        self.is_compacted: bool | None = None
+        self.recall = recall
+        self.extra_usage: dict[str, int] = {}
+        self.extra_cost: float | None = None
+        self._began = time.monotonic()
+
+    @property
+    def prompt(self) -> str:
+        """What the user said, as text."""
+        return speech_of(self.event.data.get("message"))
+
+    @cached_property
+    def workspace(self) -> str | None:
+        """The directory that is worked in."""
+        return self.session._directory()
+
+    def messages(self, format: Format | None = None) -> Json:
+        """The whole conversation, this turn included: a list, which an async agent awaits."""
+        return self._read(lambda: self.session.messages(format))
+
+    def recalled(self, format: Format) -> list[dict[str, Json]]:
+        """The same, for who changes nothing in it: only what is new is read."""
+        return self.recall.messages(format)
+
+    def said(self) -> Json:
+        """The messages of this turn so far, without the user's; an async agent awaits them."""
+        return self._read(self._said)
+
+    def _said(self) -> list[dict[str, Json]]:
+        found = (event.data.get("message") for event in since(self.session, self.event))
+        return [message for message in found if isinstance(message, dict)]
+
+    def _read(self, read: Callable[[], Json]) -> Json:
+        """What `read` gives; to an asynchronous agent as something to be awaited."""
+        return self.driver.later(read) if self.is_async else read()
+
+    def tool(
+        self,
+        name: str,
+        input: Json = None,
+        *,
+        id: str | None = None,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Around:
+        """A bracket around a tool call, for `with` or `async with`; see `Session.tool`."""
+        return self.driver.bracket(name, input, {"id": id, "paths": paths})
+
+    def emit(self, delta: Delta) -> None:
+        """Hand a delta to whoever listens; it is not stored."""
+        self.driver.emit_delta(delta)
+
+    def left(self) -> float | None:
+        """Seconds that are left; None if there is no end to them."""
+        seconds = self.limits.seconds
+        return None if seconds is None else seconds - (time.monotonic() - self._began)
+
+    def is_over(self) -> bool:
+        """Whether what is at work should stop: cancelled, or out of time."""
+        left = self.left()
+        return self.cancelled() or (left is not None and left <= 0)
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the turn is to end now."""
+        if self.cancelled():
+            raise Cancelled
+        left = self.left()
+        if left is not None and left <= 0:
+            raise Cancelled("max_budget", f"the turn took over {self.limits.seconds:g} seconds")
+
+    def spent(self) -> ExitReason | None:
+        """The limit that is used up, if one is."""
+        limits, left = self.limits, self.left()
+        if limits.max_tokens is not None and self.tokens() >= limits.max_tokens:
+            return "max_tokens"
+        if limits.max_cost_usd is not None and (self.cost_usd or 0.0) >= limits.max_cost_usd:
+            return "max_budget"
+        return "max_budget" if left is not None and left <= 0 else None
+
+    def tokens(self) -> int:
+        """Tokens read and written in this turn so far."""
+        return sum(self.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
+
+    def count(self, usage: Mapping[str, int] | None, cost_usd: float | None) -> None:
+        """Add what a reply used up."""
+        add_usage(self.usage, usage)
+        self.cost_usd = add_cost(self.cost_usd, cost_usd)
+        limit = self.limits.max_cost_usd
+        if usage and cost_usd is None and limit is not None:
+            self.session._complain(
+                "budget", f"the model's price is not known: ${limit:g} limits nothing", MAIN_LOG
+            )
+
+    def count_extra(self, usage: Mapping[str, int] | None, cost_usd: float | None) -> None:
+        """Add what no message of this turn states, as that of a subagent."""
+        self.count(usage, cost_usd)
+        add_usage(self.extra_usage, usage)
+        self.extra_cost = add_cost(self.extra_cost, cost_usd)
+
+
+def add_usage(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
+    """Add token counts to others."""
+    for name, number in (usage or {}).items():
+        total[name] = total.get(name, 0) + number
+
+
+def add_cost(total: float | None, cost_usd: Json) -> float | None:
+    """A sum of costs; None as long as none is known."""
+    known = isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool)
+    return (total or 0.0) + float(cost_usd) if known else total
+
+
+class Around:
+    """A bracket for `with` and for `async with`, whichever the agent can do."""
+
+    def __init__(
+        self,
+        plain: AbstractContextManager[Call],
+        later: AbstractAsyncContextManager[Call] | None = None,
+    ) -> None:
+        self._plain = plain
+        self._later = later
+
+    def __enter__(self) -> Call:
+        return self._plain.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return self._plain.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Call:
+        return self.__enter__() if self._later is None else await self._later.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        if self._later is None:
+            return self.__exit__(kind, error, trace)
+        return await self._later.__aexit__(kind, error, trace)
+
+
+def since(session: Watching, turn: Event, until: int | None = None) -> list[Event]:
+    """The live events of a turn behind its user's message, those not stored yet too."""
+    found: list[Event] = []
+    waiting = [] if until else [_unstored(event) for event in session._unsaved]
+    ids = [event.id for event in waiting]
+    if turn.id in ids:
+        return waiting[ids.index(turn.id) + 1 :]
+    at = until or session._at
+    for event in session.store.walk(session.id, until=at) if at != 0 else ():
+        if event.id == turn.id:
+            return [*reversed(found), *waiting]
+        found.append(event)
+    # It is not in the history: taken back, or refused.
+    return waiting
+
+
+def _unstored(new: NewEvent) -> Event:
+    return Event(0, new.id or "", "", new.kind, dict(new.data))
+
+
+# --- what an agent or a model streams, step by step --------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An answer that is an error: it is raised where the agent asked."""
+
+    error: Exception
+
+
+ENDED = object()
+"""What comes after the last thing that an agent yields."""
+
+
+class SyncFlow:
+    """An agent's flow, taken step by step; an asynchronous one on a loop of its own."""
+
+    def __init__(self, flow: Json) -> None:
+        self._flow = checked_flow(flow)
+        self._advance: Callable[[Json], Json] = self._plain
+        if hasattr(flow, "__anext__"):
+            from .awaiting import stepper
+
+            self._advance = stepper(self._later)
+        self._over = False
+
+    def advance(self, answer: Json) -> Json:
+        """Send an answer in; what is yielded next, or `ENDED`."""
+        try:
+            return self._advance(answer)
+        except StopIteration:
+            self._over = True
+            return ENDED
+        except BaseException:
+            self._over = True
+            raise
+
+    def close(self) -> None:
+        """Let the agent tidy up; it is not asked any more."""
+        if hasattr(self._flow, "__anext__"):
+            if not self._over:
+                self.advance(ENDED)
+        elif hasattr(self._flow, "close"):
+            self._flow.close()
+
+    def _plain(self, answer: Json) -> Json:
+        if isinstance(answer, Failed) and hasattr(self._flow, "throw"):
+            return self._flow.throw(answer.error)
+        return self._flow.send(answer) if hasattr(self._flow, "send") else next(self._flow)
+
+    async def _later(self, answer: Json) -> Json:
+        flow = self._flow
+        if answer is ENDED:
+            if hasattr(flow, "aclose"):
+                await flow.aclose()
+            raise StopAsyncIteration
+        if isinstance(answer, Failed) and hasattr(flow, "athrow"):
+            return await flow.athrow(answer.error)
+        return await (flow.asend(answer) if hasattr(flow, "asend") else anext(flow))
+
+
+def checked_flow(flow: Json) -> Json:
+    """What an agent returned, as an iterator; `Unsupported` if it is none of messages."""
+    if hasattr(flow, "__anext__") or hasattr(flow, "__next__"):
+        return flow
+    if isinstance(flow, Awaitable) and hasattr(flow, "close"):
+        flow.close()
+    if not isinstance(flow, Iterable) or isinstance(flow, (str, bytes, Mapping)):
+        kind = type(flow).__name__
+        raise Unsupported(f"an agent yields messages, or returns a list of them, not {kind}")
+    return iter(flow)
+
+
+class Reading:
+    """A model's stream, read in a thread, so that nobody has to wait for its next word."""
+
+    def __init__(self, begin: Callable[[], Iterable[Json]]) -> None:
+        self._parts: SimpleQueue[Json] = SimpleQueue()
+        self._shut = False
+        run, work = copy_context().run, (self._read, begin)
+        self._thread = threading.Thread(None, run, "backtrail-model", work, daemon=True)
+        self._thread.start()
+
+    def _read(self, begin: Callable[[], Iterable[Json]]) -> None:
+        try:
+            parts = iter(begin())
+            try:
+                while not self._shut:
+                    self._parts.put(next(parts))
+            finally:
+                if hasattr(parts, "close"):
+                    parts.close()
+        except StopIteration:
+            self._parts.put(Failed(Unsupported("the model ended its stream without a reply")))
+        except BaseException as error:
+            self._parts.put(Failed(error) if isinstance(error, Exception) else error)
+
+    def next(self, check: Callable[[], None]) -> Json:
+        """The next part or `Failed`; `check` is called while nothing comes."""
+        while True:
+            check()
+            try:
+                part = self._parts.get(timeout=_TICK)
+            except Empty:
+                if not self._thread.is_alive() and self._parts.empty():
+                    return Failed(Unsupported("the stream is read by the parent of this process"))
+                continue
+            if isinstance(part, BaseException):
+                raise part
+            return part
+
+    def close(self) -> None:
+        """Read no further than the next part."""
+        self._shut = True
+
+
+_TICK = 0.02
+
+
+# --- by name -----------------------------------------------------------------------------
+
+Factory = Callable[[str, str, Mapping[str, Json]], Callable[..., Json]]
+"""What an entry point is: it takes the provider, the model, and the session's options."""
+
+# Asking for entry points takes longer than making the agent, so our own need no asking.
+_OWN = ("openai", "anthropic", "ollama", "vllm", "lmstudio", "openrouter", "scripted")
+
+
+def resolve_agent(name: object, options: Mapping[str, Json]) -> Callable[..., Json]:
+    """The agent that `"provider:model"` names."""
+    provider, model = _named(name)
+    if provider in _OWN:
+        opening = importlib.import_module("backtrail.agent.opening")
+        agent: Callable[..., Json] = opening.open_agent(provider, model, options)
+        return agent
+    factory: Factory = _installed(provider).load()
+    return factory(provider, model, options)
+
+
+def check_agent(name: object, options: Mapping[str, Json]) -> None:
+    """Raise what `resolve_agent` would for a name or for options that can never be right.
+
+    A key that the environment lacks, or a client that is not installed, may come later.
+    """
+    provider = _named(name)[0] if name is not None else None
+    if provider is not None and provider not in _OWN:
+        _installed(provider)
+    elif options or provider is not None:
+        importlib.import_module("backtrail.agent.opening").check_options(options)
+
+
+def _named(name: object) -> tuple[str, str]:
+    """The provider and the model in `"provider:model"`."""
+    if not isinstance(name, str) or ":" not in name:
+        raise Unsupported(f"{name!r} is no agent: give a callable, or 'provider:model'")
+    provider, _, model = name.partition(":")
+    return provider, model
+
+
+def _installed(provider: str) -> EntryPoint:
+    """The entry point of a provider that is not our own."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="backtrail.session.live", name=provider):
+        return point
+    known = ", ".join(_OWN)
+    raise Unsupported(f"no agent for `{provider}` is installed; this version knows {known}")

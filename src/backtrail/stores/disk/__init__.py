@@ -1,0 +1,1 @@
+"""What stores on a disk share: locks, group sync, databases, process forks."""

@@ -1,0 +1,577 @@
+"""Sessions as plain files: one folder a session, one line an event.
+
+    DIR/sessions/<id>/metadata.json    what cannot be folded from the log
+    DIR/sessions/<id>/messages.jsonl   the main log; the session exists while this does
+    DIR/sessions/<id>/….jsonl          side logs
+    DIR/sessions/<id>/lock, lease      flock
+    DIR/sessions/<id>/fold.json        a cache of counts, safe to delete
+    DIR/memory/                        project notes
+    DIR/scopes/<scope>/                the same again for each scope that is not ""
+
+`docs/format.md` is the normative text. `lines.py` is the format of a line,
+`jsonl_reading.py` and `jsonl_writing.py` are a log's two ends (`jsonl_appending.py` writes to
+many), `jsonl_folder.py` is a
+session's folder (`jsonl_paths.py`, `jsonl_record.py`, `jsonl_verify.py`, `jsonl_notes.py`),
+`jsonl_open.py` has those that are open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+from typing import TypeVar, Unpack
+
+from ...errors import (
+    AlreadyExists,
+    BacktrailError,
+    Closed,
+    InvalidId,
+    NotFound,
+    SessionBusy,
+    StoreFailed,
+    Unsupported,
+)
+from ...events import (
+    MAIN_LOG,
+    Event,
+    Json,
+    NewEvent,
+    Problem,
+    SessionInfo,
+    check_log,
+    check_session_id,
+)
+from ...events.history import Fold, Mark, fold, walk_pages
+from ...events.messages import Page
+from .. import due
+from ..adopting import Logs
+from ..base import Lease, Store, resolved
+from ..batches import Call, Outcome, drafts
+from ..disk import forks
+from ..disk.fs import (
+    NO_ROOM,
+    failed,
+    make_directory,
+    mark,
+    refuse_links,
+    refuse_network,
+    sync_directory,
+)
+from ..disk.identity import file_identity, make_identity
+from ..disk.locks import FileLock, file_lease
+from ..notes import Memory
+from ..observing import observed, observed_each
+from ..options import Options
+from ..records import Filters, Wanted, changed_record, folded, new_record, select
+from .adopting import adopt_session
+from .append import Appender
+from .folder import Folder, Marks, make_session
+from .folders import OpenFolders
+from .index import Index
+from .lines import Damage, OnLineDamage
+from .notes import FileMemory
+from .pages import pages_backward
+from .paths import MAIN_FILE, is_session, log_names, log_path, scope_folder
+from .reading import Span, read_backward, read_forward
+from .record import FoldCache, ancestors_of, is_known_format, read_record
+from .verify import problem_of
+
+T = TypeVar("T")
+
+
+def open_jsonl(address: str, options: Options) -> JSONLStore:
+    """`file:DIR`, `file:///ABSOLUTE/DIR`."""
+    if address.startswith("///"):
+        address = address[2:]
+    if not address:
+        raise InvalidId("`file:` needs a folder: file:DIR")
+    options.check(os.path.expanduser(address))
+    return JSONLStore(address, options)
+
+
+class JSONLStore(Store):
+    """A folder of sessions, each a folder of JSONL logs."""
+
+    groups = True
+
+    def __init__(self, root: str | os.PathLike[str], options: Options | None = None) -> None:
+        options = options or Options()
+        self.scope = options.scope
+        self.root = Path(os.path.abspath(os.path.expanduser(root)))
+        self.url = f"file:{self.root}"
+        self.places = (self.root,)
+        self._top = self.root / "scopes" / scope_folder(self.scope) if self.scope else self.root
+        self._sessions = self._top / "sessions"
+        self._place = str(self._sessions)
+        self.durability = options.durability
+        self._synced = options.durability == "synced"
+        self._on_damage = options.on_damage
+        self._told: set[tuple[str, str, int, str]] = set()
+        self._known: set[str] = set()
+        self._closed = False
+        self._open = OpenFolders(self._path, self._tell)
+        self._appender = Appender(self._open, self._failed, synced=self._synced)
+        self._reset()
+        with self._failing(f"open the store in {self.root}"):
+            if self.scope:
+                refuse_links(self.root / "scopes", self._top)
+            refuse_links(self._place)
+            is_new = not self.scope and not os.path.isdir(self._place)
+            # A scan that comes by knows the folder for a store's before anything is in it.
+            make_directory(self.root)
+            mark(self.root)
+            if is_new:
+                make_identity(self.root)
+            make_directory(self._sessions)
+            refuse_network(self._place)
+        forks.register(self)
+
+    @property
+    def id(self) -> str:
+        return self._identity[0]
+
+    @property
+    def former_name(self) -> str:
+        return self._identity[1]
+
+    @cached_property
+    def _identity(self) -> tuple[str, str]:
+        """The id in the folder, and the URL that was its name before; empty where read-only."""
+        with self._failing(f"read the id of the store in {self.root}"):
+            return file_identity(self.root, self.url)
+
+    @cached_property
+    def contents(self) -> Path | None:  # type: ignore[override]
+        """The folder for contents of files. The path is made when asked for."""
+        return self.root / "blobs"
+
+    def _reset(self) -> None:
+        self._folds: dict[str, FoldCache] = {}
+        self._names = FileLock(f"{self._top}/lock", f"the store in {self.root}")
+
+    def after_fork(self) -> None:
+        """Forget the parent's open files; they are opened again when needed."""
+        self._reset()
+        self._open.abandon()
+
+    # --- folders -------------------------------------------------------------------------
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, BacktrailError):
+                raise
+            raise self._failed(error, doing) from error
+
+    @contextmanager
+    def _reading(self, session_id: str) -> Iterator[None]:
+        """Around a look at a session's files: `NotFound` if it is deleted meanwhile."""
+        doing = f"read session `{session_id}`"
+        try:
+            with self._failing(doing):
+                yield
+        except StoreFailed as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                self._path(session_id)
+            raise
+
+    def _failed(self, error: OSError, doing: str) -> StoreFailed:
+        if error.errno == errno.EMFILE:
+            # The next try finds some free.
+            self._open.close_unused()
+        return failed(error, doing)
+
+    def _path(self, session_id: str) -> Path:
+        """The folder of a session that exists."""
+        return Path(self._name(session_id))
+
+    def _name(self, session_id: str) -> str:
+        """The same as text: to join paths takes longer than to ask for what is there."""
+        self.check_open()
+        name = f"{self._place}/{check_session_id(session_id)}"
+        try:
+            if is_session(name):
+                return name
+        except OSError as error:
+            raise self._failed(error, f"read session `{session_id}`") from error
+        raise NotFound(f"no session `{session_id}` in {self.root}")
+
+    def check_open(self) -> None:
+        """Raise `Closed` after `close`."""
+        if self._closed:
+            raise Closed(f"the store in {self.root} is closed")
+
+    def _tell(self, session_id: str, log: str, damage: Damage) -> None:
+        if self._on_damage is None:
+            return
+        # A torn batch is met as a whole or line by line, depending on where pages begin.
+        places = damage.seqs if damage.what == "torn batch" else (damage.offset,)
+        names = {(session_id, log, place, damage.what) for place in places}
+        if not names <= self._told:
+            self._told |= names
+            self._on_damage(problem_of(session_id, log, damage))
+
+    # --- sessions ------------------------------------------------------------------------
+
+    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
+        record = new_record(info, self.scope, base)
+        with self._making(record) as path:
+            source = None
+            if base is not None:
+                source = self._path(base[0]) / MAIN_FILE
+                if not 0 <= base[1] <= self._head(base[0]):
+                    raise NotFound(f"no event {base[1]} in session `{base[0]}`")
+            make_session(path, record, source, base[1] if base else 0)
+
+    def adopt(self, info: SessionInfo, logs: Logs) -> None:
+        record = new_record(info, self.scope)
+        with self._making(record) as path:
+            adopt_session(path, record, logs)
+
+    @contextmanager
+    def _making(self, record: SessionInfo) -> Iterator[Path]:
+        """Where to make a session whose id and key are free, and stay so meanwhile."""
+        self.check_open()
+        path = self._sessions / record.id
+        with self._failing(f"create session `{record.id}`"), self._names:
+            if is_session(path):
+                raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
+            self._check_key(record)
+            yield path
+            sync_directory(self._sessions)
+
+    def _check_key(self, record: SessionInfo) -> None:
+        if record.key is None:
+            return
+        infos, index = self._listed(key=record.key)
+        if index.is_worth_it:
+            index.save()
+        for info in infos:
+            if info.id != record.id:
+                raise AlreadyExists(f"key `{record.key}` belongs to session `{info.id}`")
+
+    def _ids(self) -> list[str]:
+        """The folders that may be sessions."""
+        found: list[str] = []
+        with os.scandir(self._sessions) as entries:
+            for entry in entries:
+                with suppress(InvalidId):
+                    check_session_id(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append(entry.name)
+        return found
+
+    def _index(self) -> Index:
+        return Index(self._top, self._place, self.scope)
+
+    def _listed(self, **filters: Unpack[Filters]) -> tuple[list[SessionInfo], Index]:
+        """The sessions that are about what is asked for, oldest first by creation."""
+        wanted, index = Wanted(**filters), self._index()
+        found: list[tuple[str, int, SessionInfo]] = []
+        for id in self._ids():
+            with suppress(NotFound, OSError, Unsupported):
+                one = index.find(id, wanted, self._read_record, self._counted)
+                if one is not None:
+                    found.append((one[1].created_at, *one))
+        found.sort(key=itemgetter(0, 1))
+        return [info for _, _, info in found], index
+
+    def _record(self, session_id: str) -> SessionInfo:
+        """What is stored of the session; from the log where `metadata.json` is damaged."""
+        return self._read_record(session_id)[0]
+
+    def _read_record(self, session_id: str) -> tuple[SessionInfo, bool]:
+        """The same, and whether it could be read from there."""
+        record, problem = read_record(self._sessions / session_id, self.scope)
+        if problem:
+            self._tell(session_id, "metadata.json", Damage(0, 0, problem))
+        return record, not problem
+
+    def _readable(self, session_id: str, log: str) -> str | Path:
+        """A log's file, of a session in a format that we know; that is looked at once."""
+        name = self._name(session_id)
+        if session_id not in self._known:
+            if not is_known_format(name):
+                # A record that cannot be read keeps nobody from the events.
+                with suppress(OSError):
+                    self._record(session_id)
+            self._known.add(session_id)
+        return f"{name}/{MAIN_FILE}" if log == MAIN_LOG else log_path(Path(name), log)
+
+    def _head(self, session_id: str) -> int:
+        newest = next(self.read(session_id, reverse=True, limit=1), None)
+        return newest.seq if newest else 0
+
+    def info(self, session_id: str) -> SessionInfo:
+        with self._reading(session_id):
+            self._path(session_id)
+            return self._counted(session_id, self._record(session_id))
+
+    def _counted(self, session_id: str, record: SessionInfo) -> SessionInfo:
+        return folded(record, self._fold(self._sessions / session_id, record))
+
+    def record(self, session_id: str) -> SessionInfo:
+        with self._reading(session_id):
+            self._path(session_id)
+            return self._record(session_id)
+
+    def _fold(self, path: Path, record: SessionInfo) -> Fold:
+        """The log's fold, advanced from where this process or another left it."""
+        id = record.id
+        status = os.stat(path / MAIN_FILE)
+        cache = self._folds.get(id) or FoldCache.load(path)
+        if cache is None or not cache.fits(status):
+            cache = FoldCache(status.st_ino, 0, Fold())
+        if cache.size < status.st_size:
+            state = fold(
+                cache.fold,
+                self.read(id, after=cache.fold.head),
+                lambda seq: self.walk(id, until=seq),
+                own_after=record.fork_seq or 0,
+            )
+            advanced = FoldCache(status.st_ino, status.st_size, state)
+            advanced.save(path, cache)
+            cache = advanced
+        self._folds[id] = cache
+        return cache.fold
+
+    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+        with self._failing(f"update session `{session_id}`"), self._names:
+            with self._open.locked(session_id) as folder:
+                record = changed_record(self._record(session_id), changes)
+                if "key" in changes:
+                    self._check_key(record)
+                self._index().forget(session_id)
+                folder.write_record(record)
+            return self.info(session_id)
+
+    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
+        self.check_open()
+        with self._failing(f"list the sessions in {self.root}"):
+            infos, index = self._listed(**filters)
+        if index.is_worth_it:
+            # Without the lock, if that is not to be had, it is left to the next list.
+            with suppress(SessionBusy, OSError):
+                self._names.acquire(0)
+                try:
+                    index.save()
+                finally:
+                    self._names.release()
+        return select(infos, **filters)
+
+    def delete(self, session_id: str, *, log: str | None = None) -> None:
+        with self._failing(f"delete session `{session_id}`"), self._names:
+            with self._open.locked(session_id) as folder:
+                if log is None:
+                    folder.remove()
+                elif check_log(log) == MAIN_LOG:
+                    raise InvalidId("the main log goes only with its session")
+                else:
+                    folder.remove_log(log)
+            if log is None:
+                self._index().forget(session_id)
+                sync_directory(self._sessions)
+                self._folds.pop(session_id, None)
+                due.note(self, due.name_of(self), due.GRACE)
+
+    # --- events --------------------------------------------------------------------------
+
+    @observed
+    def append(
+        self,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        batch = drafts(events)
+        if expected is None and len(batch) == 1 and not self._synced:
+            # What nearly every append is.
+            found = self._appender.append_usual(session_id, log, batch[0])
+            if found is not None:
+                return [found[0]]
+        if type(session_id) is not str or type(log) is not str or not batch:
+            check_log(log)
+            self._path(session_id)
+            return []
+        call = Call(session_id, batch, log, expected, True, time.monotonic())
+        if self._synced:
+            busy = self._appender.is_busy(session_id, log)
+            if busy or self._is_queued(session_id):
+                return self.queue.do(call) or []
+        [outcome] = self._appender.append_each([call])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    @observed_each
+    def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
+        return self._appender.append_each(calls)
+
+    @observed_each
+    def _append_queued(self, calls: Sequence[Call]) -> list[Outcome]:
+        return self._appender.append_each(calls, patient=False)
+
+    def read(
+        self,
+        session_id: str,
+        *,
+        log: str = MAIN_LOG,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        path = self._readable(session_id, log)
+        span = Span(after, until, limit, kinds)
+        reading = read_backward if reverse else read_forward
+        return self._guarded(session_id, reading(path, span, self._teller(session_id, log)))
+
+    def pages(
+        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
+    ) -> Iterator[Page]:
+        path = self._readable(session_id, log)
+        tell = self._teller(session_id, log)
+
+        def read_back(bound: int | None) -> Iterator[Page]:
+            return self._guarded(session_id, pages_backward(path, bound, tell))
+
+        return walk_pages(read_back, until)
+
+    def outline(
+        self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
+        until: int | None = None,
+    ) -> list[Mark]:  # fmt: skip
+        found: list[Mark] = []
+        for page in self._pages_within(session_id, after, until):
+            rows = zip(page.seqs, page.kinds, page.follows, strict=True)
+            marks = [Mark(*row) for row in rows if row[2] is not None or row[1] in kinds]
+            found += [mark for mark in reversed(marks) if mark.seq > after]
+        found.reverse()
+        return found
+
+    def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for page in self._pages_within(session_id, after, until):
+            found.update(page.kinds[bisect_right(page.seqs, after) :])
+        return dict(found)
+
+    def _pages_within(self, session_id: str, after: int, until: int | None) -> Iterator[Page]:
+        """The log up to `until`, newest page first, each in order, as far back as `after`."""
+        path = self._readable(session_id, MAIN_LOG)
+        pages = pages_backward(path, until, self._teller(session_id, MAIN_LOG))
+        for page in self._guarded(session_id, pages):
+            yield page
+            if page.seqs and page.seqs[0] <= after + 1:
+                return
+
+    def _teller(self, session_id: str, log: str) -> OnLineDamage | None:
+        if self._on_damage is None:
+            return None
+        return lambda damage: self._tell(session_id, log, damage)
+
+    def _guarded(self, session_id: str, found: Iterator[T]) -> Iterator[T]:
+        try:
+            yield from found
+        except FileNotFoundError:
+            # A side log that was never written is empty; a session that went away is not.
+            self._path(session_id)
+        except OSError as error:
+            raise self._failed(error, f"read session `{session_id}`") from error
+
+    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
+        wanted = set(seqs)
+        with self._failing(f"purge session `{session_id}`"), self._names:
+            self._path(session_id)
+            marks: Marks = dict.fromkeys(wanted)
+            with self._open.locked(session_id) as folder:
+                if check_log(log) == MAIN_LOG:
+                    found = (e for e in self.read(session_id) if e.seq in wanted)
+                    shared = {event.seq: (event.id, event.ts) for event in found}
+                folder.purge(log, marks)
+            self._folds.pop(session_id, None)
+            if log == MAIN_LOG:
+                for id in self._family(session_id):
+                    with self._open.locked(id) as folder:
+                        folder.purge(log, dict(shared))
+                    self._folds.pop(id, None)
+
+    def _family(self, session_id: str) -> set[str]:
+        """The sessions that may hold copies of this one's events: what forks connect."""
+        ids = [id for id in self._ids() if is_session(f"{self._place}/{id}")]
+        lines = {id: {id, *ancestors_of(self._sessions / id)} for id in ids}
+        own = lines.get(session_id, {session_id})
+        return {id for id, line in lines.items() if id != session_id and line & own}
+
+    def log_file(self, session_id: str) -> Path | None:
+        return self._path(session_id) / MAIN_FILE
+
+    def logs(self, session_id: str) -> list[str]:
+        with self._reading(session_id):
+            return log_names(self._path(session_id))
+
+    def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
+        return file_lease(self._path(session_id) / "lease", session_id, wait)
+
+    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
+        return FileMemory(self.check_open, self._top / "memory", resolved(cwd))
+
+    def verify(self) -> list[Problem]:
+        """Read every line of every log under its lock; tell each place that is damaged."""
+        self.check_open()
+        problems: list[Problem] = []
+        with self._failing(f"verify the store in {self.root}"):
+            for entry in sorted(os.scandir(self._sessions), key=lambda entry: entry.name):
+                path = Path(entry.path)
+                try:
+                    if is_session(path):
+                        problems.extend(self._verify(entry.name))
+                        continue
+                    detail = "a folder without a main log: a session that was being made or removed"
+                    problems.append(Problem(entry.name, MAIN_LOG, "stray", detail))
+                except NotFound:
+                    continue
+                except InvalidId as error:
+                    problems.append(Problem(entry.name, MAIN_LOG, "stray", str(error)))
+                except OSError as error:
+                    detail = str(error)
+                    problems.append(Problem(entry.name, MAIN_LOG, "unreadable", detail))
+        return problems
+
+    def _verify(self, session_id: str) -> list[Problem]:
+        try:
+            with self._open.locked(session_id) as folder:
+                return list(folder.verify())
+        except OSError as error:
+            # Who cannot write can take no lock: what is not finished may be on its way.
+            if error.errno not in NO_ROOM:
+                raise
+            return list(Folder(self._path(session_id), self._tell).verify(locked=False))
+
+    def flush(self) -> None:
+        self.check_open()
+        if self.relies_on is not None:
+            self.relies_on()
+        self._open.flush()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with self._failing(f"close the store in {self.root}"):
+            try:
+                self._open.close()
+            finally:
+                self._names.shut()
