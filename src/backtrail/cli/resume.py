@@ -49,7 +49,7 @@ def check_here(info: SessionInfo, folder: str | None = None) -> None:
     """`NotFound` if a session's folder is somewhere else now, or on another machine."""
     folder = folder or info.cwd
     # A name that is too long for the system raises in `Path.is_dir`.
-    if folder is not None and not os.path.isdir(folder):  # noqa: PTH112
+    if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - as said
         raise NotFound(
             f"the folder {clean(folder)} of session `{info.id}` is not here: "
             f"`backtrail relocate DIR --session {info.id}` says which one is"

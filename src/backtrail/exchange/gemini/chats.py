@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def source(native_id: str, chat: Path | None) -> dict[str, Json]:
     """What an event says of the record; nothing where there is none."""
     try:
-        size = os.stat(chat).st_size if chat is not None else 0  # noqa: PTH116
+        size = os.stat(chat).st_size if chat is not None else 0  # noqa: PTH116 - a hook's path
     except OSError:
         return {}
     return {"source": {"file": native_id, "at": size}} if size else {}
