@@ -10,13 +10,43 @@ BIN := .venv/bin
 	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
 	touch .venv
 
-.PHONY: demo test check format bench torture test-claude test-codex test-gemini clean
+.PHONY: demo test test-fast test-pythons coverage check format bench torture test-claude test-codex test-gemini clean
 
 demo: .venv
 	$(BIN)/backtrail demo
 
 test: .venv check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Pure functions and the contracts of stores: what to run after every change.
+FAST := tests/test_conventions.py tests/test_errors.py tests/test_maps.py tests/test_public_paths.py \
+	tests/test_events.py tests/test_history.py tests/test_views.py tests/test_types.py \
+	tests/formats/test_messages.py tests/formats/test_repair.py tests/stores/test_contract.py \
+	tests/files/test_names.py tests/files/test_trees.py tests/files/test_textdiff.py
+
+test-fast: .venv
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(FAST)
+
+# Every supported Python that uv finds (pyenv's too) or can fetch; those it has not are named.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+PYTHON_TESTS ?= tests
+
+test-pythons: .venv
+	@PATH="$$PATH:$$(echo $(HOME)/.pyenv/versions/3.*/bin | tr ' ' ':')"; \
+	ran= absent= failed=; for version in $(PYTHONS); do \
+	  if UV_PROJECT_ENVIRONMENT=.pythons/$$version $(BIN)/uv sync --quiet --frozen --all-extras --python $$version; then \
+	    if .pythons/$$version/bin/python -m pytest -q -n 2 --dist worksteal $(PYTHON_TESTS); \
+	    then ran="$$ran $$version"; else failed="$$failed $$version"; fi; \
+	  else absent="$$absent $$version"; fi; \
+	done; echo "passed:$${ran:- none}; failed:$${failed:- none}; not there:$${absent:- none}"; \
+	test -z "$$failed" && test -n "$$ran"
+
+# Lines and branches, of this process and of those that the tests start.
+coverage: .venv
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 0 $(COVERED)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 check: .venv
 	$(BIN)/ruff check .
@@ -34,7 +64,7 @@ torture: .venv
 test-claude: .venv .claude-venv
 	BACKTRAIL_TEST_CLAUDE=1 $(BIN)/python -m pytest -n 0 -rs tests/claude tests/exchange/test_native_claude.py
 
-.claude-venv: .venv
+.claude-venv: | .venv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .claude-venv
 	$(BIN)/uv pip install --quiet --python .claude-venv/bin/python claude-agent-sdk==0.2.182
 
@@ -55,4 +85,4 @@ bench: .venv
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv .claude-venv .codex-cli .gemini-cli .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist

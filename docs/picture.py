@@ -21,8 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from backtrail.cli.demo.acting import agent
-from backtrail.cli.demo.stage import Stage
+from backtrail.cli.demo import Stage, agent
 from backtrail.cli.output import Output
 
 COLUMNS = 84

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from backtrail.cli.erase import MARKS
+from backtrail.cli.allow import MARKS
 
 # A busy machine makes any strategy slow at times; that says nothing about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

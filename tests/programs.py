@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .hooks.calling import World
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,3 +24,24 @@ def program(variable: str, inside: str) -> str | None:
         return given or None
     found = sorted(ROOT.glob(inside))
     return str(found[0]) if found else None
+
+
+def environment(world: World) -> dict[str, str]:
+    """What every program gets: nothing of an outer session must reach it."""
+    return {
+        "HOME": str(world.home),
+        "PATH": "/usr/bin:/bin",
+        "BACKTRAIL_STORE": world.url,
+        "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
+        "BACKTRAIL_HOOK_TIMEOUT": "8",
+    }
+
+
+def output_of(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> str:
+    """What a program prints that runs to its end."""
+    done = subprocess.run(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -25,7 +25,7 @@ from backtrail import (
     telemetry,
 )
 from backtrail.stores.batches import Call, Outcome
-from backtrail.stores.jsonl import append as jsonl_appending
+from backtrail.stores.jsonl import opened
 from backtrail.telemetry import Signal
 
 from .talking import user
@@ -43,7 +43,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer of a JSONL store waits for a session's lock as long as that of SQLite."""
-    monkeypatch.setattr(jsonl_appending, "_BRIEF", 20.0)
+    monkeypatch.setattr(opened, "_BRIEF", 20.0)
 
 
 @contextmanager
@@ -190,7 +190,7 @@ async def test_a_session_locked_for_long_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waited long enough is told by whom it is locked, and can try again."""
-    monkeypatch.setattr(jsonl_appending, "WAIT", 0.3)
+    monkeypatch.setattr(opened, "WAIT", 0.3)
     with open_store(f"file:{tmp_path}/store") as store:
         s = await ready(store, "a")
         busy = pytest.raises(SessionBusy, match="session `a` is locked by")

@@ -8,7 +8,7 @@ import pytest
 
 from backtrail import AsyncSession, NotFound, Session
 from backtrail.files import collect
-from backtrail.files.contents.collect import opened
+from backtrail.files.depot import opened
 from backtrail.stores import open_store
 
 from .talking import kinds, talk, texts

@@ -15,12 +15,11 @@ import pytest
 
 import backtrail
 from backtrail import AsyncSession, Session
-from backtrail.session.aio import AsyncTurn
-from backtrail.session.aio_listeners import AsyncSubscription
+from backtrail.session.aio_parts import AsyncSubscription, AsyncTurn
 from backtrail.session.listeners import Subscription
-from backtrail.session.log import Turn
-from backtrail.session.sidelog import SideLog
+from backtrail.session.log import SideLog
 from backtrail.session.threads import AsyncSideLog
+from backtrail.session.turnlog import Turn
 from backtrail.stores.disk.forks import ForkAware
 
 SOURCE = Path(backtrail.__file__).parent
@@ -46,8 +45,8 @@ LAYERS = [
 """Who may import whom: a layer sees those above it in this list, and itself."""
 
 ASYNCHRONOUS = {
-    *("agent.oneshot", "session.aio", "session.aio_drive", "session.aio_files"),
-    *("session.aio_listeners", "session.aio_stream", "session.awaiting", "session.threads"),
+    *("agent.oneshot", "session.aio_drive", "session.aio_parts"),
+    *("session.awaiting", "session.threads"),
 }
 """The modules that may import an event loop."""
 
@@ -164,7 +163,7 @@ def test_the_layers_are_checked() -> None:
     """The check sees relative, absolute and nested imports."""
     seen = set(imports(SOURCE / "stores" / "sqlite" / "__init__.py"))
     assert {"errors", "events", "stores.base", "stores.records"} <= seen
-    assert "telemetry" in set(imports(SOURCE / "stores" / "observing.py"))
+    assert "telemetry" in set(imports(SOURCE / "stores" / "batches.py"))
     assert layer("agent") > layer("session") > layer("stores.base") > layer("events")
 
 
@@ -313,7 +312,9 @@ def test_async_has_the_attributes_of_sync() -> None:
     """What a session simply has is there as well."""
     with Session.create("memory:") as s:
         simple = {name for name in vars(s) if not name.startswith("_")}
-    assert simple == {n for n, v in members(AsyncSession).items() if isinstance(v, property)}
+    for cls, plain in ((Session, simple), (AsyncSession, set())):
+        properties = {n for n, v in members(cls).items() if isinstance(v, property)}
+        assert properties | plain == {"agent", "id", "parts", "problems", "store"}
 
 
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: str(cls.__name__))
@@ -324,3 +325,31 @@ def test_async_waits_where_sync_works(sync: type, other: type) -> None:
         plain = getattr(value, "__func__", value)
         if inspect.isfunction(plain) and name not in handing:
             assert inspect.iscoroutinefunction(plain), name
+
+
+AT_THE_TOP = {
+    *(".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md"),
+    *("SECURITY.md", "bench", "docs", "pyproject.toml", "src", "tests", "uv.lock"),
+}
+"""What may lie at the top of the repository."""
+
+BINARY = (".svg", ".gz", ".xz", ".zst", ".bundle", ".png")
+"""How the names of samples end that are no text."""
+
+
+def test_nothing_stray_is_kept() -> None:
+    """No database, log or folder of somebody's trial was committed by mistake."""
+    root = Path(__file__).parent.parent
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("not a clone of the repository")
+    names = [name for name in done.stdout.decode().split("\0") if name]
+    assert {name.split("/")[0] for name in names} <= AT_THE_TOP
+    stray = [
+        name
+        for name in names
+        if not name.endswith(BINARY)
+        and (root / name).is_file()
+        and b"\0" in (root / name).read_bytes()[:8192]
+    ]
+    assert stray == []

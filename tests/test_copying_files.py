@@ -10,9 +10,10 @@ import pytest
 from backtrail import Event, NewEvent, Session, SessionInfo, Store, copy_sessions, open_store, purge
 from backtrail.events import MAIN_LOG
 from backtrail.files import collect, verify
-from backtrail.files.contents.collect import opened, store_name, trees_of
+from backtrail.files.contents.collect import trees_of
+from backtrail.files.depot import opened
 from backtrail.stores.memory import MemoryStore
-from backtrail.stores.wrapper import Wrapper
+from backtrail.stores.wrapper import Wrapper, store_name
 
 from .talking import user
 

@@ -130,10 +130,11 @@ def test_a_child_does_everything_while_all_locks_are_held(disk_url: str, tmp_pat
         session.cancel()
         session.close()
 
+    log, recorder = session.parts.log, session.parts.capture.recorder
+    cancelled = session.parts.turns.cancelled
     with session, held(
-        session._mutex, session._listeners, session._side_mutex, session._recorder.lock,
-        session._recorder._queue.lock, session._order, vars(session._cancelled)["_cond"],
-        subscription._ready,
+        log.mutex, log._side_mutex, log.listeners._lock, recorder.lock, recorder._queue.lock,
+        session.parts.lease.order, vars(cancelled)["_cond"], subscription._ready,
     ):  # fmt: skip
         forked(everything)
     assert not (tmp_path / "work" / "new").exists()
@@ -195,7 +196,7 @@ def test_a_child_does_not_wait_for_a_stream_of_its_parent() -> None:
 def test_what_waits_to_be_told_is_the_parents(disk_url: str) -> None:
     """It is told once, by the process that saw it."""
     with Session.open(disk_url, "s") as session:
-        session._recorder.owe(NewEvent("files_changed", {"files": {}}), None)
+        session.parts.capture.recorder.owe(NewEvent("files_changed", {"files": {}}), None)
         forked(lambda: session.append(user("by a child")))
         session.append(user("by the parent"))
         assert kinds(session) == [
@@ -269,8 +270,8 @@ def test_contents_that_a_thread_was_about_to_store(
 
     def look() -> None:
         event = session.append(user("by a child"))
-        assert session._workspace is not None
-        session._workspace.blobs.get(bytes.fromhex(event.data["tree"]))
+        assert session.parts.capture.workspace is not None
+        session.parts.capture.workspace.blobs.get(bytes.fromhex(event.data["tree"]))
 
     with session, elsewhere(lambda: outcome(lambda: session.append(user("by a thread")))):
         inside.wait()
@@ -307,8 +308,8 @@ def test_a_child_leaves_a_block_of_its_parent(disk_url: str) -> None:
             try:
                 os.read(read, 1)
                 with session.turn("by a child"):
-                    os.write(2, b"" if session._depth == 1 else b"not under a lease\n")
-                    os._exit(0 if session._depth == 1 else 1)
+                    os.write(2, b"" if session.parts.lease.depth == 1 else b"not under a lease\n")
+                    os._exit(0 if session.parts.lease.depth == 1 else 1)
             finally:
                 os._exit(1)
         os.write(write, b".")
@@ -339,14 +340,14 @@ def test_a_child_leaves_the_folders_of_its_parent(tmp_path: Path) -> None:
 
     def end() -> None:
         session.append(user("by a child"))
-        assert session._transcript_path() != copied
+        assert session.parts.log.transcript_path() != copied
         session.close()
         with Session.open(store, "t", cwd=work) as other:
             other.append(user("by a child"))
 
     with open_store("memory:") as store, Session.open(store, "s", cwd=work) as session:
         session.append(user("first"))
-        copied = session._transcript_path()
+        copied = session.parts.log.transcript_path()
         contents = depot.Depot.of(store)
         contents.close()
         forked(end)

@@ -6,16 +6,20 @@ SQLite counts the steps that it takes, which tells the same on every machine.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from types import FrameType
 
 import apsw
 import pytest
 
 from backtrail import Session
 from backtrail.events import MESSAGE_KINDS, Event, Json, NewEvent, SessionInfo
-from backtrail.events.history import BOOKKEEPING, OPERATION_KINDS, WORK_KINDS, operations
+from backtrail.events.history import BOOKKEEPING, WORK_KINDS
+from backtrail.events.operations import OPERATION_KINDS, operations
 from backtrail.session.points import plan_move, read_operations
 from backtrail.stores import Store, open_store
 
@@ -39,6 +43,23 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     with monkeypatch.context() as patch:
         patch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, steps.watch])
         yield steps
+
+
+@contextmanager
+def calls_counted() -> Iterator[count[int]]:
+    """A counter that stands, afterwards, at how often functions and generators were entered."""
+    entered = count()
+
+    def note(_frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            next(entered)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield entered
+    finally:
+        sys.setprofile(before)
 
 
 def said(number: int) -> dict[str, str]:
@@ -82,6 +103,25 @@ def test_the_length_of_a_session_does_not_matter(
         with counting(monkeypatch) as steps, open_store(url) as store:
             with Session.resume(store, "s") as session:
                 verb(session)
+            taken.append(steps.taken)
+    assert taken[0] > 50
+    assert taken[1] < 2 * taken[0]
+
+
+def test_a_call_is_settled_without_reading_what_was_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a long session costs beside that is no more than in a short one."""
+    taken = []
+    for length in (200, 6000):
+        url = f"sqlite:///{tmp_path}/{length}.db"
+        made(url, length)
+        with open_store(url) as store, Session.resume(store, "s") as session:
+            call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        with counting(monkeypatch) as steps, open_store(url) as store:
+            with Session.resume(store, "s") as session:
+                session.answer("c", "done")
             taken.append(steps.taken)
     assert taken[0] > 50
     assert taken[1] < 2 * taken[0]
@@ -168,3 +208,18 @@ def test_plans_are_those_of_a_plain_reading(tmp_path: Path, url: str, seed: int)
                 counts = (move.events_dropped, move.messages_dropped, move.message_count)
                 found = (move.anchor, *counts, move.changes, move.prompt)
                 assert found == plain_move(store, view, anchor, id)
+
+
+def test_changes_take_as_long_for_each_turn_of_a_long_session(tmp_path: Path) -> None:
+    """Twice the turns are twice the calls of functions, not four times."""
+    entered = []
+    for length in (400, 800):
+        url = f"sqlite:///{tmp_path}/{length}.db"
+        made(url, length)
+        with Session.resume(url, "s", cwd=tmp_path) as session:
+            session.changes()
+            with calls_counted() as calls:
+                turns = session.changes()
+        assert len(turns) == length // 2
+        entered.append(next(calls))
+    assert entered[1] <= 2.2 * entered[0]

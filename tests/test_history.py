@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from backtrail.events import MESSAGE_KINDS, Event, Json
 from backtrail.events.history import (
     BOOKKEEPING,
-    OPERATION_KINDS,
     WORK_KINDS,
     Fold,
     branches,
     fold,
     newest_tree,
-    operations,
     path,
     walk,
 )
+from backtrail.events.operations import OPERATION_KINDS, operations
 
 TS = "2030-01-01T00:00:00.000Z"
 

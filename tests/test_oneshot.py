@@ -134,13 +134,13 @@ class Closing(ScriptedModel):
 
 def test_a_model_that_was_opened_is_closed(run: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections end with the run; a model in the caller's own agent stays open."""
-    from backtrail.agent import opening
+    from backtrail.agent import factory
     from backtrail.agent.loop import Loop
 
     own = Closing(["one", "two"])
     assert run("hello", agent=Loop(own)).text == "one"
     assert own.closed == 0
-    monkeypatch.setattr(opening, "open_model", lambda *_, **__: own)
+    monkeypatch.setattr(factory, "open_model", lambda *_, **__: own)
     assert run("hello", agent="scripted:m").text == "two"
     assert own.closed == 1
 

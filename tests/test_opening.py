@@ -389,7 +389,7 @@ def test_a_session_that_cannot_be_opened_lets_go_of_all(
                     session.checkpoint("noted later", at=point)
                     store.left = 1
                     session.fork(at=point, lease="session", messages=said, files=True)
-        assert [name for name in depot._open if name.startswith(str(tmp_path))] == []
+        assert [place for place in depot._open if place[0].startswith(str(tmp_path))] == []
         assert _held(tmp_path) == []
 
 

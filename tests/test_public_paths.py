@@ -112,7 +112,7 @@ def test_what_a_method_takes_and_returns_can_be_imported(name: str) -> None:
             continue
         plain = inspect.unwrap(getattr(function, "__func__", function))
         module = importlib.import_module(plain.__module__)
-        names = {**vars(importlib.import_module("backtrail.session.watching")), **vars(module)}
+        names = {**vars(importlib.import_module("backtrail.session.capture")), **vars(module)}
         for annotation in get_type_hints(plain, names).values():
             for found in mentioned(annotation) - {Around}:
                 assert getattr(backtrail, found.__name__, None) is found, (method, found)

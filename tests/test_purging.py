@@ -18,8 +18,8 @@ from backtrail.errors import InvalidData, NotFound, SessionBusy, Unsafe
 from backtrail.events import NewEvent
 from backtrail.files import collect, verify
 from backtrail.files.changes.brackets import Runner, born
-from backtrail.files.contents.collect import opened
-from backtrail.files.contents.packing import Packed, unpack
+from backtrail.files.contents.rows import Packed, unpack
+from backtrail.files.depot import opened
 from backtrail.files.trees import digest_of
 
 TEXT = "hunter2-correct-horse"

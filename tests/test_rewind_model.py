@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from backtrail import Event, Session
-from backtrail.events.history import BOOKKEEPING, operations
+from backtrail.events.history import BOOKKEEPING
+from backtrail.events.operations import operations
 from backtrail.session.points import read_operations
 from backtrail.stores import open_store
 

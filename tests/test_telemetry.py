@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -73,6 +74,16 @@ def test_a_listener_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> N
         stop()
     assert len(good) == 2
     assert "telemetry listener failed on store.append" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{0}/one/two/x.db", "file:{0}/one/two"])
+def test_a_folder_made_for_a_store_is_reported(tmp_path: Path, heard: Heard, url: str) -> None:
+    """Once, when it is made: nobody finds folders later that a slip of the pen left."""
+    for _ in range(2):
+        open_store(url.format(tmp_path)).close()
+    signal = heard.one("store.folder")
+    assert signal.metadata == {"folder": str(tmp_path / "one" / "two")}
+    assert signal.measurements == {"count": 2}
 
 
 def test_resume_is_told(url: str, heard: Heard) -> None:

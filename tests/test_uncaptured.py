@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from backtrail import NewEvent, Session, SessionInfo, open_store
-from backtrail.cli.prompts import Rows, prompts
+from backtrail.cli.picker import Rows, prompts
 from backtrail.events import Json
+from backtrail.exchange.export.document import Reader
 from backtrail.files.names import Anywhere
-from backtrail.files.workspace.baseline import PARTIAL
+from backtrail.files.workspace.firstimport import PARTIAL
 from backtrail.session.uncaptured import logged, whole
 
 
@@ -74,7 +75,8 @@ def test_the_picker_marks_a_turn_that_missed_something(
     with Session.create(f"sqlite:///{tmp_path}/s.db", "s") as session:
         session.append({"role": "user", "content": "go"})
         session.store.append("s", [NewEvent("action", files(**said))])
-        (row,) = Rows(session, prompts(session), lambda events: [])
+        with Reader(session.store, session.info()) as reader:
+            (row,) = Rows(session, prompts(session), reader)
         assert ("(1 not captured)" in row) is shown
 
 

@@ -110,7 +110,7 @@ def _scan(session: Session) -> float:
     """Milliseconds of a look at the directory, with nothing changed, after a process ran."""
     subprocess.run(["bash", "-c", "true"], check=True)
     begin = clock()
-    session._needed().scan(session._log_name, session.store)
+    session.parts.capture.needed().scan(session.parts.capture.recorder.log, session.store)
     return (clock() - begin) / 1e6
 
 

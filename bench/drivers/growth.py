@@ -15,6 +15,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from protocol import Job, Numbers, clock, serve
 
@@ -22,7 +23,7 @@ from backtrail import Session
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
 
-SESSION = "long"
+SESSION, NOTE = "long", "note.txt"
 _BATCH = 5_000
 _SPENT = 1e9
 """Nanoseconds after which a verb is not called once more."""
@@ -37,6 +38,11 @@ def url(job: Job, size: int) -> str:
     return f"file:{place}" if job["store"] == "file" else f"sqlite:///{place}/store.db"
 
 
+def work(job: Job, size: int) -> Path:
+    """Where a session works that captures files: there is one."""
+    return Path(job["folder"], f"work-{size}")
+
+
 def said(number: int) -> NewEvent:
     """Something short: what is looked at here does not depend on how much is said."""
     kind, role = (("user_message", "user"), ("assistant_message", "assistant"))[number % 2]
@@ -49,13 +55,22 @@ def prepare_events(job: Job) -> Numbers:
     for size in job["sizes"]:
         folder(job, size).mkdir()
         with open_store(url(job, size)) as store:
-            store.create(SessionInfo(SESSION, cwd=job["projects"]))
+            work(job, size).mkdir()
+            store.create(SessionInfo(SESSION, cwd=str(work(job, size))))
             for start in range(0, size, _BATCH):
                 store.append(SESSION, [said(n) for n in range(start, min(start + _BATCH, size))])
             # A session that captures files knows their state from its last message on.
             with Session.resume(store, SESSION) as session:
                 session.append(_message())
+                with session.tool("edit", paths=[NOTE]):
+                    (work(job, size) / NOTE).write_text("one line\n")
+                session.append(_message())
     return {}
+
+
+def project(job: Job, number: int) -> str:
+    """The folder of a session of many."""
+    return f"{job['projects']}/project-{number % 50:02d}"
 
 
 def prepare_sessions(job: Job) -> Numbers:
@@ -63,7 +78,7 @@ def prepare_sessions(job: Job) -> Numbers:
         folder(job, size).mkdir()
         with open_store(url(job, size)) as store:
             for n in range(size):
-                store.create(SessionInfo(f"s{n}", cwd=f"{job['projects']}/{n % 50}", key=f"k{n}"))
+                store.create(SessionInfo(f"s{n}", cwd=project(job, n), key=f"k{n}"))
                 store.append(f"s{n}", [said(n * 5 + at) for at in range(5)])
     return {}
 
@@ -71,6 +86,7 @@ def prepare_sessions(job: Job) -> Numbers:
 # --- one session ---------------------------------------------------------------------------
 
 _number = count(1)
+_DONE = {"role": "assistant", "content": "done"}
 
 
 def _resumed(verb: Callable[[Session], object]) -> Callable[[Store], object]:
@@ -87,8 +103,16 @@ def _message() -> dict[str, Any]:
     return {"role": "user", "content": f"one more {next(_number)}"}
 
 
+def _last(session: Session) -> int:
+    return next(session.events(reverse=True, limit=1)).seq
+
+
 def _middle(session: Session) -> int:
-    return next(session.events(reverse=True, limit=1)).seq // 2
+    return _last(session) // 2
+
+
+def _latest(store: Store) -> None:
+    Session.latest(store, cwd=store.record(SESSION).cwd).close()
 
 
 def _forked(session: Session, at: int | None) -> str:
@@ -109,7 +133,36 @@ def _called(session: Session) -> None:
 
 def _answered(session: Session) -> None:
     with session.turn("go on") as turn:
-        turn.append({"role": "assistant", "content": "done"})
+        turn.append(_DONE)
+
+
+def _with_agent(verb: Callable[[Session], object]) -> Callable[[Store], object]:
+    """A verb that asks an agent, which answers at once."""
+
+    def run(session: Session) -> object:
+        session.agent = lambda messages: [_DONE]
+        return verb(session)
+
+    return _resumed(run)
+
+
+def _proceeded(session: Session) -> object:
+    session.append(_message())
+    return session.proceed()
+
+
+def _asked(session: Session) -> str:
+    """A call that waits for its result."""
+    id = f"call-{uuid4().hex}"
+    function = {"name": "look", "arguments": "{}"}
+    call = {"id": id, "type": "function", "function": function}
+    session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    return id
+
+
+def _followed(session: Session) -> object:
+    events = session.follow(after=_last(session) - 1)
+    return next(events)
 
 
 def _noted(session: Session) -> None:
@@ -127,6 +180,8 @@ def _marked_and_not(session: Session) -> None:
 
 VERBS: dict[str, Callable[[Store], object]] = {
     "resume": _resumed(lambda s: s.id),
+    "open": lambda store: Session.open(store, SESSION).close(),
+    "latest": _latest,
     "append": _resumed(lambda s: s.append(_message())),
     "extend": _resumed(lambda s: s.extend([_message(), _message()])),
     "record": _resumed(lambda s: s.record("my.kind", {})),
@@ -137,10 +192,18 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "as_map": _resumed(lambda s: s.as_map()),
     "tool": _resumed(_called),
     "turn": _resumed(_answered),
+    "send": _with_agent(lambda s: s.send("go on")),
+    "stream": _with_agent(lambda s: list(s.stream("go on"))),
+    "proceed": _with_agent(_proceeded),
+    "answer": _resumed(lambda s: s.answer(_asked(s), "seen")),
+    "give_up": _resumed(lambda s: s.give_up(_asked(s))),
     "log": _resumed(_noted),
+    "subagent": _resumed(lambda s: s.subagent("helper").append(_message())),
     "end": _resumed(lambda s: s.end()),
     "changes": _resumed(lambda s: s.changes()),
     "diff": _resumed(lambda s: s.diff()),
+    "relocate": _resumed(lambda s: s.relocate()),
+    "follow": _resumed(_followed),
     "subscribe": _resumed(lambda s: s.subscribe(after=2).close()),
     "tail": lambda store: store.tail(SESSION, 20),
     "pending": _resumed(lambda s: s.pending()),
@@ -242,20 +305,27 @@ def first(job: Job) -> Numbers:
 
 
 def command(job: Job) -> Numbers:
-    """A whole process of the command line."""
+    """Processes of the command line, one after another, in the folder of a session."""
     tool = str(Path(sys.executable).parent / "backtrail")
 
     def measure(size: int) -> float:
+        here = work(job, size)
         env = {**os.environ, "BACKTRAIL_STORE": url(job, size), "HOME": job["folder"]}
         times: list[float] = []
         while len(times) < job["times"] and sum(times) < 2 * _SPENT:
             start = clock()
-            done = subprocess.run(
-                [tool, *job["verb"]], env=env, cwd=job["projects"], capture_output=True
-            )
+            for words in job["verb"]:
+                done = subprocess.run(
+                    [tool, *words],
+                    env=env,
+                    cwd=here if here.exists() else project(job, 0),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                )
+                if done.returncode:
+                    said = (done.stderr or done.stdout).decode().strip()
+                    raise ValueError(said or f"exit code {done.returncode}")
             times.append(clock() - start)
-            if done.returncode:
-                raise ValueError(done.stderr.decode() or f"exit code {done.returncode}")
         return statistics.median(times) / 1e6
 
     return _grown(job, measure)

@@ -62,7 +62,7 @@ def one_file(job: Job) -> Numbers:
     times = []
     with Session.open(f"sqlite:///{job['folder']}/store.db", "s", cwd=root) as session:
         said(session)
-        workspace, log = session._needed(), session._log_name
+        workspace, log = session.parts.capture.needed(), session.parts.capture.recorder.log
         for _ in range(job["times"]):
             path.write_text(os.urandom(7_500).hex()[:10_000])
             time.sleep(0.001)
@@ -78,7 +78,7 @@ def index(job: Job) -> Numbers:
     build(job)
     with opened(job) as session:
         said(session)
-        blobs = session._needed().blobs
+        blobs = session.parts.capture.needed().blobs
         store, epoch = blobs.id, blobs.epoch()
     path = next(Path(job["folder"], "store.db-files").glob("index-*"))
     times = []

@@ -78,7 +78,7 @@ def file_part(sizes: Sizes) -> Part:
         ),
         columns=(Column("ms", "ms"),),
         goals=(
-            Goal("one known file", edit, "ms", (limit,), at_most=2.0),
+            Goal("one known file", edit, "ms", (limit,), at_most=4.0),
             Goal("index in ms", index, "ms", at_most=50),
         ),
         note=(

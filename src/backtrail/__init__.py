@@ -49,41 +49,41 @@ if TYPE_CHECKING:
     from .errors import StoreFailed as StoreFailed
     from .errors import Unsafe as Unsafe
     from .errors import Unsupported as Unsupported
-    from .events import Checkpoint as Checkpoint
     from .events import Event as Event
     from .events import Hit as Hit
-    from .events import Message as Message
     from .events import NewEvent as NewEvent
-    from .events import Problem as Problem
-    from .events import SessionInfo as SessionInfo
     from .events.calls import ToolCall as ToolCall
     from .events.history import Branch as Branch
+    from .events.values import Checkpoint as Checkpoint
+    from .events.values import Message as Message
+    from .events.values import Problem as Problem
+    from .events.values import SessionInfo as SessionInfo
     from .exchange.copy import copy_sessions as copy_sessions
     from .files.contents.purge import Purged as Purged
     from .files.contents.purge import purge as purge
     from .files.differences import Diff as Diff
     from .files.differences import FileDiff as FileDiff
     from .session.aio import AsyncSession as AsyncSession
-    from .session.aio import AsyncTurn as AsyncTurn
-    from .session.aio_listeners import AsyncSubscription as AsyncSubscription
-    from .session.aio_stream import AsyncStream as AsyncStream
+    from .session.aio_parts import AsyncStream as AsyncStream
+    from .session.aio_parts import AsyncSubscription as AsyncSubscription
+    from .session.aio_parts import AsyncTurn as AsyncTurn
     from .session.filepoints import CallChanges as CallChanges
     from .session.filepoints import TurnChanges as TurnChanges
+    from .session.keywords import SessionOptions as SessionOptions
     from .session.listeners import Delta as Delta
     from .session.listeners import Subscription as Subscription
     from .session.live import End as End
     from .session.live import Limits as Limits
     from .session.live import LiveTurn as LiveTurn
-    from .session.log import Turn as Turn
-    from .session.options import SessionOptions as SessionOptions
+    from .session.log import SideLog as SideLog
     from .session.session import Session as Session
-    from .session.sidelog import SideLog as SideLog
     from .session.threads import AsyncSideLog as AsyncSideLog
+    from .session.toolcalls import Call as Call
+    from .session.turnlog import Turn as Turn
     from .session.turns import Result as Result
     from .session.views import FileChange as FileChange
     from .session.views import Rewind as Rewind
     from .session.views import State as State
-    from .session.watching import Call as Call
     from .stores.base import Lease as Lease
     from .stores.base import Store as Store
     from .stores.buffered import Buffered as Buffered
@@ -92,18 +92,17 @@ if TYPE_CHECKING:
     from .stores.redacting import Redacting as Redacting
 
 _HOME = {
-    **dict.fromkeys(("AsyncSession", "AsyncTurn"), "session.aio"),
+    "AsyncSession": "session.aio",
     "AsyncSideLog": "session.threads",
-    "AsyncStream": "session.aio_stream",
-    "AsyncSubscription": "session.aio_listeners",
+    **dict.fromkeys(("AsyncStream", "AsyncSubscription", "AsyncTurn"), "session.aio_parts"),
     **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.live"),
     "Session": "session.session",
-    "SessionOptions": "session.options",
-    "SideLog": "session.sidelog",
+    "SessionOptions": "session.keywords",
+    "SideLog": "session.log",
     "Branch": "events.history",
-    "Call": "session.watching",
+    "Call": "session.toolcalls",
     "ToolCall": "events.calls",
-    "Turn": "session.log",
+    "Turn": "session.turnlog",
     **dict.fromkeys(("CallChanges", "TurnChanges"), "session.filepoints"),
     **dict.fromkeys(("Diff", "FileDiff"), "files.differences"),
     **dict.fromkeys(("FileChange", "Rewind", "State"), "session.views"),
@@ -117,9 +116,8 @@ _HOME = {
     "Result": "session.turns",
     "copy_sessions": "exchange.copy",
     "open_store": "stores.opening",
-    **dict.fromkeys(
-        ("Checkpoint", "Event", "Hit", "Message", "NewEvent", "Problem", "SessionInfo"), "events"
-    ),
+    **dict.fromkeys(("Event", "Hit", "NewEvent"), "events"),
+    **dict.fromkeys(("Checkpoint", "Message", "Problem", "SessionInfo"), "events.values"),
     **dict.fromkeys(
         (
             *("AlreadyExists", "BacktrailError", "Closed", "Conflict", "Damaged", "InvalidData"),

@@ -4,17 +4,37 @@
     ├── NotFound        (LookupError)     no such session, event, log or checkpoint
     ├── AlreadyExists   (ValueError)      the id or key is taken
     ├── Conflict        (RuntimeError)    the log moved on since the caller looked
-    ├── SessionBusy     (RuntimeError)    somebody else drives the session, or holds a lock
+    ├── SessionBusy     (RuntimeError)    another process drives the session, or holds a lock
     ├── InvalidId       (ValueError)      an id that must not become a path or a row
     ├── InvalidData     (ValueError)      a value that would not come back as it went in
     ├── Damaged         (ValueError)      stored bytes that are not what was written
-    ├── StoreFailed     (OSError)         the disk or the database said no
+    ├── StoreFailed     (OSError)         the disk or the database refused
+    │   └── DiskLow                       less free space than the floor
     ├── Closed          (ValueError)      used after `close`
     ├── Unsafe          (ValueError)      a path that would leave its root
     └── Unsupported     (RuntimeError)    not possible here; the message says what is
 
 Each also inherits the builtin a caller would catch. Messages say what happened,
 to which id, and what to do next.
+
+These belong to one room, live there, and have their place in the same tree:
+
+    agent.hooks.Veto                (BacktrailError)   a hook forbids a call
+    agent.models.base.ModelFailed   (BacktrailError)   a model that does not answer
+    agent.tools.base.ToolFailed     (BacktrailError)   a tool that reports its failure to the model
+    cli.verbs.Usage                 (BacktrailError)   a command line that makes no sense
+    exchange.jsonlines.Unreadable   (StoreFailed)      a transcript that cannot be read
+    files.restore.restore.HalfRestored   (StoreFailed)      a restore that could not be taken back
+    files.workspace.known.IndexDamaged   (Damaged)          an index of a folder; it is made anew
+    files.workspace.scan.Stopped    (BacktrailError)   a scan that its caller ended
+    session.fileplans.NotAllowed    (Unsafe)           a session of strangers, before it is allowed
+    session.turns.Refused           (BacktrailError)   a call that no permission was given for
+
+These are signals between modules. None of them reaches a caller:
+
+    agent.tools.schema.Mismatch     files.changes.host.NotWatched
+    exchange.hooks.identify.LeftBehind   session.live.Cancelled
+    stores.queue.Postponed
 """
 
 from __future__ import annotations
@@ -55,7 +75,7 @@ class Conflict(BacktrailError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a lock or a lease: process, machine, and since when (None where unknown)."""
+    """The holder of a lock or a lease: process, machine, and since when (None where unknown)."""
 
     pid: int | None = None
     host: str | None = None
@@ -70,7 +90,7 @@ class Owner:
 
 
 class SessionBusy(BacktrailError, RuntimeError):
-    """Somebody else holds the lease of a session, or a lock for too long."""
+    """Another process holds the lease of a session, or a lock for too long."""
 
     def __init__(self, message: str, *, owner: Owner | None = None):
         super().__init__(message)

@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from .events.history import *  # noqa: F403 - all of it
+from .events.operations import *  # noqa: F403 - undo and redo

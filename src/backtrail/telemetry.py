@@ -1,7 +1,7 @@
 """Events of the library itself: what was done, how long it took, what failed.
 
 `listen(fn)` calls `fn` with every `Signal`, in the thread that caused it, and returns a
-function that ends it. Nothing is measured while nobody listens. A listener that raises is
+function that ends it. Nothing is measured while there are no listeners. A listener that raises is
 logged and goes on listening. `opentelemetry()` turns signals into spans and metrics.
 
     session.resume       message_count; session_id, source, store
@@ -13,6 +13,7 @@ logged and goes on listening. `opentelemetry()` turns signals into spans and met
                          anchor_message_id, target, store, applied
     session.undo         as session.rewind, with `redo` in place of `target`
     session.problem      count; session_id: events that a failing store did not take
+    store.folder         count; folder: it was made for a store, with so many in all
     store.append         count; session_id, store, log
     store.error          count; session_id, store, log, operation
     store.retention      count; sessions (their ids), retention, store
@@ -20,8 +21,8 @@ logged and goes on listening. `opentelemetry()` turns signals into spans and met
     files.collect        blobs, bytes, calls, points, used;
                          sessions, held, over_budget, dry_run, store
 
-All but `session.problem` and `store.retention` have a `duration`. A failure has `error` and
-`message`.
+All but `session.problem`, `store.folder` and `store.retention` have a `duration`. A failure has
+`error` and `message`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def logger() -> Logger:
 Listener = Callable[[Signal], None]
 
 listeners: list[Listener] = []
-"""Who listens now. Changed only by `listen`."""
+"""The listeners of now. Changed only by `listen`."""
 
 
 def listen(fn: Listener) -> Callable[[], None]:
@@ -90,7 +91,7 @@ def listen(fn: Listener) -> Callable[[], None]:
 def emit(
     name: str, measurements: Mapping[str, float], metadata: Mapping[str, Json] | None = None
 ) -> None:
-    """Tell every listener."""
+    """Notify every listener."""
     if not listeners:
         return
     signal = Signal(name, dict(measurements), dict(metadata or {}))
@@ -98,7 +99,7 @@ def emit(
         try:
             listener(signal)
         except Exception:
-            # What somebody listens with must not break what is listened to.
+            # A listener must not break what it listens to.
             logger().exception("a telemetry listener failed on %s", name)
 
 

@@ -172,7 +172,7 @@ def test_what_a_person_cancelled_does_not_run_again(url: str, how: str) -> None:
         heard.append(turn.prompt)
         if how == "Ctrl-C":
             raise KeyboardInterrupt
-        turn.session.cancel()  # type: ignore[attr-defined]
+        turn.session.cancel()
         yield saying("not said")
 
     with Session.open(url, "s", agent=agent) as s:
@@ -224,7 +224,7 @@ def test_the_same_on_a_loop(url: str, backend: str) -> None:
         if heard.count(turn.prompt) == 1 and turn.prompt != "stop":
             raise NoLuck
         if turn.prompt == "stop":
-            turn.session.cancel()  # type: ignore[attr-defined]
+            turn.session.cancel()
         yield saying(f"re: {turn.prompt}")
 
     async def main() -> None:

@@ -20,7 +20,8 @@ import pytest
 
 from backtrail import AsyncSession, NewEvent, NotFound, Session, open_store
 from backtrail.events import Json, SessionInfo
-from backtrail.events.history import OPERATION_KINDS, WORK_KINDS, operations
+from backtrail.events.history import WORK_KINDS
+from backtrail.events.operations import OPERATION_KINDS, operations
 from backtrail.session.points import read_operations
 from backtrail.session.turns import LiveTurn
 
@@ -101,7 +102,7 @@ class Scene:
         if self.outcome == "error":
             raise NoLuck
         if self.outcome == "cancel":
-            turn.session.cancel()  # type: ignore[attr-defined]
+            turn.session.cancel()
         yield saying(f"re: {turn.prompt}")
 
     def request(self, request: str, outcome: Outcome, way: str) -> str | None:

@@ -13,7 +13,7 @@ from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.files.contents.purge import purge
 from backtrail.session.live import LiveTurn
-from backtrail.session.recall import Recall
+from backtrail.session.turnlog import Recall
 from backtrail.session.turns import End
 from tests.talking import calling, result
 
@@ -22,7 +22,7 @@ def test_what_is_recalled_is_what_is_shown(url: str) -> None:
     """Appends by this session and another, rewinds, undos, pinned prompts, open calls."""
     chance = random.Random(7)
     with Session.open(url, "s") as s, Session.resume(s.store, "s") as other:
-        recall = Recall(s)
+        recall = Recall(s.parts.log)
         for step in range(200):
             match chance.randrange(9):
                 case 0:
@@ -49,7 +49,7 @@ def test_only_what_is_new_is_read(url: str) -> None:
     """However long the conversation is."""
     with Session.open(url, "s") as s:
         s.extend([{"role": "user", "content": f"{n}"} for n in range(50)])
-        recall = Recall(s)
+        recall = Recall(s.parts.log)
         first = recall.messages("openai")
         s.append({"role": "assistant", "content": "more"})
         second = recall.messages("openai")

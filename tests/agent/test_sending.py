@@ -211,6 +211,23 @@ def test_no_agent_is_said(opened: Callable[..., Session]) -> None:
         session.proceed()
 
 
+def test_an_agent_of_another_package_goes_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It registers a factory in the documented entry-point group."""
+    (tmp_path / "elsewhere.py").write_text(
+        "def opened(provider, model, options):\n"
+        "    return lambda turn: [{'role': 'assistant', 'content': f'{provider} {model}'}]\n"
+    )
+    about = tmp_path / "elsewhere-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[backtrail.agents]\nparrot = elsewhere:opened\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Session.open("memory:", agent="parrot:grey") as s:
+        assert s.send("hello").text == "parrot grey"
+
+
 CHILD = """
 import sys, time
 from tests.agent.test_sending import calling, loop, saying

@@ -193,6 +193,18 @@ def test_what_it_uses_is_its_parents() -> None:
         assert done.usage["input_tokens"] == 300
 
 
+def test_what_a_subagents_subagent_uses_is_the_sessions() -> None:
+    """However deep it was used up; so a budget holds for all of it."""
+    used = {"input_tokens": 100, "output_tokens": 10}
+    inner = Reply(calling(call("t2", "task", description="d", prompt="p")), used, "tool_use")
+    replies = [Reply(saying(text), used, "end_turn") for text in ("deep", "less deep", "done")]
+    with Session.open("memory:", "s", agent=parent(TASK, inner, *replies)) as s:
+        assert s.send("go").usage == {"input_tokens": 400, "output_tokens": 40}
+        assert s.info().usage["input_tokens"] == 400
+        found = sorted(log[-1].data["usage"]["input_tokens"] for log in logs(s.store))
+        assert found == [100, 300]
+
+
 def test_rounds_are_limited() -> None:
     """One that never comes to an end is a tool error."""
     look = calling(call("g", "glob", pattern="*.no"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backtrail.agent.tools import Context, ToolFailed
-from backtrail.agent.tools.globs import matches
+from backtrail.agent.tools.grep import matches
 from tests.agent.tooling import context, run
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backtrail.agent.tools import Context, ToolFailed
-from backtrail.agent.tools import shell as shell_module
+from backtrail.agent.tools import bash as shell_module
 from tests.agent.tooling import context, run
 
 

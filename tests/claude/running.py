@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from ..agent.servers.anthropic import AnthropicServer
 from ..agent.servers.base import Answer
 from ..hooks.calling import World
-from ..programs import program
+from ..programs import environment, output_of, program
 
 INSIDE = ".claude-venv/lib/python*/site-packages/claude_agent_sdk/_bundled/claude"
 
@@ -59,38 +58,24 @@ class Claude:
         self.world = world
         self.config = world.root / "config"
         self.config.mkdir()
-        # Nothing of an outer session must reach it.
-        self.env = {
-            "HOME": str(world.home),
-            "PATH": "/usr/bin:/bin",
+        self.env = environment(world) | {
             "CLAUDE_CONFIG_DIR": str(self.config),
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "IS_SANDBOX": "1",
-            "BACKTRAIL_STORE": world.url,
-            "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
-            "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
         world.env["CLAUDE_CONFIG_DIR"] = str(self.config)
 
     def say(self, prompt: str, *more: str, cwd: Path | None = None) -> dict[str, Any]:
         """One prompt, to its end: what `claude` says about it."""
-        done = subprocess.run(
-            [
-                *(self.binary, "-p", prompt, "--output-format", "json"),
-                *("--dangerously-skip-permissions", "--system-prompt", "x"),
-                *("--tools", "Read,Write,Edit,Bash,Agent", "--disable-slash-commands"),
-                *more,
-            ],
-            cwd=cwd or self.world.project,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
+        command = [
+            *(self.binary, "-p", prompt, "--output-format", "json"),
+            *("--dangerously-skip-permissions", "--system-prompt", "x"),
+            *("--tools", "Read,Write,Edit,Bash,Agent", "--disable-slash-commands"),
+            *more,
+        ]
+        printed = output_of(command, cwd or self.world.project, self.env)
+        told: dict[str, Any] = json.loads(printed)
         return told

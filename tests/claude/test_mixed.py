@@ -135,7 +135,7 @@ def test_starting_over_among_headless(claude: Claude, model: Planned) -> None:
 
 @pytest.mark.parametrize("headless", [True, False], ids=["headless", "typed"])
 def test_going_on_behind_a_start_over(claude: Claude, model: Planned, headless: bool) -> None:
-    """What comes behind it in the next process does not start over again."""
+    """The next process is sent the turn that was left, too; so our conversation has it again."""
     with window(claude) as terminal:
         terminal.wait(READY)
         one = Window(claude, model, terminal)
@@ -150,9 +150,12 @@ def test_going_on_behind_a_start_over(claude: Claude, model: Planned, headless: 
         claude.say("say-three", "--continue")
     else:
         typed(claude, model, "say-three", more=("--continue",))
-    # What it is sent begins with the turn that was left: Claude Code reads the parents alone.
-    assert model.sent("say-three")[-3:] == ["say-two", "answer two", "say-three"]
-    assert one.told() == ["say-two", "answer two", "say-three", "answer three"]
+    # Claude Code reads the parents alone.
+    sent = model.sent("say-three")
+    assert sent == ["say-one", "answer one", "say-two", "answer two", "say-three"]
+    assert one.told() == [*sent, "answer three"]
+    with one.session() as session:
+        assert session.branches() == []
 
 
 def test_a_fork_of_its_own(claude: Claude, model: Planned, tmp_path: Path) -> None:

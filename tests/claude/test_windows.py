@@ -177,31 +177,47 @@ def test_back_to_the_beginning(one: Window, project: Path) -> None:
     assert goes_on(one) == ["say-three", "answer three", "say-one"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="our conversation stays the one that was started over",
-)
-def test_resuming_what_was_started_over(claude: Claude, model: Planned) -> None:
+@pytest.mark.parametrize("words", [["say-three"], ["say-three", "write-a", "back", "edit-a"]])
+@pytest.mark.parametrize("is_typed", [True, False], ids=["typed", "headless"])
+def test_resuming_what_was_started_over(
+    claude: Claude, model: Planned, words: list[str], is_typed: bool
+) -> None:
     """A new process follows the parents that lines name: the model is sent the old turns again."""
     with window(claude) as terminal:
         terminal.wait(READY)
         one = Window(claude, model, terminal)
-        for word in ("say-one", "say-two"):
-            one.say(word)
-        one.enter("/rewind")
-        one.rewind(2, 1)
-        one.say("say-three")
+        for word in ("say-one", "say-two", "back", *words):
+            if word == "back":
+                one.enter("/rewind")
+                one.rewind(2, 1)
+            else:
+                one.say(word)
+        started = model.sent(words[-1])
+        assert started == words[-1:] or words[-1] == "write-a"
+        assert one.told()[: len(started)] == started
         one.enter("/exit")
         terminal.until(lambda: not one.is_open, what="the end")
-    with window(claude, "--continue") as terminal:
-        terminal.wait(READY)
-        one = Window(claude, model, terminal)
-        one.say("write-b")
+    before = one.told()
+    if is_typed:
+        with window(claude, "--continue") as terminal:
+            terminal.wait(READY)
+            one = Window(claude, model, terminal)
+            one.say("write-b")
+    else:
+        claude.say("write-b", "--continue")
     sent = model.sent("write-b")
     if sent[:4] != ["say-one", "answer one", "say-two", "answer two"]:
         pytest.fail(f"claude sends something else now: {sent}")
     assert one.told() == [*sent, "wrote b"]
+    with one.session() as session:
+        assert session.branches() == []
+        usage = session.info().usage
+        for name in ("input_tokens", "output_tokens"):
+            assert usage[name] == sum(spent[name] for spent in model.spent), name
+        session.undo()
+        assert model.told(session.messages()) == sent[:-1]
+        session.undo()
+        assert model.told(session.messages()) == before
 
 
 def chain(one: Window) -> list[str]:

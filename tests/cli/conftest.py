@@ -14,6 +14,8 @@ def stage(tmp_path: Path) -> Stage:
     """An empty project."""
     made = Stage(tmp_path)
     made.project.mkdir()
+    # Otherwise the first verb would say that it makes it.
+    (tmp_path / "store").mkdir(mode=0o700)
     return made
 
 

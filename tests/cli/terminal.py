@@ -198,6 +198,11 @@ class Terminal:
                 raise AssertionError(f"no line that begins with {mark!r}:\n{self.screen.text}")
         self.press(*keys)
 
+    def ask(self, text: str, answer: str) -> str:
+        """Type a line, and wait for what is on the screen then."""
+        self.say(text, ENTER)
+        return self.wait_for(answer)
+
     def end(self) -> int:
         """Wait for the program to end; its exit code."""
         deadline = time.monotonic() + LONGEST_WAIT

@@ -25,6 +25,8 @@ from .terminal import CTRL_C, CTRL_D, DOWN, ENTER, UP, Terminal
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     made = empty(tmp_path)
+    # Otherwise the first verb would say that it makes it.
+    (tmp_path / "store").mkdir(mode=0o700, exist_ok=True)
     made.write("app.py", "foo = 1\n")
     return made
 
@@ -246,7 +248,8 @@ def test_no_persist_leaves_nothing(project: Project, server: OpenAIServer) -> No
     done = once(project, server, "--no-persist", "--json", "hi")
     assert done.json["text"] == "Hello."
     assert done.json["session"] is None
-    assert sorted(os.listdir(project.home)) == ["project"]
+    assert sorted(os.listdir(project.home)) == ["project", "store"]
+    assert os.listdir(project.home / "store") == []
 
 
 def test_what_makes_no_sense_is_refused(project: Project, server: OpenAIServer) -> None:
@@ -367,12 +370,10 @@ def test_ctrl_c_interrupts_and_twice_leaves(project: Project, server: OpenAIServ
     """The turn is recorded as interrupted, and the chat goes on."""
     server.script(Answer("slow " * 100, pause=0.05), "Quick.")
     with on_terminal(project, server) as terminal:
-        terminal.say("begin", ENTER)
-        terminal.wait_for("slow slow")
+        terminal.ask("begin", "slow slow")
         terminal.press(CTRL_C)
         terminal.wait_for("interrupted; once more, or /quit, leaves")
-        terminal.say("go on", ENTER)
-        terminal.wait_for("Quick.")
+        terminal.ask("go on", "Quick.")
         terminal.wait_for("tokens")
         terminal.say()
         assert terminal.interrupt() == 0
@@ -387,24 +388,18 @@ def test_going_back_in_a_chat(project: Project, server: OpenAIServer) -> None:
     """/undo, /redo and /rewind move conversation and files; the prompt comes back to be changed."""
     server.script(EDIT, "Renamed.", "Fine.", "Better.")
     with on_terminal(project, server, "--phase", "accept_edits") as terminal:
-        terminal.say("rename", ENTER)
-        terminal.wait_for("1 file changed (app.py)")
-        terminal.say("/diff", ENTER)
-        terminal.wait_for("+bar = 1")
-        terminal.say("/undo", ENTER)
-        terminal.wait_for("Undo? [y/N]")
+        terminal.ask("rename", "1 file changed (app.py)")
+        terminal.ask("/diff", "+bar = 1")
+        terminal.ask("/undo", "Undo? [y/N]")
         terminal.press("y", ENTER)
         terminal.wait_for("take it back with: /redo")
         assert project.files() == {"app.py": "foo = 1\n"}
-        terminal.say("/redo", ENTER)
-        terminal.wait_for("Redo? [y/N]")
+        terminal.ask("/redo", "Redo? [y/N]")
         terminal.press("y", ENTER)
         terminal.wait_for("take it back with: /undo")
         assert project.files() == {"app.py": "bar = 1\n"}
-        terminal.say("thanks", ENTER)
-        terminal.wait_for("Fine.")
-        terminal.say("/rewind", ENTER)
-        terminal.wait_for("> 2")
+        terminal.ask("thanks", "Fine.")
+        terminal.ask("/rewind", "> 2")
         terminal.press(UP, ENTER)
         terminal.wait_for("or [n]othing?")
         terminal.press("b", ENTER)
@@ -421,34 +416,23 @@ def test_checkpoints_forks_and_sessions(project: Project, server: OpenAIServer) 
     """A label to go back to, a copy to go on in, and the way to another session."""
     server.script("One.", "Two.", "Three.", "Four.")
     with on_terminal(project, server) as terminal:
-        terminal.say("/checkpoint", ENTER)
-        terminal.wait_for("nothing was said yet in this chat")
-        terminal.say("one", ENTER)
-        terminal.wait_for("One.")
-        terminal.say('/checkpoint "good"', ENTER)
-        terminal.wait_for('checkpoint "good" at event')
-        terminal.say("/fork plan B", ENTER)
-        terminal.wait_for("now in the fork")
-        terminal.say("two", ENTER)
-        terminal.wait_for("Two.")
-        terminal.say("/rewind good", ENTER)
-        terminal.wait_for("or [n]othing?")
+        terminal.ask("/checkpoint", "nothing was said yet in this chat")
+        terminal.ask("one", "One.")
+        terminal.ask('/checkpoint "good"', 'checkpoint "good" at event')
+        terminal.ask("/fork plan B", "now in the fork")
+        terminal.ask("two", "Two.")
+        terminal.ask("/rewind good", "or [n]othing?")
         terminal.press("c", ENTER)
         terminal.wait_for("take it back with: /undo")
-        terminal.say("three", ENTER)
-        terminal.wait_for("Three.")
+        terminal.ask("three", "Three.")
         assert prompts(server) == ["one", "three"]
-        terminal.say("/sessions", ENTER)
-        assert "plan B" in terminal.wait_for("Which session?")
+        assert "plan B" in terminal.ask("/sessions", "Which session?")
         terminal.press(DOWN, ENTER)
         terminal.wait_for("now in session")
-        terminal.say("four", ENTER)
-        terminal.wait_for("Four.")
+        terminal.ask("four", "Four.")
         assert prompts(server) == ["one", "four"]
-        terminal.say("/nonsense", ENTER)
-        terminal.wait_for("no command `/nonsense`")
-        terminal.say("/help", ENTER)
-        terminal.wait_for("/checkpoint  [LABEL]")
+        terminal.ask("/nonsense", "no command `/nonsense`")
+        terminal.ask("/help", "/checkpoint  [LABEL]")
         terminal.say("/quit", ENTER)
         assert terminal.end() == 0
 
@@ -457,15 +441,12 @@ def test_errors_do_not_end_a_chat(project: Project, server: OpenAIServer) -> Non
     """A model that fails, a session that is busy: it says so, and one can try again."""
     server.script(Failure(400, "too \x1b[5m long"), "Now it works.")
     with on_terminal(project, server) as terminal:
-        terminal.say("one", ENTER)
-        terminal.wait_for(r"too \x1b[5m long")
+        terminal.ask("one", r"too \x1b[5m long")
         with open_store(project.url) as store:
             id = store.latest(project.root).id
             with store.lease(id):
-                terminal.say("two", ENTER)
-                terminal.wait_for(f"process {os.getpid()}")
-        terminal.say("three", ENTER)
-        terminal.wait_for("Now it works.")
+                terminal.ask("two", f"process {os.getpid()}")
+        terminal.ask("three", "Now it works.")
         terminal.say(CTRL_D)
         assert terminal.end() == 0
 
@@ -474,15 +455,13 @@ def test_prompts_are_remembered_for_the_next_chat(project: Project, server: Open
     """In a file that nobody else can read; not with `--no-persist`."""
     server.script("One.", "Two.", "Three.")
     with on_terminal(project, server, "--no-persist") as terminal:
-        terminal.say("secret", ENTER)
-        terminal.wait_for("One.")
+        terminal.ask("secret", "One.")
         terminal.say(CTRL_D)
         assert terminal.end() == 0
     history = project.home / "state/backtrail/chat_history"
     assert not history.exists()
     with on_terminal(project, server) as terminal:
-        terminal.say("remember me", ENTER)
-        terminal.wait_for("Two.")
+        terminal.ask("remember me", "Two.")
         terminal.say(CTRL_D)
         assert terminal.end() == 0
     assert history.stat().st_mode & 0o777 == 0o600
@@ -511,8 +490,7 @@ def test_picking_the_session_to_resume(project: Project, server: OpenAIServer) -
         terminal.wait_for("Which session?")
         terminal.press(DOWN, ENTER)
         terminal.wait_for(f"session older, 1 message, with vllm:m at {server.url}")
-        terminal.say("go", ENTER)
-        terminal.wait_for("Back.")
+        terminal.ask("go", "Back.")
         terminal.say(CTRL_D)
         assert terminal.end() == 0
     assert prompts(server) == ["in older", "go"]

@@ -216,7 +216,7 @@ def test_what_is_only_possible_is_not_said_as_a_fact(tmp_path: Path) -> None:
         project.write("both.txt", "x\n")
     done = project.run("undo", "--yes", "--session", "work")
     assert done.code == 4
-    assert "because somebody else changed" not in done.err + done.out
+    assert "because others changed" not in done.err + done.out
     assert "may have changed" in done.err
     for advice in ADVICE.findall(done.err):
         assert follow(project, advice).code == 0
@@ -359,7 +359,7 @@ def test_a_rewind_done_again_says_what_it_kept(project: Project) -> None:
     project.write("f.py", LINES)
     told = project.run("redo", "--yes")
     assert told.code == 4
-    assert "1 file kept, because somebody else changed it." in told.err
+    assert "1 file kept, because others changed it." in told.err
     (advice,) = ADVICE.findall(told.err)
     assert follow(project, advice).code == 0
     assert project.files() == {
@@ -375,3 +375,42 @@ def test_a_rewind_that_kept_all_is_said_again(project: Project) -> None:
         done = project.run(*verb, "--yes")
         assert done.code == (0 if verb == ("undo",) else 4), done.err
         assert project.files() == before
+
+
+def test_a_choice_decides_on_what_a_rewind_kept_that_is_done_again(project: Project) -> None:
+    """As it would have in the rewind itself; undo and redo lead there and back."""
+    before = project.files()
+    assert project.run("rewind", "--last", "--yes").code == 4
+    kept = project.files()
+    assert project.run("undo", "--yes").code == 0
+    seen = project.run("redo", "--on-conflict", "merge", "--dry-run", "--json")
+    done = project.run("redo", "--on-conflict", "merge", "--yes", "--json")
+    assert (seen.code, done.code) == (0, 0)
+    assert seen.json["files"] == done.json["files"]
+    merged = project.files()
+    mine = LINES + "# mine\n"
+    assert merged == {**kept, "f.py": mine, "sub/odd name'.txt": mine}
+    assert project.run("undo", "--yes").code == 0
+    assert project.files() == before
+    assert project.run("redo", "--yes").code == 0
+    assert project.files() == merged
+    # What is merged is taken back: merging once more finds nothing to take out.
+    assert project.run("rewind", "--before", "@-1", "--on-conflict", "merge", "--yes").code == 0
+    assert project.files() == {"f.py": mine, "sub/odd name'.txt": mine}
+
+
+@pytest.mark.parametrize("choice", ["aside", "overwrite"])
+def test_every_choice_decides_on_what_a_rewind_kept(project: Project, choice: str) -> None:
+    """A copy beside each file, or the earlier content in its place; undo takes back either."""
+    before = project.files()
+    project.run("rewind", "--last", "--yes")
+    kept = project.files()
+    project.run("undo", "--yes")
+    done = project.run("redo", "--on-conflict", choice, "--yes")
+    assert done.code == (4 if choice == "aside" else 0), done.err
+    after = project.files()
+    new = {name: text for name, text in after.items() if kept.get(name) != text}
+    assert (len(new), {*new.values()}) == (2, {LINES})
+    assert len(after) == len(kept) + (2 if choice == "aside" else 0)
+    assert project.run("undo", "--yes").code == 0
+    assert project.files() == before

@@ -115,10 +115,11 @@ def test_resume_writes_a_native_session_that_is_gone(project: Project) -> None:
     assert "what was said" in made.read_text()
 
 
-def test_resume_of_a_folder_that_is_gone(project: Project) -> None:
-    """It says so, and what to do."""
+@pytest.mark.parametrize("how", [(), ("--run",), ("--json",)], ids=["line", "run", "json"])
+def test_resume_of_a_folder_that_is_gone(project: Project, how: tuple[str, ...]) -> None:
+    """It says so, and what to do: a line with that folder in it would not work."""
     project.root.rename(project.home / "moved")
-    done = project.run("resume", "work", "--run", cwd=project.home)
+    done = project.run("resume", "work", *how, cwd=project.home)
     assert done.code == 3
     assert "relocate" in done.err
 

@@ -12,7 +12,7 @@ import pytest
 
 from backtrail import Session, open_store
 from backtrail.cli.verbs import modules
-from backtrail.files.contents.collect import opened
+from backtrail.files.depot import opened
 from tests.cli.stage import Stage
 
 # --- names -------------------------------------------------------------------------------
@@ -230,6 +230,13 @@ def test_gc_removes_what_deleted_sessions_left(worked: Stage) -> None:
     assert (real["dry_run"], real["blobs"], real["sessions"]) == (False, dry["blobs"], ["work"])
     assert worked.run("gc", "--now", "--json").json["blobs"] == 0
     assert worked.run("gc").lines[0] == "removed 0 contents, 0 B before compression"
+
+
+def test_gc_says_what_it_spared(worked: Stage) -> None:
+    """Over the budget, young contents of deleted sessions are why nothing goes."""
+    assert worked.run("delete", "work", "--yes", BACKTRAIL_COLLECT="off").code == 0
+    assert "in the last hour was spared" in worked.run("gc", BACKTRAIL_BUDGET="1").err
+    assert "spared" not in worked.run("gc", "--now", BACKTRAIL_BUDGET="1").err
 
 
 def test_gc_of_a_store_without_contents(stage: Stage) -> None:

@@ -118,3 +118,34 @@ def test_a_backslash_in_a_path_is_no_fault(worked: Stage, name: str) -> None:
     (worked.project / "\\x41").write_text("a backslash\n")
     told = worked.run("rewind", "--last", "--mode", "exact", "--yes", "--", "\\x41")
     assert told.code == 0 and not (worked.project / "\\x41").exists()
+
+
+COMMANDS = {
+    "no first line": ("run", "echo hi > out\n", 0o755, 126),
+    "an interpreter that is not there": ("run", "#!/no/such/thing\n", 0o755, 127),
+    "may not be executed": ("run", "#!/bin/sh\n", 0o644, 126),
+    "a folder": (".", "", 0o755, 126),
+    "not there": ("walk", "", 0o644, 127),
+}
+
+
+@pytest.mark.parametrize("name, text, mode, code", COMMANDS.values(), ids=COMMANDS)
+def test_record_of_what_cannot_be_run(
+    stage: Stage, name: str, text: str, mode: int, code: int
+) -> None:
+    """It says why, with the exit code of a shell; the latest session is the one before."""
+    (stage.project / "run").write_text(text)
+    (stage.project / "run").chmod(mode)
+    told = stage.run("record", "--", f"./{name}")
+    assert told.code == code, told.err
+    assert "nothing was recorded" in told.err and "Errno" not in told.err
+    assert not (stage.project / "out").exists()
+    assert stage.run("ls", "--json").json["sessions"] == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///deep/down/x.db", "file:deep/down"])
+def test_making_a_folder_for_a_store_is_said(stage: Stage, url: str) -> None:
+    """On stderr, by the verb that makes it; not when it is there."""
+    made = f"made the folder {stage.project / 'deep' / 'down'} for the store"
+    assert made in stage.run("record", "--store", url, "--", "true").err
+    assert "made the folder" not in stage.run("record", "--store", url, "--", "true").err

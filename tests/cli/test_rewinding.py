@@ -114,7 +114,7 @@ def test_what_somebody_else_changed_is_kept(project: Project) -> None:
     done = project.run("rewind", "--last", "--yes")
     assert done.code == 4
     assert "  kept      notes.md  (changed since by somebody else)" in done.out
-    assert "1 file kept, because somebody else changed it" in done.err
+    assert "1 file kept, because others changed it" in done.err
     assert "--on-conflict" in done.err
     assert project.files() == {**MADE, "notes.md": "by a person, later\n"}
     assert project.run("undo", "--yes").code == 0

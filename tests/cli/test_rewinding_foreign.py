@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.exchange.hooks.notes import take
-from backtrail.files.changes.restored import last_prompt, restores, unknown
-from backtrail.files.contents.collect import opened
+from backtrail.exchange.hooks.small_files import take_notes
+from backtrail.files.changes.reversal import last_prompt, restores, unknown
+from backtrail.files.depot import opened
 from backtrail.session.filepoints import last_tree
 from backtrail.stores import open_store
 
@@ -56,7 +56,7 @@ def outdated(project: Project) -> list[str]:
 def noted(project: Project) -> list[str]:
     """What is left for the agent's next prompt besides."""
     with open_store(project.url) as store:
-        return take(store, "work")
+        return take_notes(store, "work")
 
 
 def test_a_rewind_gives_the_agent_a_new_session(project: Project) -> None:

@@ -90,6 +90,17 @@ def test_into_a_new_folder(project: Project, tmp_path: Path) -> None:
     assert not (tmp_path / "other-new").exists()
 
 
+def test_an_edit_in_the_new_folder_is_a_change_there(project: Project, tmp_path: Path) -> None:
+    """The folder is known from the import on: an edit makes it no other one."""
+    bundle, fresh = str(tmp_path / "b.bundle"), tmp_path / "fresh"
+    project.run("import", bundle, "--as", "again", "--into", "../fresh")
+    (fresh / "mine").write_text("mine\n")
+    told = project.run("status", "again", cwd=fresh)
+    assert "relocate" not in told.out and "mine" in told.out
+    assert project.run("undo", "--yes", "-s", "again", cwd=fresh).code == 0
+    assert files_in(fresh) == {**MADE, "mine": "mine\n"}
+
+
 def test_what_is_not_captured_is_no_difference(tmp_path: Path) -> None:
     """A bundle has no `.git`, packages or large files: the new folder is the session's own."""
     other = empty(tmp_path)
@@ -113,7 +124,7 @@ def test_what_is_not_captured_is_no_difference(tmp_path: Path) -> None:
     told = other.run("import", "../b.bundle", "--as", "third", "--into", "../third")
     (tmp_path / "third" / "app.py").write_text("mine\n")
     told = other.run("undo", "--yes", "-s", "third", cwd=tmp_path / "third")
-    assert (told.code, "1 path differs (app.py)" in told.err) == (4, True), told.err
+    assert (told.code, "1 file kept" in told.err) == (4, True), told.err
     assert (tmp_path / "third" / "app.py").read_text() == "mine\n"
 
 
@@ -141,7 +152,7 @@ def test_no_folder_is_made_where_a_bundle_says(tmp_path: Path) -> None:
 
 def test_a_strangers_transcript_is_one_too(project: Project, tmp_path: Path) -> None:
     """What lies in the person's own agent folder is the person's."""
-    from backtrail.exchange.importing import find
+    from backtrail.exchange.foreign import find
     from tests.exchange.transcripts import SAMPLES
 
     sample = next((SAMPLES / "claude-code").rglob("*.jsonl"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..agent.servers.base import Answer, Failure, ModelServer, sse
 from ..hooks.calling import World
-from ..programs import program
+from ..programs import environment, output_of, program
 from ..terminal import Line, Terminal
 
 INSIDE = ".codex-cli/node_modules/@openai/codex-*/vendor/*/bin/codex"
@@ -122,14 +122,8 @@ class Codex:
         self.home = world.root / "codex"
         self.home.mkdir()
         (self.home / "config.toml").write_text(CONFIG.format(model=name, url=model.url))
-        # Nothing of an outer session must reach it.
-        self.env = {
-            "HOME": str(world.home),
-            "PATH": "/usr/bin:/bin",
+        self.env = environment(world) | {
             "CODEX_HOME": str(self.home),
-            "BACKTRAIL_STORE": world.url,
-            "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
-            "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
         world.env["CODEX_HOME"] = str(self.home)
 
@@ -140,20 +134,12 @@ class Codex:
 
     def say(self, *words: str, cwd: Path | None = None) -> str:
         """One prompt, to its end: the id of Codex's session."""
-        done = subprocess.run(
-            [
-                *(self._binary, "exec", "--json", "--skip-git-repo-check"),
-                *("--dangerously-bypass-approvals-and-sandbox", *words),
-            ],
-            cwd=cwd or self.world.project,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        self.told = [json.loads(line) for line in done.stdout.splitlines()]
+        command = [
+            *(self._binary, "exec", "--json", "--skip-git-repo-check"),
+            *("--dangerously-bypass-approvals-and-sandbox", *words),
+        ]
+        printed = output_of(command, cwd or self.world.project, self.env)
+        self.told = [json.loads(line) for line in printed.splitlines()]
         started = next(line for line in self.told if line["type"] == "thread.started")
         return str(started["thread_id"])
 

@@ -424,7 +424,7 @@ def test_status_tells_whether_codex_will_run_them(tmp_path: Path, model: Model) 
     done = world.run("hooks", "install", "codex", "--yes")
     assert "`Trust all and continue`" in done.stderr
     assert {hook["trustStatus"] for hook in codex.hooks()} == {"untrusted"}
-    assert "has not been told to trust" in str(problem())
+    assert "does not trust" in str(problem())
     model.script("unseen")
     codex.say("hello")
     assert world.sessions() == []
@@ -441,7 +441,7 @@ def test_status_tells_whether_codex_will_run_them(tmp_path: Path, model: Model) 
     assert "only if you trust it" in str(problem())
     with (codex.home / "config.toml").open("a") as file:
         file.write(f'\n[projects."{world.project}"]\ntrust_level = "trusted"\n')
-    assert "has not been told to trust" in str(problem())
+    assert "does not trust" in str(problem())
     codex.trust()
     assert problem() is None
     model.script("seen")

@@ -20,6 +20,7 @@ from backtrail.exchange import intake
 from backtrail.exchange.claude_code import format as cc
 from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.claude_code.format import slug
+from backtrail.exchange.foreign import import_session
 from backtrail.exchange.native import write_session
 from backtrail.exchange.records import Imported
 from backtrail.exchange.transcript import all_lines, append_entries
@@ -56,7 +57,7 @@ def config(tmp_path: Path) -> Path:
 def imported(store: Store, path: Path) -> Imported:
     """One session, imported."""
     (found,) = claude_code.find(path)
-    return claude_code.import_session(store, found)
+    return import_session(store, found)
 
 
 def said(session: Session) -> list[str]:
@@ -85,7 +86,7 @@ def snapshot(store: Store) -> Json:
 
 def test_a_sample_becomes_a_session(store: Store, config: Path) -> None:
     """With its record, its messages and the times of the source."""
-    results = [claude_code.import_session(store, one) for one in claude_code.find(config)]
+    results = [import_session(store, one) for one in claude_code.find(config)]
     assert [one.error for one in results] == [None, None]
     info = store.info(FIRST)
     assert info.key == f"claude-code:{FIRST}"
@@ -119,10 +120,10 @@ def test_parallel_calls_are_one_message_with_all_results_behind_it(
 def test_importing_twice_changes_nothing(store: Store, config: Path) -> None:
     """Not an event, not a record, not a time."""
     for one in claude_code.find(config):
-        claude_code.import_session(store, one)
+        import_session(store, one)
     before = snapshot(store)
     for one in claude_code.find(config):
-        again = claude_code.import_session(store, one)
+        again = import_session(store, one)
         assert (again.created, again.events, again.lines) == (False, 0, 0)
     assert snapshot(store) == before
 
@@ -691,9 +692,7 @@ def test_links_are_not_followed(store: Store, tmp_path: Path) -> None:
 
 def test_a_dry_run_writes_nothing(store: Store, config: Path) -> None:
     """It says what would come."""
-    results = [
-        claude_code.import_session(store, one, dry_run=True) for one in claude_code.find(config)
-    ]
+    results = [import_session(store, one, dry_run=True) for one in claude_code.find(config)]
     assert {(one.native_id, one.lines, one.created) for one in results} == {
         (FIRST, 78, True),
         (SECOND, 27, True),

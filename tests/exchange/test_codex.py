@@ -13,7 +13,7 @@ import zstandard
 from backtrail import NotFound, Session, Store, open_store
 from backtrail.exchange import jsonlines
 from backtrail.exchange.codex import sessions as codex
-from backtrail.exchange.importing import import_found
+from backtrail.exchange.foreign import import_found, import_session
 from backtrail.exchange.records import Imported
 from backtrail.exchange.transcript import all_lines
 
@@ -82,7 +82,7 @@ LINES: list[tuple[str, Json]] = [
 def imported(store: Store, path: Path) -> Imported:
     """One rollout, imported."""
     (found,) = codex.find(path)
-    return codex.import_session(store, found)
+    return import_session(store, found)
 
 
 def spoken(session: Session) -> list[Json]:
@@ -210,11 +210,11 @@ def test_a_packed_rollout_is_read(store: Store, tmp_path: Path) -> None:
     packed = path.with_name(f"{path.name}.zst")
     packed.write_bytes(zstandard.compress(whole))
     (found,) = codex.find(tmp_path)
-    result = codex.import_session(store, found)
+    result = import_session(store, found)
     assert (result.session_id, result.created, result.path) == (ID, False, str(packed))
     with Session.resume(store, ID, files=False) as s:
         assert len(spoken(s)) == 7
-    assert codex.import_session(store, found).events == 0
+    assert import_session(store, found).events == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"no zstd", zstandard.compress(b"x" * 100)[:-4]])
@@ -293,7 +293,7 @@ def test_subagents_are_beside_their_session(store: Store, tmp_path: Path, named:
         meta = ("session_meta", {**META, "id": id, "session_id": ID, **about})
         rollout(tmp_path, [meta, words("user", "write c"), words("assistant", "c is there")], id)
     (found,) = codex.find(tmp_path)
-    result = codex.import_session(store, found)
+    result = import_session(store, found)
     assert (result.session_id, result.problems) == (ID, [])
     assert [name for name in store.logs(ID) if name.startswith("subagents/")] == [
         f"subagents/{other}"
@@ -302,7 +302,7 @@ def test_subagents_are_beside_their_session(store: Store, tmp_path: Path, named:
     assert (start.data["prompt"], start.data["description"]) == ("write c", "Ada")
     assert [m.data["message"]["content"][0]["text"] for m in messages] == ["write c", "c is there"]
     assert len([e for e in store.read(ID) if e.kind == "user_message"]) == 1
-    assert codex.import_session(store, found).events == 0
+    assert import_session(store, found).events == 0
 
 
 def test_a_rollout_that_goes_on_in_another_file(store: Store, tmp_path: Path) -> None:

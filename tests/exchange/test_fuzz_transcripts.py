@@ -17,7 +17,7 @@ import pytest
 from backtrail import BacktrailError, Session
 from backtrail import files as tracked
 from backtrail.events import Json
-from backtrail.exchange.importing import find, import_found
+from backtrail.exchange.foreign import find, import_found
 from backtrail.stores import open_store
 
 from .test_codex import ID, LINES

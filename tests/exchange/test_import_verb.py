@@ -14,7 +14,7 @@ import pytest
 from backtrail import Session, open_store
 from backtrail.cli import main
 from backtrail.exchange.bundle import write_bundle
-from backtrail.exchange.importing import find, import_found
+from backtrail.exchange.foreign import find, import_found
 
 from .test_codex import ID, LINES
 from .transcripts import SAMPLES, Script, rollout

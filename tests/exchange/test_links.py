@@ -12,6 +12,7 @@ import pytest
 from backtrail import Session, SessionInfo, Store, open_store
 from backtrail.cli.resume import resume_line
 from backtrail.exchange.claude_code import sessions as claude_code
+from backtrail.exchange.foreign import import_session
 from backtrail.exchange.native import write_session
 
 from .transcripts import SAMPLES, Script
@@ -38,7 +39,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def imported(store: Store, path: Path) -> Session:
     """A transcript as a session, open."""
     (found,) = claude_code.find(path)
-    return Session.resume(store, claude_code.import_session(store, found).session_id, files=False)
+    return Session.resume(store, import_session(store, found).session_id, files=False)
 
 
 @pytest.mark.parametrize("what", ["the session's folder", "the folder of subagents", "a file"])

@@ -19,7 +19,7 @@ from backtrail import NotFound, Session, Store, open_store
 from backtrail.events import NewEvent
 from backtrail.events.messages import text_of
 from backtrail.exchange.claude_code import sessions as claude_code
-from backtrail.exchange.mirror import mirror
+from backtrail.exchange.foreign import import_session, mirror
 from backtrail.exchange.transcript import all_lines
 
 from .transcripts import SAMPLES, Script, call, encoded, rollout
@@ -47,7 +47,7 @@ class Hooked:
     def mirror(self) -> int:
         """What a hook does with the transcript."""
         path = self.script.write(self.folder)
-        return mirror(self.session, path, "claude-code")
+        return mirror(self.session.store, self.session.id, path, "claude-code")
 
     def prompt(self, text: str, id: str | None = None, **fields: Json) -> None:
         """A prompt: the hook comes before the transcript has it."""
@@ -162,9 +162,9 @@ def test_only_whole_lines_are_taken(session: Session, tmp_path: Path) -> None:
     total = 0
     for end in range(0, len(whole) + 1, 37):
         path.write_bytes(whole[:end])
-        total += mirror(session, path, "claude-code")
+        total += mirror(session.store, session.id, path, "claude-code")
     path.write_bytes(whole)
-    total += mirror(session, path, "claude-code")
+    total += mirror(session.store, session.id, path, "claude-code")
     assert total == 3
     assert len(session.messages()) == 3
     raw = [kept.line.raw + b"\n" for kept in all_lines(session.store, session.id)]
@@ -222,10 +222,10 @@ def test_the_record_is_kept_up_to_date(session: Session, tmp_path: Path) -> None
 
 def test_what_is_not_there_is_empty(session: Session, tmp_path: Path) -> None:
     """No transcript yet, or one of an agent whose format is not known."""
-    assert mirror(session, tmp_path / "none.jsonl", "claude-code") == 0
-    assert mirror(session, tmp_path / "none.jsonl", "codex") == 0
+    assert mirror(session.store, session.id, tmp_path / "none.jsonl", "claude-code") == 0
+    assert mirror(session.store, session.id, tmp_path / "none.jsonl", "codex") == 0
     (tmp_path / "chat.json").write_text("{}")
-    assert mirror(session, tmp_path / "chat.json", "gemini") == 0
+    assert mirror(session.store, session.id, tmp_path / "chat.json", "gemini") == 0
 
 
 def test_a_rollout_is_mirrored(session: Session, tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_a_rollout_is_mirrored(session: Session, tmp_path: Path) -> None:
         ("response_item", {"type": "message", "role": "assistant",
                            "content": [{"type": "output_text", "text": "yo"}]}),
     ]  # fmt: skip
-    assert mirror(session, rollout(tmp_path, lines[:2], id), "codex") == 0
-    assert mirror(session, rollout(tmp_path, lines, id), "codex") == 1
+    assert mirror(session.store, session.id, rollout(tmp_path, lines[:2], id), "codex") == 0
+    assert mirror(session.store, session.id, rollout(tmp_path, lines, id), "codex") == 1
     assert kinds(session) == ["user_message", "assistant_message"]
 
 
@@ -253,7 +253,7 @@ def test_importing_what_was_mirrored_changes_nothing(session: Session, tmp_path:
     hooked.mirror()
     session.update(key=f"claude-code:{hooked.script.session}")
     (found,) = claude_code.find(hooked.script.write(tmp_path))
-    result = claude_code.import_session(session.store, found)
+    result = import_session(session.store, found)
     assert (result.session_id, result.events) == (session.id, 0)
 
 
@@ -283,13 +283,13 @@ MIRROR = """
 import sys, time
 from pathlib import Path
 from backtrail import Session
-from backtrail.exchange.mirror import mirror
+from backtrail.exchange.foreign import mirror
 url, id, path, stop = sys.argv[1:]
 print("ready", flush=True)
 with Session.resume(url, id, files=False) as s:
     while True:
         last = Path(stop).exists()
-        mirror(s, Path(path), "claude-code")
+        mirror(s.store, s.id, Path(path), "claude-code")
         if last:
             break
 """
@@ -324,7 +324,7 @@ def test_two_processes_mirror_one_file(disk_url: str, tmp_path: Path) -> None:
         stop.touch()
         for other in others:
             assert other.wait(60) == 0
-        mirror(session, path, "claude-code")
+        mirror(session.store, session.id, path, "claude-code")
         blocks = [
             (message["role"], str(block.get("id", block.get("tool_use_id", block.get("text")))))
             for message in session.messages(repair=False)
@@ -526,7 +526,7 @@ def test_a_command_that_is_read_again(session: Session, tmp_path: Path) -> None:
     hooked.script.says("answer two")
     hooked.mirror()
     path = hooked.script.write(tmp_path, lines=hooked.script.lines[:-1])
-    mirror(session, path, "claude-code")
+    mirror(session.store, session.id, path, "claude-code")
     hooked.mirror()
     assert "rewound" not in kinds(session)
     told = [text_of(message["content"]) for message in session.messages()]

@@ -14,7 +14,7 @@ import pytest
 from backtrail import Session, Store, Unsupported, open_store
 from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.codex import sessions as codex
-from backtrail.exchange.mirror import mirror
+from backtrail.exchange.foreign import import_session, mirror
 from backtrail.exchange.native import write_session
 
 from .test_codex import ID, LINES, META, screen, words
@@ -49,7 +49,7 @@ def lines_of(path: Path) -> list[dict[str, Json]]:
 def taken(store: Store, path: Path) -> Session:
     """An imported transcript, open."""
     (found,) = claude_code.find(path)
-    result = claude_code.import_session(store, found)
+    result = import_session(store, found)
     return Session.resume(store, result.session_id, files=False)
 
 
@@ -75,7 +75,7 @@ def again(path: Path, tmp_path: Path) -> list[Json]:
     with open_store(f"sqlite:///{tmp_path}/again-{path.stem}.db") as place:
         agent = codex if path.name.startswith("rollout") else claude_code
         (found,) = agent.find(path)
-        result = agent.import_session(place, found)
+        result = import_session(place, found)
         # The folder is another one now, so files of the old one are outside.
         assert [note for note in result.problems if "outside" not in note] == []
         with Session.resume(place, result.session_id, files=False) as s:
@@ -121,19 +121,19 @@ def test_the_session_goes_on_in_the_new_file(store: Store, config: Path, tmp_pat
         assert info.key == f"claude-code:{made.id}"
         assert info.metadata["native"]["id"] == made.id
         assert info.metadata["native"]["earlier"] == [FIRST]
-        assert mirror(s, made.path, "claude-code") == 0
+        assert mirror(s.store, s.id, made.path, "claude-code") == 0
         last = [line for line in lines_of(made.path) if "uuid" in line][-1]["uuid"]
         more = Script(session=made.id)
         more.user("go on", parent=last)
         more.says("fine")
         with made.path.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in more.lines)
-        assert mirror(s, made.path, "claude-code") == 2
+        assert mirror(s.store, s.id, made.path, "claude-code") == 2
         assert [m["content"] for m in s.messages()][-2] == "go on"
         assert len(s.messages()) == 6
         # The old transcript is still this session's.
         (found,) = claude_code.find(config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl")
-        assert claude_code.import_session(store, found).session_id == s.id
+        assert import_session(store, found).session_id == s.id
         # And once more, from lines of both files.
         third = write_session(s)
         assert again(third.path, tmp_path) == s.messages("anthropic", repair=False)
@@ -230,14 +230,14 @@ def test_a_rollout_is_written_anew(store: Store, tmp_path: Path) -> None:
     path = rollout(home, [*LINES, *more], ID)
     before = path.read_bytes()
     (found,) = codex.find(path)
-    codex.import_session(store, found)
+    import_session(store, found)
     with Session.resume(store, ID, files=False) as s:
         second = list(s.events(kinds=("user_message",)))[1]
         s.rewind(before=second, scope="conversation")
         made = write_session(s, str(tmp_path))
         assert again(made.path, tmp_path) == s.messages("responses", repair=False)
         assert s.info().key == f"codex:{made.id}"
-        assert mirror(s, made.path, "codex") == 0
+        assert mirror(s.store, s.id, made.path, "codex") == 0
     assert path.read_bytes() == before
     assert made.command == f"cd {tmp_path} && codex resume {made.id}"
     assert made.path.is_relative_to(home / "sessions")
@@ -289,11 +289,11 @@ def test_a_numbered_rollout_is_written_anew(store: Store, tmp_path: Path, first:
     old = [{"ordinal": n, **line} for n, line in enumerate(lines_of(path), first)]
     path.write_text("".join(json.dumps(line) + "\n" for line in old))
     (found,) = codex.find(path)
-    codex.import_session(store, found)
+    import_session(store, found)
     with Session.resume(store, ID, files=False) as s:
         s.rewind(before=list(s.events(kinds=("user_message",)))[1], scope="conversation")
         made = write_session(s, "/nowhere")
-        assert mirror(s, made.path, "codex") == 0
+        assert mirror(s.store, s.id, made.path, "codex") == 0
         assert again(made.path, tmp_path) == s.messages("responses", repair=False)
     meta, *rest = new = lines_of(made.path)
     # Of the turn that is no more, there is nothing.
@@ -311,20 +311,20 @@ def test_rewinding_a_rollout_twice_and_back(store: Store, tmp_path: Path) -> Non
     """What stands between two items comes from a file that has both."""
     path = rollout(tmp_path / "codex", numbered(), ID)
     (rolled,) = codex.find(path)
-    codex.import_session(store, rolled)
+    import_session(store, rolled)
     with Session.resume(store, ID, files=False) as s:
         s.rewind(before=list(s.events(kinds=("user_message",)))[1], scope="conversation")
         made = write_session(s, "/nowhere")
         with made.path.open("a") as file:
             for kind, payload in (screen("task_started", turn_id="t3"), words("user", "three")):
                 file.write(json.dumps({"type": kind, "payload": payload}) + "\n")
-        mirror(s, made.path, "codex")
+        mirror(s.store, s.id, made.path, "codex")
         turns = []
         for to in (None, 4, 6):
             if to is not None:
                 s.rewind(to, scope="conversation")
             made = write_session(s, "/nowhere")
-            assert mirror(s, made.path, "codex") == 0
+            assert mirror(s.store, s.id, made.path, "codex") == 0
             found = [line["payload"].get("turn_id") for line in lines_of(made.path)]
             turns.append([turn for turn in found if turn])
             assert again(made.path, tmp_path) == s.messages("responses", repair=False)
@@ -335,7 +335,7 @@ def test_an_open_call_of_a_rollout_is_answered(store: Store, tmp_path: Path) -> 
     """In the spelling of the call."""
     path = rollout(tmp_path / "codex", LINES[:8], ID)
     (found,) = codex.find(path)
-    codex.import_session(store, found)
+    import_session(store, found)
     with Session.resume(store, ID, files=False) as s:
         made = write_session(s, str(tmp_path))
     last = lines_of(made.path)[-1]["payload"]
@@ -357,7 +357,7 @@ def test_nothing_said_is_nothing_to_resume(store: Store, config: Path, tmp_path:
         script.user("another beginning")
         made.path.parent.mkdir()
         made.path.write_text(json.dumps(script.lines[0]) + "\n")
-        assert mirror(s, made.path, "claude-code") == 1
+        assert mirror(s.store, s.id, made.path, "claude-code") == 1
         assert [m["content"] for m in s.messages()] == ["another beginning"]
 
 
@@ -365,7 +365,7 @@ def test_nothing_said_to_codex(store: Store, tmp_path: Path) -> None:
     """It has no way to begin under a given id."""
     path = rollout(tmp_path / "codex", [*LINES[:3], words("user", "one")], ID)
     (found,) = codex.find(path)
-    codex.import_session(store, found)
+    import_session(store, found)
     with Session.resume(store, ID, files=False) as s:
         # What is left is what Codex itself says first.
         s.rewind(before=4, scope="conversation")
@@ -420,19 +420,19 @@ def test_a_rollout_that_was_left_goes_on_as_a_fork(store: Store, tmp_path: Path)
     more = [words("user", "once more"), words("assistant", "the same")]
     path = rollout(home, [*LINES, *more], ID)
     (found,) = codex.find(path)
-    codex.import_session(store, found)
+    import_session(store, found)
     with Session.resume(store, ID, files=False) as s:
         s.rewind(before=list(s.events(kinds=("user_message",)))[-1], scope="conversation")
         write_session(s)
         kept = s.messages(repair=False)
     rollout(home, [*LINES, *more, words("user", "no answer yet")], ID)
-    assert codex.import_session(store, found).lines == 0
+    assert import_session(store, found).lines == 0
     rollout(home, [*LINES, *more, words("user", "goes on"), words("assistant", "yes")], ID)
-    told = codex.import_session(store, found, dry_run=True)
+    told = import_session(store, found, dry_run=True)
     assert (told.created, len(store.sessions())) == (True, 1)
-    done = codex.import_session(store, found)
+    done = import_session(store, found)
     assert (done.created, done.events, done.session_id != ID) == (True, 2, True)
-    assert codex.import_session(store, found).events == 0
+    assert import_session(store, found).events == 0
     with Session.resume(store, done.session_id, files=False) as s:
         assert [m["content"][0]["text"] for m in s.messages(repair=False)[-4:]] == [
             *("once more", "the same", "goes on", "yes")

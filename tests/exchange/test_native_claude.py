@@ -10,7 +10,7 @@ import pytest
 from backtrail import Session, Store, open_store
 from backtrail.events import NewEvent
 from backtrail.exchange.claude_code import sessions as claude_code
-from backtrail.exchange.mirror import mirror
+from backtrail.exchange.foreign import import_session, mirror
 from backtrail.exchange.native import write_session
 
 from ..claude.running import Claude, Model, binary, calls
@@ -54,7 +54,7 @@ def two_turns(claude: Claude, model: Model) -> Session:
     claude.say("the second prompt", "--resume", id)
     store = open_store(claude.world.url)
     (found,) = claude_code.find(claude.config)
-    result = claude_code.import_session(store, found)
+    result = import_session(store, found)
     assert (result.native_id, result.problems) == (id, [])
     return Session.resume(store, id)
 
@@ -74,7 +74,7 @@ def test_claude_goes_on_after_a_rewind(claude: Claude, model: Model) -> None:
         for words in ("the first prompt", "toolu_1", "toolu_2", "the first turn is done"):
             assert words in heard
         assert "the second" not in heard and "toolu_3" not in heard
-        assert mirror(s, made.path, "claude-code") == 2
+        assert mirror(s.store, s.id, made.path, "claude-code") == 2
         assert len(s.branches()) == 1
         s.store.close()
 
@@ -89,7 +89,7 @@ def test_claude_begins_anew(claude: Claude, model: Model) -> None:
         told = claude.say("begin again", *made.command.split()[-2:])
         assert told["session_id"] == made.id
         assert "the first prompt" not in model.heard()
-        assert mirror(s, made.path, "claude-code") == 2
+        assert mirror(s.store, s.id, made.path, "claude-code") == 2
         assert s.messages()[0]["content"] == "begin again"
         s.store.close()
 

@@ -23,9 +23,10 @@ from backtrail.events import Json, NewEvent, SessionInfo
 from backtrail.exchange.bundle import check, check_bundle, read_bundle
 from backtrail.files.beneath import remove_tree
 from backtrail.files.contents.blobs import Reference
-from backtrail.files.contents.collect import opened, store_name
+from backtrail.files.depot import opened
 from backtrail.files.restore.materialize import materialize, write_tree
 from backtrail.stores import Store, open_store
+from backtrail.stores.wrapper import store_name
 
 from . import forging
 from .forging import State, forged, manifest_of, packed, resealed, tree_of

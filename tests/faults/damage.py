@@ -11,7 +11,7 @@ from tests.faults.raw import main_log, numbers, raw_lines
 
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
 from backtrail.stores.jsonl import JSONLStore, course, folder, reading, writing
-from backtrail.stores.options import Options
+from backtrail.stores.opening import Options
 
 BATCHES = {5: 3, 11: 2, 20: 4}
 """In the sample log: the batch that begins at this number, and its length."""

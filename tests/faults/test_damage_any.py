@@ -14,7 +14,7 @@ from tests.faults.raw import counted, is_damaged, main_log, numbers
 
 from backtrail.events import Event, NewEvent, Problem
 from backtrail.stores.jsonl import JSONLStore
-from backtrail.stores.options import Options
+from backtrail.stores.opening import Options
 
 Mutation = Callable[[bytes], bytes]
 

@@ -15,7 +15,7 @@ from tests.faults.raw import main_log
 from backtrail.errors import BacktrailError, NotFound, Unsafe, Unsupported
 from backtrail.events import NewEvent, Problem, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
-from backtrail.stores.options import Options
+from backtrail.stores.opening import Options
 
 Change = Callable[[Path], object]
 

@@ -24,8 +24,8 @@ from backtrail.errors import AlreadyExists, StoreFailed
 from backtrail.events import MAIN_LOG, NewEvent, SessionInfo
 from backtrail.stores.base import Durability
 from backtrail.stores.disk import sync as syncing
-from backtrail.stores.jsonl import JSONLStore, folders
-from backtrail.stores.options import Options
+from backtrail.stores.jsonl import JSONLStore, opened
+from backtrail.stores.opening import Options
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -274,7 +274,7 @@ def test_failed_background_sync_ends_acknowledgement(
 
 def test_failed_sync_when_a_log_is_put_away(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync that fails while files are closed to open others stops its own log only."""
-    monkeypatch.setattr(folders, "OPEN_FOLDERS", 2)
+    monkeypatch.setattr(opened, "OPEN_FOLDERS", 2)
     with JSONLStore(fast) as store:
         for id in "abcdefgh":
             store.create(SessionInfo(id))

@@ -20,7 +20,7 @@ from tests.faults.raw import counted, is_damaged, main_log
 from backtrail import BacktrailError, Session
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
-from backtrail.stores.options import Options
+from backtrail.stores.opening import Options
 
 TS = "2026-01-01T00:00:00.000Z"
 

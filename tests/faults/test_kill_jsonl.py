@@ -15,7 +15,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def check(made: list[Sweep], points: int) -> None:
     """Every point must have ended its child, and the interesting cases must have come up."""
     assert sum(sweep.points for sweep in made) == points
-    assert sum(sweep.killed for sweep in made) == points
+    assert sum(sweep.killed + sweep.over for sweep in made) == points
+    assert sum(sweep.over for sweep in made) <= points / 50, shown(made)
     assert sum(sweep.torn for sweep in made) > points / 50, shown(made)
     assert sum(sweep.again for sweep in made) > points / 50, shown(made)
 

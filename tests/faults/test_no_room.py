@@ -19,7 +19,7 @@ def test_records_are_told_where_they_cannot_be_stored(tmp_path: Path) -> None:
     """Counts are folded for the reader alone if the database takes nothing any more."""
     with SQLiteStore(tmp_path / "agent.db") as store, Session.create(store, "work") as session:
         session.append({"role": "user", "content": "hi"})
-        with store._database.lock:
+        with store._database.lock.held():
             store._database.writer().execute("PRAGMA query_only = 1").fetchall()
         assert [info.message_count for info in store.sessions()] == [1]
         assert store.info("work").message_count == 1

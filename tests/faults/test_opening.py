@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from tests.faults.restoring import SESSION, Scene, erase, look
-from tests.faults.test_restore_kill import Sweep
+from tests.faults.rewinds import Sweep
 
 from backtrail import AsyncSession, Session, open_store
 from backtrail.cli import main

@@ -35,8 +35,8 @@ from backtrail.errors import StoreFailed
 from backtrail.files import beneath
 from backtrail.files.names import shown
 from backtrail.files.restore import restore
-from backtrail.files.restore.deeds import Deeds
 from backtrail.files.restore.restore import HalfRestored
+from backtrail.files.restore.workbench import Deeds
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

@@ -14,26 +14,21 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.faults.calls import killing
-from tests.faults.kill import Violation
-from tests.faults.restore_calls import RestoreCalls, syncing_all, without_renameat2
-from tests.faults.restoring import FIRST, PERSON, SESSION, Scene, erase, git, look
+from tests.faults import rewinds
+from tests.faults.calls import Function
+from tests.faults.kill import Violation, over
+from tests.faults.restore_calls import RestoreCalls
+from tests.faults.restore_variants import COMPLAINTS
+from tests.faults.restoring import FIRST, SESSION, Scene, erase, git, look
+from tests.faults.rewinds import QUIET, SYNCS, WAYS, Sweep, killed_at
 from tests.faults.test_strace import STRACE, calls_at
-from tests.faults.variants import Broken, sound
+from tests.faults.variants import Broken
 
-from backtrail.files import beneath
-from backtrail.files.beneath import describe
-from backtrail.files.changes.catalogue import Catalogue
-from backtrail.files.restore import journal
-from backtrail.files.restore.plan import Step
-from backtrail.files.restore.restore import Restore
-from backtrail.files.restore.workbench import Workbench
 from backtrail.files.workspace import root
 from backtrail.files.workspace.roots import Identity, identity
 
@@ -42,15 +37,6 @@ pytestmark = [
     pytest.mark.timeout(7200),
 ]
 
-QUIET = ("open", "close", "fsync", "fdatasync", "ftruncate", "pwrite")
-"""Calls before which a kill leaves what a kill before the next call leaves."""
-
-WAYS = {"renameat2": sound, "fallback": without_renameat2}
-"""With the system's call for swapping names, and without it."""
-
-SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
-"""Also with one sync for all files, where the system has that."""
-
 
 @pytest.fixture(autouse=True)
 def removable(fast: Path) -> Iterator[None]:
@@ -58,61 +44,6 @@ def removable(fast: Path) -> Iterator[None]:
     yield
     for folder in fast.iterdir():
         erase(folder)
-
-
-def _killed_at(point: int) -> RestoreCalls:
-    return RestoreCalls(killing(random.Random(point)), point)
-
-
-@dataclass
-class Sweep:
-    """Kills in one scene, and what they came to."""
-
-    scene: Scene
-    states: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        told = json.loads(self.scene.rewind().told)
-        self.calls: list[str] = told["calls"]
-
-    def points(self, count: int = 0) -> list[int]:
-        """All points; or so many, spread evenly, where a kill makes a difference."""
-        if not count:
-            return list(range(1, len(self.calls) + 1))
-        loud = [at for at, name in enumerate(self.calls, 1) if name not in QUIET]
-        return [loud[len(loud) * n // count] for n in range(count)]
-
-    def kill(self, point: int) -> str:
-        """Rewind, and die at a call."""
-        self.scene.fresh()
-        where = f"killed at {point}, {self.calls[point - 1]}"
-        if not self.scene.rewind(_killed_at(point)).killed:
-            raise Violation(f"{where}: lives")
-        return where
-
-    def strike(self, point: int, *, undo: bool = False) -> None:
-        """One kill, then the next use."""
-        where = self.kill(point)
-        state = self.scene.check(where)
-        self.states[state] += 1
-        if undo and state == "after":
-            self.scene.check_undo(where)
-
-    def strike_again(self, point: int, second: int) -> bool:
-        """A kill, another in the recovery; False if the recovery was over before."""
-        where = f"{self.kill(point)}, and again at {second}"
-        killed = self.scene.use(_killed_at(second)).killed
-        if killed:
-            self.states["again"] += 1
-            self.states[self.scene.check(where, perhaps=True)] += 1
-        return killed
-
-    def strike_with_person(self, point: int) -> None:
-        """A kill, then a person works on the files before the workspace is used again."""
-        where = f"{self.kill(point)}, then a person came"
-        for name, content in PERSON.items():
-            (self.scene.work / name).write_bytes(content)
-        self.states[self.scene.check(where, PERSON)] += 1
 
 
 @pytest.mark.parametrize("way", list(SYNCS))
@@ -133,9 +64,9 @@ def test_killed_copy_is_whole_or_not_there(fast: Path, way: str) -> None:
     assert len(expected) > 10
     for point in [*range(1, len(calls), len(calls) // 15), len(calls)]:
         scene.fresh()
-        if not scene.copy(_killed_at(point)).killed:
-            raise Violation(f"lives at {point}")
-        states[scene.check_copy(f"killed at {point}, {calls[point - 1]}", expected)] += 1
+        where = f"killed at {point}, {calls[point - 1]}"
+        done = over(scene.copy(killed_at(point)), point, len(calls), where)
+        states[scene.check_copy(where, expected, returned=done)] += 1
     assert states["absent"] > 9 and states["whole"] > 0, states
 
 
@@ -292,84 +223,9 @@ def test_strace_kills_at_every_call(fast: Path, kind: str) -> None:
 # --- broken on purpose -------------------------------------------------------------------
 
 
-@contextmanager
-def keeping_no_journal() -> Iterator[None]:
-    """A restore that nobody can finish."""
-    with patch.object(Catalogue, "write_journal", lambda *_: None):
-        yield
-
-
-@contextmanager
-def writing_in_place() -> Iterator[None]:
-    """Files are written over instead of swapped."""
-    real = Restore._swap
-
-    def swap(self: Restore, index: int, parent: int, name: bytes, step: Step) -> Step:
-        if step.before is None or {step.before.kind} != {"file"} or step.after is None:
-            return real(self, index, parent, name, step)
-        if step.after.kind != "file":
-            return real(self, index, parent, name, step)
-        fd = os.open(name, os.O_WRONLY | os.O_TRUNC, dir_fd=parent)
-        os.write(fd, self._get(step.after.value))
-        os.close(fd)
-        return step
-
-    with patch.object(Restore, "_swap", swap):
-        yield
-
-
-@contextmanager
-def telling_nobody() -> Iterator[None]:
-    """A recovery that finishes the files and not the log."""
-    with patch.object(journal, "tell", lambda *_: None):
-        yield
-
-
-@contextmanager
-def overwriting() -> Iterator[None]:
-    """Whatever is at a path is taken for what the plan says."""
-    real = Restore._take
-
-    def take(self: Restore, index: int, step: Step) -> Step:
-        there = step.before
-        try:
-            there = describe(*self._directories.parent(step.path))
-        except OSError:
-            pass
-        return real(self, index, replace(step, before=there))
-
-    with patch.object(Restore, "_take", take), patch.object(Workbench, "knows", lambda *_: True):
-        yield
-
-
-@contextmanager
-def not_settling() -> Iterator[None]:
-    """A recovery throws away what made way."""
-
-    def settle(self: Restore, plan: object, name: bytes) -> None:
-        self._bench.drop(name)
-
-    with without_renameat2(), patch.object(Restore, "_settle", settle):
-        yield
-
-
-@contextmanager
-def leaving_things_behind() -> Iterator[None]:
-    """The workbench is not removed."""
-    with patch.object(Workbench, "remove", lambda self: None):
-        yield
-
-
 @pytest.mark.parametrize(
     ("broken", "complaint"),
-    [
-        (keeping_no_journal, "left behind|neither before"),
-        (writing_in_place, "neither before|outside was touched"),
-        (telling_nobody, "the files are after"),
-        (overwriting, "a person's"),
-        (not_settling, "neither before"),
-        (leaving_things_behind, "left behind"),
-    ],
+    COMPLAINTS.items(),
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_kills_find_broken_restores(fast: Path, broken: Broken, complaint: str) -> None:
@@ -380,4 +236,30 @@ def test_kills_find_broken_restores(fast: Path, broken: Broken, complaint: str) 
     with pytest.raises(Violation, match=complaint):
         for point in points:
             sweep.strike_with_person(point)
+            sweep.strike(point)
+
+
+def test_a_rewind_that_makes_fewer_calls_is_done(fast: Path) -> None:
+    """It cannot die at a call it does not make; it must have happened, and be shown so."""
+    sweep = Sweep(Scene(fast))
+    sweep.calls.append("close")
+    last = len(sweep.calls)
+    sweep.strike(last, undo=True)
+    sweep.strike_with_person(last)
+    assert sweep.states["over"] == 2 and sweep.states["after"] == 2
+    sweep.calls += ["close"] * 40
+    with pytest.raises(Violation, match="lives, after"):
+        sweep.strike(len(sweep.calls))
+
+
+def test_a_kill_that_does_not_kill_is_found(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewind that makes the call at which it should die, and goes on, is no success."""
+
+    def sparing(name: str, real: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return real(*args, **kwargs)
+
+    sweep = Sweep(Scene(fast))
+    monkeypatch.setattr(rewinds, "killed_at", lambda point, _=0: RestoreCalls(sparing, point))
+    for point in (1, len(sweep.calls) // 2, len(sweep.calls)):
+        with pytest.raises(Violation, match="lives, after"):
             sweep.strike(point)

@@ -6,7 +6,6 @@ of `test_powerloss.py`. Each test has a control that forgets to sync.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -21,7 +20,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.faults.calls import REAL, Function, Strike
-from tests.faults.kill import Violation
+from tests.faults.kill import Violation, over
 from tests.faults.restore_calls import RestoreCalls, syncing_all
 from tests.faults.restoring import FIRST, SESSION, Scene, look
 from tests.faults.test_powerloss import Disk
@@ -84,10 +83,9 @@ class Cuts:
         self.scene.fresh()
         subprocess.run(["sync", "-f", str(self.disk.place)], check=True)
 
-    def calls(self) -> list[str]:
+    def __post_init__(self) -> None:
         self.fresh()
-        made: list[str] = json.loads(self.scene.rewind().told)["calls"]
-        return made
+        self.calls = self.scene.rewind().calls
 
     def restart(self) -> None:
         """The power comes back."""
@@ -97,10 +95,16 @@ class Cuts:
     def cut_at(self, point: int) -> None:
         """Cut in the middle of a rewind."""
         self.fresh()
-        if not self.scene.rewind(RestoreCalls(cutting(self.disk), point)).killed:
-            raise Violation(f"the power was not cut at {point}")
+        where = f"power cut at {point}"
+        child = self.scene.rewind(RestoreCalls(cutting(self.disk), point))
+        done = over(child, point, self.calls, where)
+        if done:
+            self.disk.cut()
         self.restart()
-        self.states[self.scene.check(f"power cut at {point}")] += 1
+        state = self.scene.check(where)
+        if done and state != "after":
+            raise Violation(f"{where}: the rewind was over, and the files are {state}")
+        self.states[state] += 1
 
     def cut_after(self) -> None:
         """Cut right after a rewind returned; nothing of it may be missing."""
@@ -139,7 +143,7 @@ def test_power_cut_after_a_rewind(tmp_path: Path, disk: Disk, kind: str, sync: s
 def test_power_cut_during_a_rewind(tmp_path: Path, disk: Disk, kind: str, sync: str) -> None:
     """Cut at any call: all before, or all after, once the workspace is used again."""
     cuts = Cuts(Scene(tmp_path / "scene", kind, SYNCS[sync], disk=disk.place), disk)
-    points = random.Random(5).sample(range(1, len(cuts.calls()) + 1), ROUNDS)
+    points = random.Random(5).sample(range(1, cuts.calls + 1), ROUNDS)
     for point in points:
         cuts.cut_at(point)
     print(disk.kind, kind, len(points), dict(cuts.states))
@@ -152,14 +156,17 @@ def test_power_cut_around_a_copy(tmp_path: Path, disk: Disk, sync: str) -> None:
     scene = Scene(tmp_path / "scene", "sqlite", SYNCS[sync], disk=disk.place)
     cuts = Cuts(scene, disk)
     cuts.fresh()
-    calls = json.loads(scene.copy().told)["calls"]
+    calls = scene.copy().calls
     expected = look(scene.copied)
-    for point in random.Random(6).sample(range(1, len(calls) + 1), min(ROUNDS, len(calls))):
+    for point in random.Random(6).sample(range(1, calls + 1), min(ROUNDS, calls)):
         cuts.fresh()
-        if not scene.copy(RestoreCalls(cutting(disk), point)).killed:
-            raise Violation(f"the power was not cut at {point}")
+        child = scene.copy(RestoreCalls(cutting(disk), point))
+        where = f"power cut at {point}"
+        done = over(child, point, calls, where)
+        if done:
+            disk.cut()
         cuts.restart()
-        cuts.states[scene.check_copy(f"power cut at {point}", expected)] += 1
+        cuts.states[scene.check_copy(where, expected, returned=done)] += 1
     assert cuts.states["absent"] > 0
     cuts.fresh()
 
@@ -208,10 +215,9 @@ def not_syncing_at_once() -> Iterator[None]:
 def test_power_cuts_find_missing_syncs(tmp_path: Path, disk: Disk, broken: Broken) -> None:
     """The control: a restore that does not sync is found out."""
     cuts = Cuts(Scene(tmp_path / "scene", disk=disk.place), disk)
-    points = len(cuts.calls())
     cuts.scene.broken = broken
     with pytest.raises(Violation), ExitStack() as stack:
         stack.callback(setattr, cuts.scene, "broken", sound)
         cuts.cut_after()
-        for point in range(points // 2, points, 7):
+        for point in range(cuts.calls // 2, cuts.calls, 7):
             cuts.cut_at(point)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from backtrail.files.contents.blobs import MemoryBlobs
 from backtrail.files.trees import Entry, flatten
-from backtrail.files.workspace.capture import Capture
 from backtrail.files.workspace.index import Index
 from backtrail.files.workspace.known import not_captured
+from backtrail.files.workspace.reader import Capture
 from backtrail.files.workspace.scan import Limits, Scanner
 
 NOBODY = 65534
@@ -58,7 +58,7 @@ class Site:
         with self.opened() as fd, unprivileged() if weak else nullcontext():
             capture = Capture(self.blobs)
             scanner = Scanner(index, capture, self.limits)
-            digest = scanner.scan(fd) if paths is None else scanner.scan_paths(fd, paths)
+            digest = scanner.scan(fd, paths)
         self.writes = 0
         if capture.pending:
             capture.finish()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from backtrail import Session
-from backtrail.files.workspace import baseline, scan
+from backtrail.files.workspace import firstimport, scan
 from tests.talking import user
 
 
@@ -18,12 +19,12 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     opened = threading.Event()
     plain = scan.Scanner.scan
 
-    def slow(self: scan.Scanner, root: int) -> bytes:
+    def slow(self: scan.Scanner, root: int, paths: Collection[bytes] | None = None) -> bytes:
         if threading.current_thread().name == "backtrail-baseline":
             while not opened.wait(0.01):
                 if self.stop is not None and self.stop():
                     raise scan.Stopped("told to")
-        return plain(self, root)
+        return plain(self, root, paths)
 
     monkeypatch.setattr(scan.Scanner, "scan", slow)
     return opened
@@ -38,10 +39,10 @@ def test_a_message_and_an_edit_do_not_wait(
     tmp_path: Path, project: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The edit is captured, a shell call says that it was not, and all can be rewound."""
-    monkeypatch.setattr("backtrail.session.watching.BASELINE_WAIT", 0.01)
+    monkeypatch.setattr("backtrail.session.capture.BASELINE_WAIT", 0.01)
     with open_session(tmp_path, project) as s:
         event = s.append(user("go"))
-        assert event.data["files"] == {"missed": baseline.PARTIAL}
+        assert event.data["files"] == {"missed": firstimport.PARTIAL}
         with s.tool("edit", paths=["src/main.py", "lib/new.py"]) as edit:
             (project / "src/main.py").write_text("changed\n")
             (project / "lib").mkdir()
@@ -51,13 +52,13 @@ def test_a_message_and_an_edit_do_not_wait(
         assert edit.event is not None
         assert edit.event.data["files"]["partial"] is True
         assert bash.event is not None
-        assert bash.event.data["files"] == {"missed": baseline.PARTIAL}
+        assert bash.event.data["files"] == {"missed": firstimport.PARTIAL}
         gate.set()
         done = s.rewind(before=event)
         assert done.files_changed == ["lib", "lib/new.py", "src/main.py"]
         assert (project / "src/main.py").read_text() == "print('hello')\n"
         assert not (project / "lib").exists()
-        assert any(baseline.PARTIAL in warning for warning in done.warnings)
+        assert any(firstimport.PARTIAL in warning for warning in done.warnings)
 
 
 def test_closing_stops_it_and_the_next_goes_on(
@@ -68,7 +69,7 @@ def test_closing_stops_it_and_the_next_goes_on(
         s.append(user("go"))
     gate.set()
     with open_session(tmp_path, project) as s:
-        s._needed()
+        s.parts.capture.needed()
         assert "tree" in s.append(user("again")).data
 
 

@@ -16,8 +16,8 @@ import pytest
 import zstandard
 
 from backtrail.errors import Damaged, NotFound, Unsupported
-from backtrail.files.contents import packing, sqlite
 from backtrail.files.contents import rows as sqlite_rows
+from backtrail.files.contents import sqlite
 from backtrail.files.contents.blobs import Blobs, Keep, MemoryBlobs, Reference, Swept
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.stores import open_store
@@ -195,8 +195,10 @@ def test_many_are_packed_as_one_is(blobs: SQLiteBlobs, at_once: bool) -> None:
     """Together or one by one, short, long, random or empty: each row is as if written alone."""
     some = [b"", b"short", b"text " * 50, os.urandom(900), bytes(200_000)]
     contents = [bytes(content) + str(n).encode() for n in range(60) for content in some]
-    with patch.object(packing, "_at_once", lambda: at_once):
-        assert list(packing.pack_all(contents)) == [packing.pack(content) for content in contents]
+    with patch.object(sqlite_rows, "_at_once", lambda: at_once):
+        assert list(sqlite_rows.pack_all(contents)) == [
+            sqlite_rows.pack(content) for content in contents
+        ]
         blobs.write([(sha256(content).digest(), content) for content in contents])
     assert len(list(blobs.digests())) == len(set(contents)) > 2 * sqlite_rows.ROWS
     assert all(blobs.get(sha256(content).digest()) == content for content in contents)

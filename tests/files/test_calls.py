@@ -191,8 +191,8 @@ def test_a_turn_does_not_claim_what_another_session_saw_before(
     with Session.create(session.store, "t", cwd=project) as other:
         (project / "theirs").write_text("x")
         other.append(user("hello"))
-        session._recorder.begin_turn()
-        session._end_bracket()
+        session.parts.capture.recorder.begin_turn()
+        session.parts.capture.end_turn()
     assert not list(session.events(kinds=("action",)))
 
 
@@ -310,22 +310,22 @@ def test_a_call_that_a_crash_left_open_ends_before_the_next(
     assert left.data["interrupted"]
     assert changed(session, left) == ["half"]
     assert changed(session, told) == ["whole"]
-    assert session._workspace is not None
-    assert session._workspace.orphans("s") == []
+    assert session.parts.capture.workspace is not None
+    assert session.parts.capture.workspace.orphans("s") == []
 
 
 def test_a_call_that_is_told_is_not_told_again(session: Session, project: Path) -> None:
     """Its bracket may outlive its process, by however many events; the log says enough."""
     pid = os.fork()
     if pid == 0:
-        Workspace.told = lambda *_: None  # type: ignore[method-assign]
+        Workspace.recorded = lambda *_: None  # type: ignore[method-assign]
         with session.tool("bash", {"command": "make"}):
             (project / "whole").write_text("whole\n")
         for n in range(300):
             session.record("note", {"n": n})
         os._exit(9)
     os.waitpid(pid, 0)
-    workspace = session._workspace
+    workspace = session.parts.capture.workspace
     assert workspace is not None
     left = workspace.orphans("s")
     assert [bracket.ended for bracket in left] == [True]
@@ -342,7 +342,7 @@ def test_a_call_whose_files_cannot_be_made_safe_does_not_begin(
     def fail() -> None:
         raise StoreFailed("broken")
 
-    workspace = session._workspace
+    workspace = session.parts.capture.workspace
     assert workspace is not None
     monkeypatch.setattr(workspace.blobs, "flush", fail)
     (project / "README").write_text("a person's\n")
@@ -407,7 +407,7 @@ def test_scans_of_threads_and_sessions_do_not_disturb_each_other(
         thread.start()
     for thread in threads:
         thread.join()
-    workspace: Workspace | None = session._workspace
+    workspace: Workspace | None = session.parts.capture.workspace
     assert workspace is not None
     assert workspace.catalogue.brackets(workspace.place.n) == []
     done = session.rewind(before=2)
@@ -443,7 +443,7 @@ def test_a_whole_conversation_opens_no_brackets(session: Session) -> None:
     """Its calls are answered in it."""
     answer = {"role": "tool", "tool_call_id": "c9", "content": "done"}
     session.extend([*session.messages(), calling("c9"), answer])
-    workspace: Workspace | None = session._workspace
+    workspace: Workspace | None = session.parts.capture.workspace
     assert workspace is not None
     assert workspace.catalogue.brackets(workspace.place.n) == []
 

@@ -15,9 +15,9 @@ from backtrail.errors import Conflict, StoreFailed
 from backtrail.files.contents.blobs import MemoryBlobs, Reference
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.trees import flatten
-from backtrail.files.workspace import capture as module
-from backtrail.files.workspace.capture import Capture
+from backtrail.files.workspace import reader as module
 from backtrail.files.workspace.index import Index
+from backtrail.files.workspace.reader import Capture
 from backtrail.files.workspace.scan import Limits, Scanner
 from tests.files.scanning import Site, plainly, settle, truth
 

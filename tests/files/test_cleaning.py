@@ -21,12 +21,13 @@ from backtrail.files.changes.brackets import Runner, born, own_birth
 from backtrail.files.changes.catalogue import Catalogue
 from backtrail.files.contents import garbage
 from backtrail.files.contents.blobs import Reference
-from backtrail.files.contents.collect import opened, store_name
 from backtrail.files.contents.garbage import BUDGET, mark_and_sweep
+from backtrail.files.depot import opened
 from backtrail.files.restore.journal import Journal
-from backtrail.files.restore.outcome import settled
+from backtrail.files.restore.moves import settled
 from backtrail.files.restore.plan import plan_exact
 from backtrail.files.trees import EMPTY_DIGEST, Entry, digest_of, encode_tree
+from backtrail.stores.wrapper import store_name
 
 from .conftest import shell
 from .world import look
@@ -66,7 +67,7 @@ def test_the_name_is_the_one_sessions_use(tmp_path: Path) -> None:
             open_store(f"sqlite:///{tmp_path}/s.db", scope=scope) as store,
             Session.create(store) as session,
         ):
-            assert session._log_name == (store_name(store), session.id)
+            assert session.parts.capture.recorder.log == (store_name(store), session.id)
 
 
 def test_a_deleted_session_gives_its_contents_back(url: str, project: Path, tmp_path: Path) -> None:

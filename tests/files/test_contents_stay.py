@@ -10,7 +10,7 @@ import pytest
 
 from backtrail import Buffered, Redacting, Session, Store, open_store
 from backtrail.files import collect
-from backtrail.stores.null import NullStore
+from backtrail.stores.memory import NullStore
 from backtrail.stores.wrapper import Wrapper, unwrapped
 
 from .test_cleaning import said, worked

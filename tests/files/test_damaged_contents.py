@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from backtrail import BacktrailError, Session, open_store
@@ -163,29 +164,24 @@ def column(rng: random.Random, base: Path) -> str:
     return f"{path.name}: {table}.{name} = {value!r} {text}"
 
 
+LINE = msgspec.msgpack.encode((1, b"\1" * 32, 3, 0, [], 3, [(2, b"\2" * 32, b"\1" * 32, [])]))
+CONTENT = msgspec.msgpack.encode(([(b"\1" * 32, b"content")], [("s", "log", b"\1" * 32)], 1.5))
+"""The bodies of records of trays."""
+
+
 def forge(rng: random.Random, base: Path) -> str:
-    """A record of a tray, or the index, is another and has a right check sum."""
-    path = rng.choice([p for p in places(base) if p.name.endswith("-tray") or "index" in p.name])
-    data = bytearray(path.read_bytes())
-    if data[:4] == b"BTI1":
-        body = mutated(rng, bytes(data[8:]))
+    """The index, or a record of a tray of an earlier version, is another with a right check sum."""
+    path = rng.choice([p for p in places(base) if p.suffix == ".db" or "index" in p.name])
+    if path.suffix != ".db":
+        body = mutated(rng, path.read_bytes()[8:])
         path.write_bytes(b"BTI1" + zlib.crc32(body).to_bytes(4, "big") + body)
         return f"the body of {path.name}"
-    found, at = [], 20
-    while data[at : at + 4] == b"BTRC":
-        length = struct.unpack_from("<I", data, at + 12)[0]
-        found.append((at, length))
-        at += 20 + length
-    if found and data[found[0][0] + 4 : found[0][0] + 12] == data[8:16]:
-        at, length = rng.choice(found)
-        body = mutated(rng, bytes(data[at + 20 : at + 20 + length]))[:length]
-    else:
-        # It is empty: a record that is none of ours.
-        at, body = 20, rng.choice((b"\xc0", b"\x90", b"\x97\x01\xc0\x01\x01\x90\x01\x90", b"x" * 9))
-    head = b"BTRC" + bytes(data[8:16])
+    path = path.with_name(f"{path.name}-tray")
+    body = mutated(rng, LINE if "catalogue" in path.name else CONTENT)
+    header = b"BtrlTray" + rng.randbytes(8)
+    head = b"BTRC" + header[8:]
     record = head + struct.pack("<II", len(body), zlib.crc32(body, zlib.crc32(head))) + body
-    data[at : at + len(record)] = record
-    path.write_bytes(data)
+    path.write_bytes(header + struct.pack("<I", zlib.crc32(header)) + record)
     return f"a record of {path.name}: {body[:40]!r}"
 
 

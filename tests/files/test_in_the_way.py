@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from backtrail import Session
-from backtrail.session.filepoints import Mode
+from backtrail.session.fileplans import Mode
 from backtrail.testing.store.base import child, joined
 from tests.files.conftest import shell
 from tests.files.test_moved import snapshot

@@ -18,7 +18,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from backtrail.files.changes import timeline
 from backtrail.files.changes.brackets import NOBODY, Bracket, Transition
 from backtrail.files.changes.catalogue import Catalogue
 from backtrail.files.changes.timeline import Line
@@ -31,15 +30,9 @@ WHO = st.integers(0, 1)
 class _Lines(RuleBasedStateMachine):
     """Two catalogues on the same files, and a list of all that ever changed."""
 
-    @initialize(size=st.sampled_from([700, 3000, 64 << 10]), many=st.sampled_from([0, 2, 16]))
-    def begin(self, size: int, many: int) -> None:
+    @initialize()
+    def begin(self) -> None:
         self.folder = TemporaryDirectory()
-        self.patches = [
-            patch.object(timeline, "_SIZE", size),
-            patch.object(timeline, "_MANY", many),
-        ]
-        for one in self.patches:
-            one.start()
         self.both = [self.opened(), self.opened()]
         self.place = self.both[0].place(Identity(1, 2, 3), b"/work").n
         self.tree: bytes | None = None
@@ -54,8 +47,6 @@ class _Lines(RuleBasedStateMachine):
         if hasattr(self, "both"):
             for catalogue in self.both:
                 catalogue.close()
-            for one in self.patches:
-                one.stop()
             self.folder.cleanup()
 
     # --- the model -----------------------------------------------------------------------
@@ -93,16 +84,16 @@ class _Lines(RuleBasedStateMachine):
         self.began(bracket)
 
     @precondition(lambda self: self.open)
-    @rule(who=WHO, tree=TREES, told=st.booleans(), data=st.data())
-    def end(self, who: int, tree: bytes, told: bool, data: st.DataObject) -> None:
+    @rule(who=WHO, tree=TREES, recorded=st.booleans(), data=st.data())
+    def end(self, who: int, tree: bytes, recorded: bool, data: st.DataObject) -> None:
         bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
-        spans, others = self.both[who].end_bracket(self.place, bracket, tree, told=told)
+        spans, others = self.both[who].end_bracket(self.place, bracket, tree, recorded=recorded)
         self.found(tree)
         del self.open[bracket.id]
         expected = self.since[bracket.id]
         assert self.told(spans) == expected
         assert others == set(self.open)
-        if expected and not told:
+        if expected and not recorded:
             self.ended[bracket.id] = bracket
         else:
             del self.since[bracket.id]
@@ -134,7 +125,7 @@ class _Lines(RuleBasedStateMachine):
             self.both[who].keep_bracket(self.place, bracket, {"n": 1}, NOBODY)
             self.since[bracket.id] = []
             return
-        self.both[who].tell_bracket(self.place, bracket)
+        self.both[who].settle_bracket(self.place, bracket)
         del self.ended[bracket.id], self.since[bracket.id]
 
     @rule(who=WHO)

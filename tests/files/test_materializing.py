@@ -9,7 +9,7 @@ import pytest
 
 from backtrail import AlreadyExists, Checkpoint, InvalidData, NotFound, Session
 from backtrail.files import materialize
-from backtrail.files.contents.collect import opened
+from backtrail.files.depot import opened
 from backtrail.files.trees import digest_of
 
 from .conftest import shell

@@ -24,7 +24,7 @@ import pytest
 
 from backtrail import Event, Rewind, Session
 from backtrail.files.workspace.scan import Limits
-from backtrail.session.filepoints import Mode
+from backtrail.session.fileplans import Mode
 from backtrail.stores import open_store
 from tests.files.wide import LIMIT, Seen, present, tokens
 from tests.files.wide import look as look_at_all
@@ -292,6 +292,8 @@ class Play:
         after = look(self.root)
         self.check(plan, done, before, after)
         self.compare(point, done, after)
+        # What a way back brings to the disk is in the store.
+        self.model.tokens -= present(after) - present(before)
         self.model.note(after)
         if done.files_changed:
             plan, done = self.session.undo(dry_run=True), self.session.undo()
@@ -353,7 +355,15 @@ EXAMPLES = {
         Step("prompt", []),
         Step("rewind", [], mode="exact"),
     ],
-}
+    "a captured file that was lost in an opaque folder comes and goes again": [
+        call(("swap", ".git/p", ".backtrailignore")),
+        Step("prompt", []),
+        call(("swap", "one.key", ".backtrailignore"), ("swap", ".git/p", "node_modules/t"),
+             ("pipe", "node_modules/t", "a")),
+        Step("rewind", [], point=0),
+        Step("rewind", [], point=1),
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("history", EXAMPLES.values(), ids=list(EXAMPLES))

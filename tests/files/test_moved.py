@@ -13,7 +13,7 @@ import pytest
 from backtrail import Session
 from backtrail.files.contents.blobs import Blobs
 from backtrail.files.trees import digest_of
-from backtrail.session.filepoints import Mode
+from backtrail.session.fileplans import Mode
 from tests.files.conftest import shell
 from tests.talking import user
 
@@ -118,7 +118,7 @@ def test_what_was_left_out_is_captured_under_no_name(
 
 
 def _blobs(session: Session) -> Blobs:
-    workspace = session._workspace
+    workspace = session.parts.capture.workspace
     assert workspace is not None
     return workspace.blobs
 

@@ -9,7 +9,7 @@ import pytest
 
 from backtrail import Session
 from backtrail.files.restore.conflicts import OnConflict
-from backtrail.session.filepoints import Mode
+from backtrail.session.fileplans import Mode
 from tests.files.conftest import shell
 from tests.files.test_moved import repository, snapshot
 from tests.talking import user

@@ -9,7 +9,7 @@ import pytest
 
 from backtrail import Session, SessionInfo, open_store
 from backtrail.events import Json
-from backtrail.exchange.record import fingerprint
+from backtrail.exchange.command import fingerprint
 from tests.agent.tooling import context, run
 
 OURS = "a store of ours"

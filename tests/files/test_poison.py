@@ -13,7 +13,7 @@ import pytest
 from backtrail import Session, StoreFailed
 from backtrail.cli import main
 from backtrail.events import NewEvent, new_id
-from backtrail.files.contents.collect import opened
+from backtrail.files.depot import opened
 from backtrail.files.restore.journal import Journal
 from backtrail.files.restore.plan import Plan, Step
 from backtrail.files.restore.restore import Restore
@@ -183,7 +183,7 @@ def _stays_half(self: Restore, plan: object, steps: object, error: OSError) -> N
 
 def test_a_journal_that_cannot_be_read(session: Session, project: Path, tmp_path: Path) -> None:
     """It is set aside like any other, and a collection does not stumble over it."""
-    workspace = session._workspace
+    workspace = session.parts.capture.workspace
     assert workspace is not None
     workspace.catalogue.write_journal(workspace.place, b"no journal")
     with Session.open(session.store, "two", cwd=project) as two:
@@ -209,7 +209,7 @@ def test_repair_removes_what_killed_processes_left(
     mine = tmp_path / ".backtrail-tmp-notes"
     mine.write_text("a person's\n")
     os.utime(mine, (1, 1))
-    folder = session._workspace.blobs  # type: ignore[union-attr]
+    folder = session.parts.capture.workspace.blobs  # type: ignore[union-attr]
     assert folder is not None
     run("doctor", "--repair", store=url)
     assert not old.exists()

@@ -505,8 +505,11 @@ def test_somebody_appends_while_a_rewind_is_told(
     session.rewind(2)
     assert not (project / "new").exists()
     assert kinds(session)[-8:] == [*["note"] * 7, "rewound"]
-    assert session._workspace is not None
-    assert session._workspace.catalogue.journal(session._workspace.place.n) is None
+    assert session.parts.capture.workspace is not None
+    assert (
+        session.parts.capture.workspace.catalogue.journal(session.parts.capture.workspace.place.n)
+        is None
+    )
     session.undo()
     assert (project / "new").exists()
 

@@ -12,8 +12,8 @@ import pytest
 from backtrail import NewEvent, Session, SessionInfo
 from backtrail import files as tracked
 from backtrail.files.contents.blobs import Reference
-from backtrail.files.contents.collect import opened
-from backtrail.files.restore.journal import Journal, tell
+from backtrail.files.depot import opened
+from backtrail.files.restore.journal import Journal, record
 from backtrail.files.restore.plan import Plan
 from backtrail.files.trees import EMPTY_DIGEST
 from backtrail.stores import Buffered, Redacting, open_store
@@ -81,14 +81,14 @@ def test_a_journal_is_told_to_its_own_store(url: str, tmp_path: Path) -> None:
                           store_id=store.id)  # fmt: skip
         assert journal.log == (store_name(store), "s")
     moved(old, new)
-    assert tell(journal, EMPTY_DIGEST, None) is False
+    assert record(journal, EMPTY_DIGEST, None) is False
     assert list(old.iterdir()) == []
     with open_store(address) as other:
         other.create(SessionInfo("s"))
-        assert tell(journal, EMPTY_DIGEST, other) is False
+        assert record(journal, EMPTY_DIGEST, other) is False
         assert list(other.read("s")) == []
     with open_store(url.format(new)) as store:
-        assert tell(journal, EMPTY_DIGEST, store) is True
+        assert record(journal, EMPTY_DIGEST, store) is True
         assert [event.id for event in store.read("s")] == ["r1"]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from backtrail import Rewind, Session
 from backtrail.files.depot import Depot
+from backtrail.files.restore.conflicts import OnConflict
 from backtrail.files.trees import digest_of
 from tests.files.conftest import shell
 from tests.files.world import look
@@ -303,6 +305,53 @@ def test_a_person_s_version_that_the_agent_replaced_is_no_success(
         file.write_text(LINES)
     done = session.rewind(before=first)
     assert actions(done) == {"f.py": "conflict"}
+
+
+# --- moved files -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moves", "path"),
+    [
+        ("mv f.py g.py", "g.py"),
+        ("mv f.py g.py; sed -i s/^3/three/ g.py", "g.py"),
+        ("mkdir new; mv f.py new/", "new"),
+        ("mkdir new; mv f.py new/g.py", "new/g.py"),
+    ],
+)
+@pytest.mark.parametrize("on_conflict", ["keep", "merge", "aside"])
+def test_a_moved_file_does_not_just_go(
+    session: Session, project: Path, file: Path, moves: str, path: str, on_conflict: OnConflict
+) -> None:
+    """Of one that comes back under a name left out, the new name stays, with what is in it."""
+    mine(file)
+    first = turn(session, moves, project)
+    before = {found.name: found.read_text() for found in project.rglob("*.py")}
+    back = partial(session.rewind, before=first, scope="files")
+    seen = back(paths=[path], on_conflict=on_conflict, dry_run=True)
+    done = back(paths=[path], on_conflict=on_conflict)
+    assert seen.files == done.files
+    (kept,) = done.conflicts
+    assert "moved from f.py" in kept.reason
+    assert {found.name: found.read_text() for found in project.rglob("*.py")} == before
+    assert not back(paths=[path, "f.py"]).conflicts
+    assert not any(project.rglob("g.py"))
+    assert file.read_text() == LINES + "# mine\n"
+
+
+def test_a_moved_file_goes_once_it_is_back_or_where_it_is_said(
+    session: Session, project: Path, file: Path
+) -> None:
+    """Over two moves; `overwrite` decides here as everywhere."""
+    first = turn(session, "mv f.py g.py", project)
+    turn(session, "mv g.py h.py", project)
+    back = partial(session.rewind, before=first, scope="files")
+    assert actions(back(paths=["h.py"])) == {"h.py": "conflict"}
+    assert actions(back(paths=["h.py"], on_conflict="overwrite")) == {"h.py": "delete"}
+    session.undo()
+    assert actions(back(paths=["f.py"])) == {"f.py": "create"}
+    assert actions(back(paths=["h.py"])) == {"h.py": "delete"}
+    assert file.read_text() == LINES
 
 
 # --- undo takes back its operation -------------------------------------------------------

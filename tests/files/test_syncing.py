@@ -13,7 +13,7 @@ from backtrail.files.workspace.index import Index
 from backtrail.stores.disk import sync
 from tests.talking import user
 
-CONTENTS = "blobs.db-tray"
+CONTENTS = "blobs.db-wal"
 LOG = "store.db-wal"
 
 

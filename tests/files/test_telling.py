@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.files.contents.collect import opened
+from backtrail.files.depot import opened
 from backtrail.files.trees import digest_of
-from backtrail.stores.memory import MemoryStore
-from backtrail.stores.null import NullStore
+from backtrail.stores.memory import MemoryStore, NullStore
 
 from .conftest import shell
 from .test_cleaning import said

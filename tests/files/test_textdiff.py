@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from backtrail.files.textdiff import line_counts
+from backtrail.files.differences import line_counts
 
 
 def by_lines(before: bytes, after: bytes) -> tuple[int, int]:

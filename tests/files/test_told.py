@@ -15,12 +15,13 @@ from backtrail import Closed, Event, NewEvent, Session, StoreFailed
 from backtrail.events import Json
 from backtrail.files.changes import catalogue
 from backtrail.files.changes.brackets import Bracket, named_in
-from backtrail.files.changes.folder import Host
+from backtrail.files.changes.host import Host
 from backtrail.files.changes.owed import Ended, Grab
 from backtrail.files.changes.recorder import Recorder
 from backtrail.files.changes.shared import SharedRecorder
 from backtrail.files.workspace.workspace import Workspace
-from backtrail.session.log import Conversation
+from backtrail.session.capture import Capture
+from backtrail.session.log import SessionLog
 from tests.files.test_calls import changed
 from tests.files.test_underway import brackets_of, resumed
 from tests.talking import assistant, calling, result, user
@@ -101,7 +102,7 @@ def test_an_event_names_the_bracket_that_it_tells_of(
 ) -> None:
     """So a crash before the bracket goes makes nobody tell it again."""
     with suppress(_Elsewhere), killed(session):
-        Workspace.told = Workspace.drop = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        Workspace.recorded = Workspace.drop = lambda *_: os._exit(9)  # type: ignore[method-assign]
         with suppress(Closed):
             if how == "message":
                 session.append(calling("c1"))
@@ -128,13 +129,14 @@ def test_an_event_names_the_bracket_that_it_tells_of(
 def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) -> None:
     """It asks the log in the same way."""
     with suppress(_Elsewhere), killed(session):
-        Workspace.told = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        Workspace.recorded = lambda *_: os._exit(9)  # type: ignore[method-assign]
         with session.tool("bash"):
             (project / "new").write_text("x\n")
     assert brackets_of(session)
     troubles: list[str] = []
     host = Host(
-        lambda: str(project), session._last_tree, lambda error: troubles.append(str(error)),
+        lambda: str(project), session.parts.capture.last_tree,
+        lambda error: troubles.append(str(error)),
         lambda error: troubles.append(str(error)), lambda what, detail: troubles.append(detail),
     )  # fmt: skip
     hook = SharedRecorder(session.store, "s", host)
@@ -152,13 +154,13 @@ def test_two_processes_that_find_the_same_call(session: Session, project: Path) 
         session.close()
     one, other = resumed(session), resumed(session)
     with one, other:
-        workspace = other._watched()
+        workspace = other.parts.capture.watched()
         assert workspace is not None
         # Both have found it, before either has told it.
-        other._recorder.end_orphans(workspace)
+        other.parts.capture.recorder.end_orphans(workspace)
         (bracket,) = brackets_of(one)
         how = {"interrupted": True}
-        one._recorder._owe_call(bracket, how, bracket.files or {}, bracket.id)
+        one.parts.capture.recorder._owe_call(bracket, how, bracket.files or {}, bracket.id)
         one.append(assistant("one"))
         one.append(assistant("two"))
         other.append(user("three"))
@@ -191,27 +193,27 @@ def test_what_a_call_did_so_far_is_told_before_a_point(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where another thread appends just then: going there takes nothing away."""
-    append = Conversation._append
+    append = SessionLog.append
     took, marked = threading.Event(), threading.Event()
 
-    def slowly(self: Conversation, events: list[NewEvent], **how: Json) -> list[Event]:
+    def slowly(self: SessionLog, events: list[NewEvent], **how: Json) -> list[Event]:
         if threading.current_thread() is other:
             took.set()
             marked.wait(0.5)
         return append(self, events, **how)
 
     other = threading.Thread(target=session.append, args=(assistant("hm"),))
-    look = Session._look
+    look = Capture.look
 
-    def looked(self: Session, **how: bool) -> dict[str, Json]:
+    def looked(self: Capture, **how: bool) -> dict[str, Json]:
         details = look(self, **how)
         if not other.ident:
             other.start()
             took.wait(10)
         return details
 
-    monkeypatch.setattr(Conversation, "_append", slowly)
-    monkeypatch.setattr(Session, "_look", looked)
+    monkeypatch.setattr(SessionLog, "append", slowly)
+    monkeypatch.setattr(Capture, "look", looked)
     with session.tool("bash"):
         (project / "new").write_text("x\n")
         point = session.checkpoint("mid")

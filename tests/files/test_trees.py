@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail.errors import Damaged
-from backtrail.files.control import is_control
+from backtrail.files.names import is_control
 from backtrail.files.trees import (
     EMPTY,
     EMPTY_DIGEST,

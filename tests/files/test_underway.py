@@ -32,7 +32,7 @@ def resumed(session: Session) -> Session:
 
 def brackets_of(session: Session) -> list[Bracket]:
     """The brackets in the catalogue, told or not."""
-    workspace = session._watched()
+    workspace = session.parts.capture.watched()
     assert workspace is not None
     return workspace.catalogue.brackets(workspace.place.n)
 
@@ -208,7 +208,7 @@ def test_a_call_left_by_a_close_is_told_once(session: Session, project: Path) ->
         session.close()
     pid = os.fork()
     if pid == 0:
-        Workspace.told = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        Workspace.recorded = lambda *_: os._exit(9)  # type: ignore[method-assign]
         resumed(session).append(user("next"))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
@@ -335,8 +335,8 @@ def test_a_rewind_and_a_call_of_another_thread_do_not_wait_for_each_other(
 
     def scan_while_it_begins(self: Workspace, root: int, log: Log, **_: object) -> bytes:
         thread.start()
-        while session._recorder.lock.acquire(blocking=False):
-            session._recorder.lock.release()
+        while session.parts.capture.recorder.lock.acquire(blocking=False):
+            session.parts.capture.recorder.lock.release()
         return scan(self, root, log)
 
     monkeypatch.setattr(Workspace, "_scan", scan_while_it_begins)

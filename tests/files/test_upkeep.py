@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from backtrail import Session, open_store
+from backtrail.files import collect
 from backtrail.stores import due
 
 from ..talking import child
@@ -173,6 +174,22 @@ def test_the_budget_makes_room(place: Place, monkeypatch: pytest.MonkeyPatch) ->
         wait_until(lambda: not place.noted()["due"])
         event = s.append({"role": "user", "content": "captured"})
         assert "tree" in event.data
+
+
+def test_a_full_disk_does_not_put_off_a_deletion(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection too early for it makes no room; that is due in its hour all the same."""
+    monkeypatch.setenv("BACKTRAIL_BUDGET", "100kB")
+    place.work("gone", BIG)
+    place.delete("gone")
+    ((due_at,),) = place.noted()["due"].values()
+    with open_store(place.url) as store:
+        assert collect(store).over_budget
+    assert place.size() > len(BIG)
+    noted = place.noted()
+    assert noted["due"][due.name_of(store)] == [due_at]
+    assert noted["not_before"] <= due_at
 
 
 def test_it_can_be_switched_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from backtrail import Damaged, Session, open_store
 from backtrail.cli import main
 from backtrail.files import verify
-from backtrail.files.contents.collect import opened
 from backtrail.files.contents.sqlite import SQLiteBlobs
+from backtrail.files.depot import opened
 from backtrail.files.trees import digest_of
 from backtrail.session.filepoints import last_tree
 

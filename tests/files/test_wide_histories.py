@@ -23,7 +23,7 @@ from backtrail import Event, NotFound, Rewind, Session
 from backtrail.errors import Conflict, Unsafe
 from backtrail.files.restore.conflicts import OnConflict
 from backtrail.files.workspace.scan import Limits
-from backtrail.session.filepoints import Mode
+from backtrail.session.fileplans import Mode
 from backtrail.stores import open_store
 from tests.files.wide import (
     LIMIT,

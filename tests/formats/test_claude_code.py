@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backtrail.exchange.claude_code.edits import after, edit_in, edits_in
+from backtrail.exchange.claude_code.file_history import after, edit_in, edits_in
 from backtrail.exchange.claude_code.format import merged, slug, title_in, what_is
 from backtrail.exchange.claude_code.written import Chain
 

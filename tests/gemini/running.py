@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..agent.servers.base import Answer, Failure, ModelServer, sse
 from ..hooks.calling import World
-from ..programs import program
+from ..programs import environment, output_of, program
 from ..terminal import Line, Terminal
 
 INSIDE = ".gemini-cli/node_modules/@google/gemini-cli/bundle/gemini.js"
@@ -92,16 +91,10 @@ class Gemini:
         self.settings = world.home / ".gemini" / "settings.json"
         self.settings.parent.mkdir()
         self.settings.write_text(json.dumps(SETTINGS, indent=2) + "\n")
-        # Nothing of an outer session must reach it.
-        self.env = {
-            "HOME": str(world.home),
-            "PATH": "/usr/bin:/bin",
+        self.env = environment(world) | {
             "GEMINI_API_KEY": "none",
             "GOOGLE_GEMINI_BASE_URL": model.url,
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
-            "BACKTRAIL_STORE": world.url,
-            "BACKTRAIL_STATE": world.env["BACKTRAIL_STATE"],
-            "BACKTRAIL_HOOK_TIMEOUT": "8",
         }
 
     def open(self, *words: str, cwd: Path | None = None) -> Terminal:
@@ -119,14 +112,16 @@ class Gemini:
 
     def say(self, prompt: str, *more: str) -> str:
         """One prompt, to its end: the id of Gemini's session."""
-        done = subprocess.run(
-            [*self._words, "-p", prompt, "--yolo", "-m", MODEL, "--output-format", "json", *more],
-            cwd=self.world.project,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return str(json.loads(done.stdout)["session_id"])
+        command = [
+            *self._words,
+            "-p",
+            prompt,
+            "--yolo",
+            "-m",
+            MODEL,
+            "--output-format",
+            "json",
+            *more,
+        ]
+        printed = output_of(command, self.world.project, self.env)
+        return str(json.loads(printed)["session_id"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backtrail import open_store
-from backtrail.exchange.hooks.notes import leave
+from backtrail.exchange.hooks.small_files import leave_note
 
 from ..hooks.calling import World
 from .running import Gemini, Model, calls, script
@@ -126,7 +126,7 @@ def test_a_note_is_told_to_gemini(gemini: Gemini, model: Model) -> None:
     """With the next prompt, once."""
     native = first_turn(gemini, model)
     with open_store(gemini.world.url) as store:
-        leave(store, gemini.world.sessions()[0].id, "a.txt is another")
+        leave_note(store, gemini.world.sessions()[0].id, "a.txt is another")
     model.script("I see", "really")
     assert gemini.say("and now?", "--resume", "latest") == native
     assert model.heard().count("a.txt is another") == 1

@@ -14,8 +14,8 @@ from typing import Any
 
 from backtrail import Event, Session, open_store
 from backtrail.events import SessionInfo
-from backtrail.exchange.hooks.misses import Miss, read
 from backtrail.exchange.hooks.places import folder_of
+from backtrail.exchange.hooks.small_files import Miss, read_misses
 
 PROGRAM = str(Path(sysconfig.get_path("scripts"), "backtrail"))
 
@@ -80,7 +80,7 @@ class World:
     def misses(self) -> list[Miss]:
         """What hooks noted beside the store."""
         with open_store(self.url) as store:
-            return read(folder_of(store))
+            return read_misses(folder_of(store))
 
     def session(self, key: str = "claude-code:s1") -> Session:
         """The session, opened here; close it."""

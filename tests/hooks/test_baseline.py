@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from backtrail import open_store
-from backtrail.exchange.hooks.baseline import claimed, go_on, is_there
+from backtrail.exchange.hooks.first_import import claimed, go_on, is_there
 from backtrail.exchange.hooks.places import folder_of
 from backtrail.files.depot import Depot
-from backtrail.files.workspace.baseline import PARTIAL
+from backtrail.files.workspace.firstimport import PARTIAL
 
 from .calling import Agent, World
 

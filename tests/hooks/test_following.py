@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backtrail import open_store
-from backtrail.exchange.hooks import notes
+from backtrail.exchange.hooks.small_files import leave_note, take_notes
 
 from .calling import PROGRAM, Agent, World, python
 
@@ -381,7 +381,7 @@ def test_a_note_is_told_once_with_the_next_prompt(world: World, agent: Agent) ->
     assert agent.prompt("first") == ""
     with open_store(world.url) as store:
         id = store.sessions()[0].id
-        notes.leave(store, id, "a.txt was\nrestored\x1b[31m.")
+        leave_note(store, id, "a.txt was\nrestored\x1b[31m.")
     assert agent.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="t1") == ""
     assert agent.prompt("second") == "a.txt was restored [31m.\n"
     assert agent.prompt("third") == ""
@@ -395,7 +395,7 @@ def test_a_note_in_the_form_of_the_agent(world: World, name: str, event: str) ->
     agent = Agent(world, name)
     agent.hook(event, prompt="first")
     with open_store(world.url) as store:
-        notes.leave(store, store.sessions()[0].id, "a.txt was restored.")
+        leave_note(store, store.sessions()[0].id, "a.txt was restored.")
     told = json.loads(agent.hook(event, prompt="second"))
     expected = {"hookEventName": event, "additionalContext": "a.txt was restored."}
     assert told == {"hookSpecificOutput": expected}
@@ -405,10 +405,10 @@ def test_notes_are_for_one_session(world: World) -> None:
     """Several are told together, each once."""
     with open_store(world.url) as store:
         for text in ("one", "two", "one"):
-            notes.leave(store, "a", text)
-        assert notes.take(store, "b") == []
-        assert notes.take(store, "a") == ["one", "two"]
-        assert notes.take(store, "a") == []
+            leave_note(store, "a", text)
+        assert take_notes(store, "b") == []
+        assert take_notes(store, "a") == ["one", "two"]
+        assert take_notes(store, "a") == []
 
 
 # --- other agents ------------------------------------------------------------------------
@@ -450,7 +450,7 @@ def test_a_subagent_of_codex_is_no_turn(world: World) -> None:
     agent.begin()
     agent.prompt("have c written")
     with open_store(world.url) as store:
-        notes.leave(store, store.sessions()[0].id, "for the parent")
+        leave_note(store, store.sessions()[0].id, "for the parent")
     inner = {"agent_id": id, "agent_type": "default", "transcript_path": str(rollout)}
     assert agent.hook("UserPromptSubmit", prompt="write c", **inner) == ""
     path = world.project / "c.txt"
@@ -466,7 +466,7 @@ def test_a_subagent_of_codex_is_no_turn(world: World) -> None:
     assert world.events("codex:s1", "assistant_message") == []
     with open_store(world.url) as store:
         assert [e.kind for e in store.read(info.id, log=f"subagents/{id}")] == ["start", "message"]
-        assert notes.take(store, info.id) == ["for the parent"]
+        assert take_notes(store, info.id) == ["for the parent"]
 
 
 def test_a_turn_that_a_person_interrupts(world: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,33 @@ def test_by_force_the_preview_has_the_same_plan(world: World, agent: Agent) -> N
     finally:
         child.kill()
         child.communicate()
+
+
+COUNTED = """
+import sys
+from backtrail.cli import main
+opened = []
+sys.addaudithook(lambda event, given: opened.append(given[0]) if event == "open" else None)
+code = main(["status", "--json"])
+print(opened.count(b"inner"), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_status_looks_at_the_files_once(world: World, agent: Agent) -> None:
+    """So that all it says is of one moment, and nobody waits for a second look."""
+    inner = world.project / "inner"
+    inner.mkdir()
+    (inner / "file.txt").write_text("first\n")
+    agent.begin()
+    agent.prompt("write")
+    agent.bash(lambda: (inner / "file.txt").write_text("second\n"), "t1")
+    (inner / "other.txt").write_text("by a person\n")
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED],
+        env=world.env, cwd=world.project, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    assert "inner/other.txt" in done.stdout
+    # The scan opens a folder to see whether it is as it was, and again if it is not.
+    assert int(done.stderr.split()[-1]) <= 2

@@ -27,7 +27,7 @@ from backtrail.exchange.hooks.install import (
     settings_file,
     vanishing,
 )
-from backtrail.exchange.hooks.status import try_out
+from backtrail.exchange.hooks.installed import try_out
 
 from .calling import PROGRAM, World
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.exchange.importing import find, import_found
+from backtrail.exchange.foreign import find, import_found
 from backtrail.exchange.native import write_session
 
 from .calling import Agent, World

@@ -11,6 +11,7 @@ import pytest
 
 from backtrail import Session, open_store
 from backtrail.exchange.claude_code import sessions as claude_code
+from backtrail.exchange.foreign import import_session
 from backtrail.exchange.native import write_session
 
 from ..talking import kinds
@@ -89,7 +90,7 @@ def test_going_back_to_the_beginning(world: World, player: Player) -> None:
     assert [said(line) for line in spoken] == told
     with open_store("memory:") as store:
         (found,) = claude_code.find(player.path)
-        imported = claude_code.import_session(store, found)
+        imported = import_session(store, found)
         with Session.resume(store, imported.session_id or "") as session:
             assert texts(session) == told
             assert kinds(session).count("rewound") == 2

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from backtrail import Session, open_store
-from backtrail.cli.prompts import Rows, adding_up, prompts
-from backtrail.files.changes.opencalls import end_all
+from backtrail.cli.picker import Rows, prompts
+from backtrail.exchange.export.document import Reader
+from backtrail.files.restore.repairs import end_all
 
 from .calling import PROGRAM, Agent, World, python
 from .test_mirroring import Transcript
@@ -307,8 +308,8 @@ def test_the_picker_counts_what_status_counts(world: World, claude: Claude) -> N
     claude.agent.prompt("next", id="p2")
     with Session.open(world.url, world.sessions()[0].id, cwd=world.project) as session:
         found = prompts(session)
-        with adding_up(session) as look:
-            row = Rows(session, found, look)[0]
+        with Reader(session.store, session.info()) as reader:
+            row = Rows(session, found, reader)[0]
     assert "  1 file +1 (3 perhaps not its own)  go" in row
     shown = world.run("show").stdout
     assert "    perhaps not its own: gone.txt, mine.txt, new.txt\n" in shown

@@ -34,7 +34,7 @@ KILLED = """if True:
             return whole(self, session_id, events, **more)
         SQLiteStore.append = append
     else:
-        Workspace.told = Workspace.drop = die
+        Workspace.recorded = Workspace.drop = die
     from backtrail.exchange.hooks.endpoint import serve
     serve("claude-code")
     """

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from backtrail.cli.prompts import Rows, adding_up, prompts
+from backtrail.cli.picker import Rows, prompts
+from backtrail.exchange.export.document import Reader
 
 from .calling import Agent, World
 from .test_mirroring import Transcript
@@ -207,9 +208,9 @@ def test_an_undo_is_never_the_agents(three: Window, world: World) -> None:
         ],
         "four": [],
     }
-    with world.session() as session, adding_up(session) as look:
+    with world.session() as session, Reader(session.store, session.info()) as reader:
         found = prompts(session)
-        rows = Rows(session, found, look)
+        rows = Rows(session, found, reader)
         shown = {event.id: row.split() for event, row in zip(found, rows, strict=True)}
         fork = session.id
     for name in ("n1", "n2", "n3"):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from backtrail import open_store
-from backtrail.exchange.hooks.misses import FILE, Miss, note, read
+from backtrail.exchange.hooks.small_files import FILE, Miss, note_miss, read_misses
 from backtrail.files import verify
 
 from .calling import PROGRAM, Agent, World
@@ -355,10 +355,10 @@ def test_misses_never_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     blocked.write_text("x")
     monkeypatch.setenv("BACKTRAIL_STATE", str(blocked))
     miss = Miss("2026-01-01T00:00:00.000Z", "codex", "Stop", "s", "", "/", "why")
-    assert note(blocked, miss) is False
+    assert note_miss(blocked, miss) is False
     monkeypatch.setenv("BACKTRAIL_STATE", str(tmp_path / "state"))
-    assert note(blocked, miss) is True
-    assert read(None) == [miss]
+    assert note_miss(blocked, miss) is True
+    assert read_misses(None) == [miss]
 
 
 def test_misses_are_cut_when_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,14 +366,14 @@ def test_misses_are_cut_when_they_are_many(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("BACKTRAIL_STATE", str(tmp_path / "state"))
     for number in range(1200):
         miss = Miss(f"{number:06d}", "codex", "Stop", "s", "", "/", "w" * 500)
-        assert note(tmp_path / "beside", miss)
+        assert note_miss(tmp_path / "beside", miss)
     file = tmp_path / "beside" / FILE
     assert file.stat().st_size < 600_000
-    found = read(tmp_path / "beside")
+    found = read_misses(tmp_path / "beside")
     assert found[-1].ts == "001199"
     with file.open("ab") as torn:
         torn.write(b'{"ts": "9')
-    assert len(read(tmp_path / "beside")) == len(found) + 1
+    assert len(read_misses(tmp_path / "beside")) == len(found) + 1
 
 
 def test_a_persons_mistake_is_told(world: World) -> None:

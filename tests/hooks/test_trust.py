@@ -37,7 +37,7 @@ def test_status_tells_whether_codex_runs_them(world: World) -> None:
     world.run("hooks", "install", "codex", "--yes")
     path = world.home / ".codex" / "hooks.json"
     config = path.with_name("config.toml")
-    assert "not been told to trust the hooks SessionStart, " in problem()
+    assert "does not trust the hooks SessionStart, " in problem()
     config.write_text(trusted(path))
     assert problem() == "None"
     config.write_text(trusted(path, hashes=False))

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from unittest import mock
 
-from .driver import Refused
+from .driver import Driver, Refused
 from .stage import Stage
 
 
@@ -380,39 +380,34 @@ def undo_of_a_small_restore_leaves_other_files_alone(stage: Stage) -> None:
     stage.expect("a" not in stage.driver.report(), "a file that it never touched is reported")
 
 
-def session_in_a_folder_below_keeps_its_work(stage: Stage) -> None:
-    """Two sessions, one in a folder of the other's: undo in the upper took the lower's file."""
-    stage.write("pkg/b", "b\n")
-    stage.start("a")
-    other = stage.driver.another_at(stage.root / "pkg", stage.folder / "below")
+def _work_in_anothers(stage: Stage, other: Driver, path: str) -> None:
+    """Another session writes a file within a call of this one, which is taken back."""
     try:
         token = stage.checkpoint()
         with stage.agent():
-            stage.write("a", "upper\n")
+            stage.write("a", "ours\n")
             with other.call("b"):
-                stage.write("pkg/b", "lower\n")
+                stage.write(path, "theirs\n")
         stage.restore(token)
     finally:
         other.stop()
     stage.expect_file("a", "a\n")
-    stage.expect_file("pkg/b", "lower\n")
+    stage.expect_file(path, "theirs\n")
+
+
+def session_in_a_folder_below_keeps_its_work(stage: Stage) -> None:
+    """Two sessions, one in a folder of the other's: undo in the upper took the lower's file."""
+    stage.write("pkg/b", "b\n")
+    stage.start("a")
+    _work_in_anothers(
+        stage, stage.driver.another_at(stage.root / "pkg", stage.folder / "below"), "pkg/b"
+    )
 
 
 def two_stores_do_not_take_each_others_work(stage: Stage) -> None:
     """Two programs with stores of their own in one folder: each undid the other's files."""
     stage.start("a", "b")
-    other = stage.driver.another_at(stage.root, stage.folder / "beside")
-    try:
-        token = stage.checkpoint()
-        with stage.agent():
-            stage.write("a", "first\n")
-            with other.call("b"):
-                stage.write("b", "second\n")
-        stage.restore(token)
-    finally:
-        other.stop()
-    stage.expect_file("a", "a\n")
-    stage.expect_file("b", "second\n")
+    _work_in_anothers(stage, stage.driver.another_at(stage.root, stage.folder / "beside"), "b")
 
 
 def killed_call_of_another_session_blocks_nothing(stage: Stage) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from backtrail.events import Event
 from backtrail.stores import Store, open_store
 from backtrail.stores.buffered import Buffered
-from backtrail.stores.memory import MemoryStore
-from backtrail.stores.null import NullStore
+from backtrail.stores.memory import MemoryStore, NullStore
 from backtrail.stores.wrapper import Wrapper
 from backtrail.testing import StoreContract
 

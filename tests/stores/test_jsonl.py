@@ -10,7 +10,7 @@ import pytest
 
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores.jsonl import JSONLStore
-from backtrail.stores.jsonl.reading import FIRST
+from backtrail.stores.jsonl.file import FIRST
 
 
 def test_purge_finds_copies_beyond_a_session_that_is_gone(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from backtrail.events.messages import Page, Said, page_of, paged, said_in
 from backtrail.session.views import conversation, spoken
 from backtrail.stores import Store, open_store
 from backtrail.stores.buffered import Buffered
-from backtrail.stores.jsonl import pages as jsonl_pages
-from backtrail.stores.jsonl import reading
+from backtrail.stores.jsonl import file, reading
 from backtrail.stores.jsonl.lines import encode_line
 from backtrail.stores.sqlite import pages as sqlite_pages
 
@@ -67,7 +66,9 @@ def small_pages(most: int) -> Iterator[None]:
         for module, name in (
             (reading, "FIRST"),
             (reading, "MOST"),
-            (jsonl_pages, "_CACHED"),
+            (reading, "_CACHED"),
+            (file, "FIRST"),
+            (file, "MOST"),
             (sqlite_pages, "_PAGE_BYTES"),
         ):
             stack.enter_context(patch.object(module, name, most))

@@ -23,7 +23,7 @@ from backtrail.stores import Store, open_store
 from backtrail.stores.disk import schema, sync
 from backtrail.stores.disk.database import Database
 from backtrail.stores.disk.schema import EVENTS
-from backtrail.stores.options import Options
+from backtrail.stores.opening import Options
 from backtrail.stores.sqlite import SQLiteStore, open_sqlite
 
 
@@ -534,6 +534,6 @@ def test_a_closed_database_is_not_locked_again(tmp_path: Path) -> None:
     database = store._database
     store.close()
     before = set(os.listdir("/proc/self/fd"))
-    with pytest.raises(Closed), database.writing:
+    with pytest.raises(Closed), database.writing():
         pass
     assert set(os.listdir("/proc/self/fd")) == before

@@ -83,6 +83,50 @@ def test_damaged_record_does_not_hide_others(tmp_path: Path, damage: str) -> Non
         assert [p.what for p in store.verify()] == ["record"]
 
 
+DAMAGES = (
+    *("id = '.up'", "id = '-up'", "id = ''", "id = 'a' || char(10) || 'b'", "id = char(10)"),
+    *("id = 'é'", "id = printf('%.129d', 1)", "id = x'61'", "title = x'61'", "cwd = 1.5"),
+    *("scope = ''", "key = x'61'", "relation = 'friend'", "relation = x'61'", "fork_seq = 'x'"),
+    *("created_at = x'61'", "root = x'61'", "folded = -1", "folded = 2147483648", "folded = 1.5"),
+    *("folded = 'x'", "message_count = 1.5", "turn_count = x'61'", "cost_usd = 'x'"),
+    *("exit_reason = x'61'", "tags = '{}'", "tags = '[1]'", "metadata = '[]'", "usage = '{'"),
+    *("title = CAST(x'ff' AS TEXT)", "metadata = x'7b7d'"),
+)
+HARMLESS = ("cwd = 1.5", "scope = ''")  # becomes a text; is what it was
+
+
+@pytest.mark.parametrize("least", [1, 600])
+def test_every_damaged_record_is_left_out_of_a_long_list(tmp_path: Path, least: int) -> None:
+    """Whatever is out of place in it, and wherever in the list it stands, alone or among others."""
+    count = max(least, 2 * len(DAMAGES))
+    with opened(tmp_path) as store:
+        for number in range(count):
+            store.create(SessionInfo(id=f"s{number:03d}", parent_id=f"pair{number // 2}"))
+        assert len(store.sessions()) == count
+        # Every second one, so that each has sound ones beside it.
+        damaged = {f"s{2 * at:03d}": text for at, text in enumerate(DAMAGES)}
+        with raw(tmp_path) as connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            for old, new in (("STRICT", "/*IS*/"), ("/*IS*/", "STRICT")):
+                schema = "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE name = 'sessions'"
+                connection.execute(schema, (old, new))
+                connection.execute("PRAGMA writable_schema = RESET")
+                connection.execute("PRAGMA writable_schema = ON")
+                for id, text in damaged.items() if old == "STRICT" else ():
+                    connection.execute(f"UPDATE sessions SET {text} WHERE id = ?", (id,))
+        lost = {id for id, text in damaged.items() if text not in HARMLESS}
+        sound = [id for id in map("s{:03d}".format, range(count)) if id not in lost]
+        assert sorted(info.id for info in store.sessions()) == sound
+        newest = [info.id for info in store.sessions()]
+        for limit in (0, 1, len(DAMAGES), len(sound), count):
+            assert [info.id for info in store.sessions(limit=limit)] == newest[:limit]
+        for at, text in enumerate(DAMAGES):
+            kept = {f"s{2 * at:03d}", f"s{2 * at + 1:03d}"} - lost
+            found = [info.id for info in store.sessions(parent=f"pair{at}")]
+            assert sorted(found) == sorted(kept), text
+        assert len([p for p in store.verify() if p.what == "record"]) == len(lost)
+
+
 def test_missing_row_is_a_gap(tmp_path: Path) -> None:
     """`verify` names its number."""
     with opened(tmp_path) as store:

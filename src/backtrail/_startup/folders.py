@@ -33,7 +33,7 @@ def state_folder() -> str:
 
 
 def known_folder(kind: Literal["config", "data", "state"]) -> str:
-    """The same, as `platformdirs` tells."""
+    """The same, as `platformdirs` has them."""
     import platformdirs
 
     ask = {

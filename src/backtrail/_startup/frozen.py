@@ -2,7 +2,7 @@
 
 A hook lives for a tenth of a second. The standard decorator takes a millisecond for each class,
 since it compiles six functions, and its module brings in the inspector and the parser. Here the
-first objects are made without it, and it is asked only when somebody first wants what it makes: a
+first objects are made without it, and it is asked only when a caller first wants what it makes: a
 comparison, a text, the fields.
 So to all others these are data classes: to `dataclasses`, `copy`, `pickle`, `match`, msgspec
 and type checkers.
@@ -84,7 +84,7 @@ def _refuse(why: str) -> None:
 
 
 class _Later:
-    """A part of a class, which is the standard one from when somebody first asks for it."""
+    """A part of a class, which is the standard one from when a caller first asks for it."""
 
     def __init__(self, standard: Callable[[], type]) -> None:
         self._standard = standard
@@ -102,7 +102,7 @@ class _Later:
 class _First(_Later):
     """A constructor that makes the first objects by itself: most classes have only some.
 
-    Whoever calls it wrongly gets the standard one.
+    A wrong call gets the standard one.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class _First(_Later):
 
 
 class _Constructor(_First):
-    """That of a data class. Whoever looks at it gets the standard one, too."""
+    """That of a data class. A caller that looks at it gets the standard one, too."""
 
     def __get__(self, instance: object, asked: type) -> object:
         self._left -= 1

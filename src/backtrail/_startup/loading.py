@@ -1,4 +1,4 @@
-"""Loading: names of a package when somebody first uses them, msgspec without ballast."""
+"""Loading: names of a package on first use, entry points, msgspec without ballast."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def loader(
         return value
 
     return load
+
+
+def installed(group: str, name: str) -> Any:
+    """What another package registers in an entry-point group under a name; None if none does."""
+    from importlib.metadata import entry_points
+
+    return next((point.load() for point in entry_points(group=group, name=name)), None)
 
 
 def load_msgspec() -> None:

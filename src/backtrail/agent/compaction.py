@@ -128,27 +128,23 @@ def _was_compacted(turn: LiveTurn) -> bool:
 
 def _live(turn: LiveTurn) -> list[Event]:
     """The history, with what is not stored yet, under numbers to come."""
-    session = turn.session
-    events = session.history()
+    events = turn.log.history()
     last = events[-1].seq if events else 0
-    for number, new in enumerate(session._unsaved, last + 1):
+    for number, new in enumerate(turn.log.unsaved, last + 1):
         events.append(Event(number, new.id or "", "", new.kind, dict(new.data)))
     return events
 
 
 def _newest_first(turn: LiveTurn) -> Iterator[tuple[str, Mapping[str, Json]]]:
     """The kinds and data of the history, read as far as they are taken."""
-    session = turn.session
-    yield from ((new.kind, new.data) for new in reversed(session._unsaved))
-    if session._at != 0:
-        live = session.store.walk(session.id, until=session._at)
-        yield from ((event.kind, event.data) for event in live)
+    yield from ((new.kind, new.data) for new in reversed(turn.log.unsaved))
+    yield from ((event.kind, event.data) for event in turn.log.walk())
 
 
 def _counted(data: Mapping[str, Json], format: Format) -> int:
     """How many tokens a conversation has up to a reply, as its provider said; 0 if it did not.
 
-    The message does not tell whose it is: plain text is spelled alike by all.
+    The message does not say which provider made it: plain text is spelled alike by all.
     """
     usage = spent(data)
     tokens = usage.get("input_tokens", 0)

@@ -33,7 +33,7 @@ class Veto(BacktrailError):
 
 
 class About(Mapping[str, Json]):
-    """What a hook is told. The transcript is written when its path is asked for."""
+    """What a hook gets. The transcript is written when its path is asked for."""
 
     def __init__(self, values: dict[str, Json], transcript: Callable[[], str]) -> None:
         self._values = values
@@ -88,7 +88,7 @@ class Hooks:
         if said is False:
             raise Veto(f"a hook of the host ({name}) said no")
 
-    def tell(self, name: str, turn: LiveTurn, **details: Json) -> None:
+    def notify(self, name: str, turn: LiveTurn, **details: Json) -> None:
         """Call a hook that only listens."""
         hook = self.known.get(name)
         if hook is None:
@@ -96,7 +96,7 @@ class Hooks:
         try:
             _plain(hook(self._about(turn, name, details)))
         except Exception as error:
-            turn.session._complain(f"hook {name}", f"{type(error).__name__}: {error}")
+            turn.log.complain(f"hook {name}", f"{type(error).__name__}: {error}")
 
     def _about(self, turn: LiveTurn, name: str, details: Mapping[str, Json]) -> About:
         session = turn.session
@@ -108,7 +108,7 @@ class Hooks:
             "cwd": turn.workspace,
             **details,
         }
-        return About(values, session._transcript_path)
+        return About(values, turn.log.transcript_path)
 
 
 def _plain(said: Json) -> Json:

@@ -78,13 +78,13 @@ class Loop:
     def __call__(self, turn: LiveTurn) -> Flow:
         """Answer one turn."""
         if self.closed and self.opener is not None:
-            # Whoever shared it goes on with connections of its own.
+            # The session that shared it goes on with connections of its own.
             self.model, self.closed = self.opener(self.model.name), False
         turn.limits = turn.limits.over(self.limits).over(Limits(max_turns=self.max_turns))
         try:
             yield from self._with_model(turn.model)._answer(turn)
         except Exception as error:
-            self.hooks.tell("on_error", turn, error=f"{type(error).__name__}: {error}")
+            self.hooks.notify("on_error", turn, error=f"{type(error).__name__}: {error}")
             raise
 
     def _answer(self, turn: LiveTurn) -> Flow:
@@ -115,7 +115,7 @@ class Loop:
             try:
                 reply = yield from self._reply(self.request(turn))
             except ModelFailed as failed:
-                self.hooks.tell("on_error", turn, error=str(failed))
+                self.hooks.notify("on_error", turn, error=str(failed))
                 yield End("error", str(failed))
                 return
             yield self._said(reply)
@@ -127,7 +127,7 @@ class Loop:
         yield End(turn.spent() or "max_turns")
 
     def _stop(self, turn: LiveTurn, message: dict[str, Json], reason: str) -> Flow:
-        self.hooks.tell("on_stop", turn, message=message)
+        self.hooks.notify("on_stop", turn, message=message)
         yield End(_STOPPED.get(reason, "end_turn"))
 
     # --- the model -----------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Loop:
                 wait = min(30.0, 0.5 * 2**attempt) * (0.5 + random.random() / 2)
             if not failed.transient or attempt == self.retries or wait > LONGEST_WAIT:
                 raise failed
-            # What was told of the failed answer does not count.
+            # What listeners had of the failed answer does not count.
             yield Delta("retry", {"error": str(failed), "seconds": wait, "attempt": attempt + 1})
             yield Pause(wait)
         raise AssertionError("unreachable")
@@ -232,7 +232,7 @@ class Loop:
         except Unsupported:
             raise
         except Exception as error:
-            # Who cannot be asked has not agreed.
+            # Without an answer there is no consent.
             why = f"`can_use_tool` failed: {type(error).__name__}: {error}"
             return Decision(False, "unknown", why)
         return decision
@@ -246,18 +246,18 @@ class Loop:
             try:
                 result = tool.run(context, call.arguments)
             except Exception as error:
-                self.hooks.tell("after_tool", turn, **about, result=None, error=str(error))
+                self.hooks.notify("after_tool", turn, **about, result=None, error=str(error))
                 raise
-            self.hooks.tell("after_tool", turn, **about, result=result, error=None)
+            self.hooks.notify("after_tool", turn, **about, result=result, error=None)
             return result
 
         async def run_later() -> Json:
             try:
                 result = await tool.run(context, call.arguments)
             except Exception as error:
-                self.hooks.tell("after_tool", turn, **about, result=None, error=str(error))
+                self.hooks.notify("after_tool", turn, **about, result=None, error=str(error))
                 raise
-            self.hooks.tell("after_tool", turn, **about, result=result, error=None)
+            self.hooks.notify("after_tool", turn, **about, result=result, error=None)
             return result
 
         return run_later if tool.is_async else run

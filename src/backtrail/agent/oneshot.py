@@ -17,10 +17,9 @@ from ..events import AsDict, Json
 from ..events.calls import repair
 from ..events.messages import as_message, format_of, speech_of
 from ..formats.messages import convert
-from ..session.drive import Content
-from ..session.options import SessionOptions, checked
+from ..session.keywords import SessionOptions, checked
 from ..session.session import Session
-from ..session.turns import Limits, Result, Retry
+from ..session.turns import Content, Limits, Result, Retry
 from ..stores.base import Store
 from .models.base import Delta, Model, ModelFailed, Reply, Request, StopReason, open_model
 from .models.prices import cost

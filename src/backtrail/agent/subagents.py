@@ -7,19 +7,21 @@ tool error. A log that cannot be written does not fail it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError
 from ..events import Event, Format, Json, NewEvent, new_id
-from ..events.calls import answer_to, told_of
 from ..events.calls import repair as repaired
-from ..events.messages import answer_in, as_message, format_of, kind_of
+from ..events.calls import told_of
+from ..events.messages import answer_in, format_of, kind_of
 from ..formats.messages import convert
-from ..session.live import Failed, LiveTurn, Reading
-from ..session.turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said, check_job
+from ..session.drive import carry_out
+from ..session.listeners import Delta
+from ..session.live import LiveTurn
+from ..session.toolcalls import result_event
+from ..session.turns import Append, Do, End, ExitReason, Job, Limits, check_job, engine
 from .compaction import Compaction
 from .tools import ToolFailed
 
@@ -31,7 +33,7 @@ def spawn(turn: LiveTurn, parent: Loop, prompt: str, description: str, call_id: 
     """Run a subagent to its end; its answer."""
     if parent.depth >= parent.task_depth:
         raise ToolFailed(f"subagents may be {parent.task_depth} deep at the most")
-    return Child(turn, parent, prompt, description, call_id).run()
+    return Child(turn, parent, prompt, description, call_id).answer()
 
 
 class ChildTurn(LiveTurn):
@@ -41,7 +43,7 @@ class ChildTurn(LiveTurn):
         message = {"role": "user", "content": prompt}
         event = Event(0, new_id(), "", "user_message", {"message": message})
         super().__init__(
-            parent.session, event, limits, parent.is_over, parent.model, parent.driver,
+            parent.log, parent.capture, event, limits, parent.is_over, parent.model, parent.host,
             parent.recall,
         )  # fmt: skip
         self.parent = parent
@@ -63,9 +65,20 @@ class ChildTurn(LiveTurn):
     def spent(self) -> ExitReason | None:
         return super().spent() or self.parent.spent()
 
+    def count(self, usage: Mapping[str, int] | None, cost_usd: float | None) -> None:
+        super().count(usage, cost_usd)
+        self.parent.count_extra(usage, cost_usd)
+
+    def check(self) -> None:
+        """Its own time is up: a tool error. The parent's: the turn ends."""
+        self.parent.check()
+        left = self.left()
+        if left is not None and left <= 0:
+            raise ToolFailed(f"it took over {self.limits.seconds:g} seconds")
+
 
 class Child:
-    """A subagent at work: carries out what its loop asks for, in the thread of the tool."""
+    """A subagent at work, in the thread of the tool: where its turn is recorded."""
 
     def __init__(
         self, turn: LiveTurn, parent: Loop, prompt: str, description: str, call_id: str
@@ -80,13 +93,12 @@ class Child:
         self._loop = replace(
             parent, depth=parent.depth + 1, hooks=hooks, compaction=Compaction(), limits=Limits()
         )
-        self._end = End("end_turn")
         self._log = f"subagents/{self.id}"
         about = {"prompt": prompt, "description": description, "call": call_id}
         self._note("start", {**about, "depth": self._loop.depth})
         self._note("message", {"message": self._turn.spoken[0]})
 
-    def run(self) -> str:
+    def answer(self) -> str:
         """The answer; `ToolFailed` if there is none."""
         try:
             text = self._answer()
@@ -105,100 +117,54 @@ class Child:
         return {"usage": self._turn.usage} | ({} if cost is None else {"cost_usd": cost})
 
     def _answer(self) -> str:
-        flow = self._loop(self._turn)
-        answer: Json = None
-        try:
-            while True:
-                self._check()
-                failed = isinstance(answer, Failed)
-                item = flow.throw(answer.error) if failed else flow.send(answer)
-                answer = self._do(item)
-                if isinstance(item, End):
-                    break
-        except StopIteration:
+        turn = self._turn
+        for _ in carry_out(turn, engine(turn, self._loop, None), self):
             pass
-        finally:
-            flow.close()
-        if self._end.reason != "end_turn":
-            raise ToolFailed(f"it ended with {self._end.reason}: {self._end.error or 'no answer'}")
-        return answer_in((kind_of(message), message) for message in self._turn.spoken)
+        if turn.end.reason != "end_turn":
+            raise ToolFailed(f"it ended with {turn.end.reason}: {turn.end.error or 'no answer'}")
+        return answer_in((kind_of(message), message) for message in turn.spoken)
 
-    def _check(self) -> None:
-        """Its own time is up: a tool error. The parent's: the turn ends."""
-        self._parent.check()
-        left = self._turn.left()
-        if left is not None and left <= 0:
-            raise ToolFailed(f"it took over {self._turn.limits.seconds:g} seconds")
+    # --- what its turn needs -------------------------------------------------------------
 
-    def _do(self, item: object) -> Json:
-        """Carry out one request of the loop."""
-        if isinstance(item, Said):
-            self._turn.count(item.usage, item.cost_usd)
-            self._parent.count_extra(item.usage, item.cost_usd)
-            self._say(item.message)
-        elif isinstance(item, Ask):
-            return self._ask(item)
-        elif isinstance(item, Run):
-            return [self._run_job(job) for job in item.jobs]
-        elif isinstance(item, Do):
-            return _tried(lambda: self._wait(item.later) if item.later else item.now())
-        elif isinstance(item, Pause):
-            end = time.monotonic() + item.seconds
-            while (left := end - time.monotonic()) > 0:
-                self._check()
-                time.sleep(min(left, 0.05))
-        elif isinstance(item, End):
-            self._end = item
-        return None
+    def notify(self, delta: Delta) -> None:
+        """Only its answer is for the listeners of its parent."""
 
-    def _wait(self, make: Json) -> Json:
-        return self._turn.driver.wait_for(make)
+    def append(self, request: Append) -> Event:
+        """Add a message to its conversation, and to its log."""
+        new = request.event
+        message = new.data["message"]
+        self._turn.spoken.append(message)
+        self._note("message", {"message": message})
+        return Event(0, new_id(), "", new.kind, dict(new.data))
 
-    def _ask(self, ask: Ask) -> Json:
-        reading = Reading(lambda: ask.model.stream(ask.request))
-        try:
-            while True:
-                part = reading.next(self._check)
-                if isinstance(part, Failed) or not hasattr(part, "text"):
-                    return part
-        finally:
-            reading.close()
+    def run(self, jobs: list[Job]) -> list[Event]:
+        """Run tools, one after another: what one does is the parent's call's own."""
+        return [self._run_job(job) for job in jobs]
 
-    def _run_job(self, job: Job) -> Json:
+    def _run_job(self, job: Job) -> Event:
         """Run one tool; what it raises is its result."""
-        failed = False
+        details: dict[str, Json] = {"name": job.call.name}
         try:
             check_job(job, self._parent.cancelled())
-            result = self._wait(job.run) if job.is_async else job.run()
+            result = self._turn.host.wait_for(job.run) if job.is_async else job.run()
         except Exception as error:
-            result, failed = told_of(error), True
-        text = result if isinstance(result, str) else _text(result)
+            result, details["error"] = told_of(error), True
         asking = next(m for m in reversed(self._turn.spoken) if m.get("role") == "assistant")
-        self._say(answer_to(job.call.id, asking, text, failed=failed))
-        return text
+        return self.append(Append(result_event(job.call.id, asking, result, details)))
 
-    def _say(self, message: Json) -> None:
-        given = as_message(message)
-        self._turn.spoken.append(given)
-        self._note("message", {"message": given})
+    def do(self, request: Do) -> Json:
+        """Call something for the loop."""
+        return self._turn.host.wait_for(request.later) if request.later else request.now()
+
+    def finish(self, turn: LiveTurn, end: End) -> Event:
+        """It is over; its log says so with its answer."""
+        turn.finished = True
+        return Event(0, new_id(), "", "turn_end", {"reason": end.reason})
 
     def _note(self, kind: str, data: dict[str, Json]) -> None:
         # Not buffered: a log that fails must not fail the session when it is closed.
-        session = self._parent.session
+        log = self._turn.log
         try:
-            session.store.append(session.id, [NewEvent(kind, data)], log=self._log)
+            log.store.append(log.id, [NewEvent(kind, data)], log=self._log)
         except BacktrailError as error:
-            session._complain(self._log, str(error))
-
-
-def _text(result: Json) -> str:
-    import msgspec
-
-    return "" if result is None else msgspec.json.encode(result).decode()
-
-
-def _tried(fn: Callable[[], Json]) -> Json:
-    try:
-        return fn()
-    except Exception as error:
-        return Failed(error)
+            log.complain(self._log, str(error))

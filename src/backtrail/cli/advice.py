@@ -1,23 +1,29 @@
-"""What to do about files that were kept from going back: commands that work as they are printed."""
+"""Commands that are printed for people to type, and work as they are printed.
+
+Each is quoted for a shell and has the options of this run, so that it means the same session in
+the same store. `decisions` are those for files that were kept from going back.
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .._startup.frozen import dataclass
+from .._startup.shell import joined
 from ..errors import NotFound
 from ..files.names import one_line
-from ..files.restore.conflicts import FOLDER, GONE
-from .hints import hint
 from .wording import brief, things
 
 if TYPE_CHECKING:
+    from ..events import Checkpoint
     from ..files.restore.conflicts import OnConflict
-    from ..session.filepoints import Mode
+    from ..session.fileplans import Mode
     from ..session.session import Session
     from ..session.views import FileChange, Rewind
     from .call import Call
+
 
 _MOST = 5
 _FACTS = ("since", "between")
@@ -93,6 +99,8 @@ def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
 
 def _does(choice: OnConflict, path: str, plan: Rewind, why: str) -> str | None:
     """What a try does to a path, in words; None where it leaves it as it is."""
+    from ..files.restore.conflicts import FOLDER, GONE
+
     file = next((file for file in plan.files if file.path == path), None)
     if choice == "merge":
         return None if file is not None and file.action == "conflict" else ""
@@ -138,10 +146,10 @@ def advise(call: Call, kept: list[FileChange], found: list[Decision]) -> None:
 def _because(kept: list[FileChange], it: str) -> str:
     """Why files were kept, as far as it is known."""
     if all(file.code in _FACTS for file in kept):
-        return f"because somebody else changed {it}"
-    if any(file.code == "later" for file in kept):
+        return f"because others changed {it}"
+    if any(file.code in ("later", "held") for file in kept):
         return "for the reasons above"
-    return f"because somebody else may have changed {it}"
+    return f"because others may have changed {it}"
 
 
 def _list(call: Call, found: list[Decision], words: str) -> None:
@@ -162,3 +170,32 @@ def _from_here(root: str, path: str) -> str:
 
 def _is_sure(call: Call) -> bool:
     return bool(getattr(call.arguments, "yes", False))
+
+
+_BY_PLACE = frozenset({"log", "resume", "show"})
+"""Verbs that take the session as an argument; the others have `--session`."""
+
+
+def hint(call: Call, verb: str, *words: str, session: str | None = None) -> str:
+    """The command that runs a verb on a session; as short as it may be for people."""
+    if call.verb == "chat" and verb != "restore":
+        return " ".join((f"/{verb}", *words))
+    given = call.arguments
+    options: list[str] = []
+    named = getattr(given, "session", None) not in (None, "latest")
+    if session is not None and (call.out.as_json or named):
+        options += [session] if verb in _BY_PLACE else ["--session", session]
+    if getattr(given, "store", None):
+        options += ["--store", given.store]
+    at = words.index("--") if "--" in words else len(words)
+    return joined(["backtrail", verb, *words[:at], *options, *words[at:]])
+
+
+def point_name(call: Call, session: Session, point: Checkpoint) -> str:
+    """What finds a checkpoint again: its label if that means it and nothing else, else its id."""
+    label = point.label
+    if label and label.isprintable() and not label.startswith("-"):
+        with suppress(NotFound):
+            if call.point(session, label).id == point.id:
+                return label
+    return point.id

@@ -18,10 +18,11 @@ from .wording import short
 
 if TYPE_CHECKING:
     from ..events import Event, Problem, SessionInfo
-    from ..session.options import SessionOptions
+    from ..session.keywords import SessionOptions
     from ..session.session import Session
     from ..settings import Settings
     from ..stores.base import Store
+    from ..telemetry import Signal
 
 SHORTEST = 4
 """Characters of an id below which a prefix is not looked for."""
@@ -55,23 +56,34 @@ class Call:
     @cached_property
     def store(self) -> Store:
         """The store of `--store`, else of the settings, else the default one."""
-        from ..stores.opening import open_store
+        from ..stores.opening import default_url, open_store
+        from ..telemetry import listen
 
         self.settings.apply()
         named = getattr(self.arguments, "store", None) is not None
-        return self._open.enter_context(
-            open_store(
-                self.settings.store,
-                on_damage=lambda problem: self._damaged(),
-                # A slip of the pen is no wish for a new store.
-                create=self.verb in BEGINNING or not named,
+        url = self.settings.store
+        stop = listen(self._note_folder) if url not in (None, default_url()) else None
+        try:
+            return self._open.enter_context(
+                open_store(
+                    url,
+                    on_damage=lambda problem: self._damaged(),
+                    # A slip of the pen is no wish for a new store.
+                    create=self.verb in BEGINNING or not named,
+                )
             )
-        )
+        finally:
+            if stop is not None:
+                stop()
+
+    def _note_folder(self, signal: Signal) -> None:
+        if signal.name == "store.folder":
+            self.out.note(f"backtrail: made the folder {signal.metadata['folder']} for the store")
 
     def _damaged(self) -> None:
-        if not self.__dict__.get("_told"):
-            self.__dict__["_told"] = True
-            self.out.note("backtrail: parts of the log are damaged; `backtrail verify` tells more")
+        if not self.__dict__.get("_reported"):
+            self.__dict__["_reported"] = True
+            self.out.note("backtrail: parts of the log are damaged; `backtrail verify` shows more")
 
     # --- sessions ------------------------------------------------------------------------
 
@@ -102,14 +114,14 @@ class Call:
             return found
         raise NotFound(
             f"no session in {folder} or above: `backtrail ls --all` lists those of other folders, "
-            "`backtrail --help` tells how to begin one"
+            "`backtrail --help` shows how to begin one"
         )
 
     def _check_meant(self, folder: Path, found: SessionInfo) -> None:
         """An error where a verb would act unasked, and not on the project that this folder is in.
 
-        Whoever goes into a folder of a project still means the project. Nobody who stands in
-        their home or in another repository means what was once recorded above it.
+        A person in a folder of a project still means the project. One in the home or in another
+        repository does not mean what was once recorded above it.
         """
         given = self.arguments
         unasked = getattr(given, "yes", False) and not getattr(given, "dry_run", False)
@@ -158,12 +170,13 @@ class Call:
 
         A preview finishes nothing, and says what is unfinished itself.
         """
+        from ..session.parts import Parts
         from ..session.session import Session
 
         info = self.find(name)
         if getattr(self.arguments, "dry_run", False):
             options: SessionOptions = {"files": files, "progress": self.reading()}
-            return self.keep(Session(self.store, info.id, options, owns=False, at=None))
+            return self.keep(Session(Parts(self.store, info.id, options)))
         session = Session.resume(self.store, info.id, files=files, progress=self.reading())
         self._say(session.problems)
         return self.keep(session)
@@ -238,7 +251,7 @@ class Call:
             return True
         if not self.out.can_ask:
             raise Usage(
-                f"`backtrail {self.verb}` asks before it acts, and there is nobody to ask: "
+                f"`backtrail {self.verb}` asks before it acts, and there is no terminal to ask on: "
                 "add `--yes`"
             )
         return self.out.ask(f"{question} [y/N]").lower() in ("y", "yes")

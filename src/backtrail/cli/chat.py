@@ -16,8 +16,7 @@ from .output import clean
 from .resume import is_foreign
 from .screen import Permission, Screen
 from .talk import Chat, Memory, pick_session
-from .undo import NOT_DONE
-from .verbs import Command, Usage
+from .verbs import NOT_DONE, Command, Usage
 from .wording import plural
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..events import Json, SessionInfo
-    from ..session.options import SessionOptions
+    from ..session.keywords import SessionOptions
     from ..session.session import Session
     from .call import Call
 
@@ -176,7 +175,7 @@ def _server_of(info: SessionInfo | None, model: str) -> str | None:
         return None
     there = info.metadata.get(SERVER_THERE)
     if isinstance(there, str):
-        # Whoever packed the session chose that server, and it would get the keys of this one.
+        # The packer of the session chose that server, and it would get the keys of this one.
         raise Usage(
             f"session `{info.id}` was imported and was talked with at {there}: to go on there, "
             f"say `--base-url {quoted(there)}`"
@@ -262,13 +261,13 @@ class _Opening:
         return session
 
     def _reopened(self, info: SessionInfo, *, at: str | None, fork: bool) -> Session:
+        from ..session.fileplans import check_folder
         from ..session.session import Session
-        from ..session.strangers import check_folder
 
         if is_foreign(info) and not fork:
             raise Unsupported(
                 f"session `{info.id}` belongs to {info.agent_name}: `backtrail resume {info.id}` "
-                "tells how to go on there; `--fork` goes on with a copy here"
+                "shows how to go on there; `--fork` goes on with a copy here"
             )
         store = self._call.store
         root = info.root or info.cwd
@@ -281,7 +280,7 @@ class _Opening:
         with Session.resume(store, info.id, files=False) as plain:
             point = self._call.point(plain, at) if at is not None else None
             if fork:
-                # It is ours alone, whoever its parent belongs to.
+                # It is ours alone, whichever agent has its parent.
                 more["metadata"] = {**(more["metadata"] or {}), "native": None}
                 more |= {"files": True, "agent_name": "backtrail"}
                 return plain.fork(point, **more)

@@ -6,14 +6,12 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
+from .advice import hint, point_name
+from .allow import refuse_agents
 from .call import Call
-from .erase import refuse_agents
 from .folder import around, here
-from .hints import hint, point_name
-from .options import session_option, yes_option
 from .output import clean
-from .undo import NOT_DONE
-from .verbs import Command, Usage
+from .verbs import NOT_DONE, Command, Usage, session_option, yes_option
 from .wording import short
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from pathlib import Path
 
+from .allow import refuse_agents
 from .call import Call
-from .erase import refuse_agents
 from .verbs import Command, Usage
 
 

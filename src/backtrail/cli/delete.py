@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData, NotFound
+from .allow import refuse_agents
 from .call import Call
-from .erase import refuse_agents
 from .folder import here, title
-from .options import SESSION, yes_option
-from .undo import NOT_DONE
-from .verbs import Command, Usage
+from .verbs import NOT_DONE, SESSION, Command, Usage, yes_option
 from .wording import ago, brief, plural, short
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 def _delete_options(parser: ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="+", metavar="SESSION", help=SESSION.split("; ")[0])
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would go")
     yes_option(parser)
 
 
@@ -70,7 +68,7 @@ def _purge_options(parser: ArgumentParser) -> None:
         "--everywhere", action="store_true", help="that path in every project of the store"
     )
     parser.add_argument("--text", metavar="TEXT", help="all that holds it; - reads it from stdin")
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would go")
     yes_option(parser)
 
 
@@ -90,7 +88,7 @@ def _purge(call: Call) -> int:
     wanted.path = _meant(call, info, wanted.path)
     events, sessions = _extent(call, info, text, wanted.path)
     if not call.out.as_json:
-        _tell_extent(call, info, events, sessions)
+        _print_extent(call, info, events, sessions)
     if wanted.dry_run:
         if call.out.as_json:
             call.out.data({"dry_run": True, "events": events, "sessions": sessions})
@@ -168,7 +166,7 @@ def _meant(call: Call, info: SessionInfo | None, path: str | None) -> str | None
     return path
 
 
-def _tell_extent(call: Call, info: SessionInfo | None, events: int, sessions: list[str]) -> None:
+def _print_extent(call: Call, info: SessionInfo | None, events: int, sessions: list[str]) -> None:
     wanted = call.arguments
     if wanted.path is not None:
         where = "this session" if info else plural(len(sessions), "session")

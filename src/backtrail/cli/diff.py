@@ -1,28 +1,34 @@
-"""`diff`: what changed in the files between two points."""
+"""`diff`: what changed in the files between two points, a line for each file or in full."""
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .._startup.frozen import replace
 from ..errors import BacktrailError
 from ..files.names import one_line
 from .call import Call
-from .options import session_option
-from .patches import print_diff, print_files, summary
+from .output import Output, clean, shortened
 from .plan import listed
-from .prompts import NO_CALLS, not_alone
-from .verbs import Command
+from .verbs import Command, session_option
+from .wording import lines, mode_change, things
 
 if TYPE_CHECKING:
     from ..events import Event
+    from ..exchange.export.document import Net
     from ..files.differences import Diff
     from ..files.trees import Get
     from ..session.session import Session
 
     Where = Event | int
+    from rich.text import Text
+
+    from ..files.differences import FileDiff
+
 
 PARTLY = "only what the calls of the session recorded is known of its files"
 POINT = "the number of an event, an id, a label, or @-1 for your last prompt"
@@ -38,9 +44,12 @@ def _options(parser: ArgumentParser) -> None:
 def _run(call: Call) -> None:
     session = call.session(call.arguments.session)
     start, end = _span(call, session)
-    kept: set[str] = set()
+    net = None
     if call.arguments.a is None:
-        found, kept = _last_turn(call, session)
+        from ..files.differences import Diff
+
+        net = _last_turn(call, session)
+        found = Diff(net.files)
     else:
         found = _compared(call, session, start, end)
     if call.out.as_json:
@@ -57,8 +66,8 @@ def _run(call: Call) -> None:
         print_files(call.out, found.files)
     else:
         print_diff(call.out, found.files)
-    own = [file for file in found.files if file.path not in kept]
-    others = [file for file in found.files if file.path in kept]
+    own = found.files if net is None else net.own
+    others = [file for file in found.files if file not in own]
     if own:
         call.out.note(summary(own))
     if others:
@@ -68,44 +77,47 @@ def _run(call: Call) -> None:
 
 def _span(call: Call, session: Session) -> tuple[Where, Where | None]:
     """The two points: as given, else around the last turn."""
-    from .reading import last_done
-
     if call.arguments.a is not None:
         end = None if call.arguments.b is None else _point(call, session, call.arguments.b)
         return _point(call, session, call.arguments.a), end
     said = (event for event in call.store.walk(session.id) if event.kind == "user_message")
-    # Where nobody said anything, as when a command was recorded, it is the whole session.
-    return next(said, None) or 0, last_done(call.store, session.id)
+    # Where there was no prompt, as when a command was recorded, it is the whole session.
+    return next(said, None) or 0, _last_done(call, session)
 
 
-def _last_turn(call: Call, session: Session) -> tuple[Diff, set[str]]:
-    """What the last turn changed, without what others did; and which paths are perhaps theirs."""
-    from ..files.contents.collect import has_contents, opened
-    from ..files.differences import Diff
+def _last_done(call: Call, session: Session) -> int:
+    """The last event that is no checkpoint: a checkpoint may stand for any earlier point."""
+    events = call.store.read(session.id, reverse=True)
+    passed = ("checkpoint", "checkpoint_deleted")
+    return next((event.seq for event in events if event.kind not in passed), 0)
+
+
+def _last_turn(call: Call, session: Session) -> Net:
+    """What the last turn changed, without what others did."""
+    from ..exchange.export.document import Net, Reader
+    from ..files.depot import has_contents
     from ..files.names import inside
-    from ..session.filepoints import last_turn, point_at, turn_in_effect
+    from ..session.filepoints import last_turn, point_at
 
     if not has_contents(call.store):
-        return Diff(), set()
-    root = os.fsencode(session.info().root or "/")
+        return Net()
+    info = session.info()
+    root = os.fsencode(info.root or "/")
     paths = [inside(root, path) for path in call.paths] or None
-    from ..session.watching import foreseen
-
     prompt, events = last_turn(call.store, session.id)
     with suppress(BacktrailError):
-        # As status has it: a call that nobody ended is part of the turn. Where the folder cannot
-        # be looked at, what the log has can.
-        events += foreseen(session)
+        # As status has it: a call that was never ended is part of the turn. Where the folder
+        # cannot be looked at, what the log has can.
+        events += session.parts.browser.foreseen()
     if point_at(call.store, session.id, prompt or 0).tree is None:
         call.out.note(PARTLY)
-    with opened(call.store) as depot:
-        found = turn_in_effect(call.store, session.id, depot.blobs.get, events, paths)
-    return found, {path for one in events if one.kind not in NO_CALLS for path in not_alone(one)}
+    with Reader(call.store, info) as reader:
+        return reader.net(events, paths)
 
 
 def _compared(call: Call, session: Session, start: Where, end: Where | None) -> Diff:
     """What differs between two points, or between one and now."""
-    from ..files.contents.collect import has_contents, opened
+    from ..files.depot import has_contents, opened
     from ..files.differences import Diff, diff
     from ..files.names import inside
     from ..session.filepoints import point_at
@@ -173,3 +185,86 @@ COMMANDS = {
         rest="PATH",
     )
 }
+
+
+LETTERS = {
+    "added": "A",
+    "deleted": "D",
+    "modified": "M",
+    "renamed": "R",
+    "mode": "M",
+    "type": "T",
+    "not captured": "?",
+}
+STYLES = {"A": "green", "D": "red", "M": "yellow", "R": "cyan", "T": "yellow", "?": "dim"}
+
+_PLUS, _MINUS = "on #0f2a17", "on #331416"
+_MOST = 200_000
+"""Characters of a diff above which syntax is not coloured: it would take long."""
+
+
+def print_files(out: Output, files: Sequence[FileDiff], indent: str = "") -> None:
+    """A line for each file: how it changed, and by how many lines."""
+    for file in files:
+        letter = LETTERS[file.status]
+        moved = file.old_path if letter == "?" else None
+        name = file.path if file.old_path in (None, moved) else f"{file.old_path} → {file.path}"
+        changed = file.insertions or file.deletions
+        notes = [lines(file.insertions, file.deletions)] if changed else []
+        if file.modes:
+            notes.append(mode_change(file.modes))
+        if file.status in ("not captured", "type"):
+            notes.append("not captured" if letter == "?" else "another kind of file")
+        if moved is not None:
+            notes.append(f"moved from {one_line(moved)}")
+        more = f"  {', '.join(notes)}" if notes else ""
+        shown = f"  {one_line(name)}{'/' if file.folder else ''}"
+        out.spans((indent, ""), (letter, STYLES[letter]), (shown, ""), (more, "dim"))
+
+
+def summary(files: Sequence[FileDiff]) -> str:
+    """How much changed, such as "2 files, +10 −3"."""
+    plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
+    return f"{things(file.folder for file in files)}, {lines(plus, minus)}"
+
+
+def print_diff(out: Output, files: Sequence[FileDiff], indent: str = "") -> None:
+    """The changed lines, as git shows them; in colour on a terminal."""
+    from ..files.differences import Diff
+
+    for file in files:
+        for line in str(Diff([replace(file, text="")])).splitlines():
+            out.line(f"{indent}{line}", "bold")
+        if file.text and out.in_color and len(file.text) <= _MOST:
+            for shown in _highlighted(file.path, file.text):
+                out.console.print(shown, soft_wrap=True)
+            continue
+        # Not splitlines: a form feed or a lone \r in a line of code ends no line of a diff.
+        for line in file.text.removesuffix("\n").split("\n") if file.text else ():
+            out.line(f"{indent}{line}", _style(line))
+
+
+def _style(line: str) -> str:
+    if line.startswith(("--- ", "+++ ")):
+        return "bold"
+    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+
+
+def _highlighted(path: str, text: str) -> list[Text]:
+    """The lines of a diff in the colours of their language, on green or red."""
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    raw = [clean(shortened(line)) for line in text.removesuffix("\n").split("\n")]
+    body = [at for at, line in enumerate(raw) if at > 1 and line[:1] in ("+", "-", " ")]
+    code = "\n".join(raw[at][1:] for at in body)
+    syntax = Syntax(code, Syntax.guess_lexer(path, code), theme="ansi_dark")
+    coloured = syntax.highlight(code).split("\n", allow_blank=True)
+    found = [Text(line, _style(line)) for line in raw]
+    for at, line in zip(body, coloured, strict=False):
+        mark = raw[at][:1]
+        whole = Text(mark, {"+": "green", "-": "red"}.get(mark, "")) + line
+        if mark in "+-":
+            whole.stylize_before(_PLUS if mark == "+" else _MINUS)
+        found[at] = whole
+    return found

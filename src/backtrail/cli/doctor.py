@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from .._startup.frozen import dataclass
 from .._startup.shell import quoted
 from ..errors import BacktrailError
+from .allow import refuse_agents
 from .call import Call
-from .erase import refuse_agents
 from .verbs import Command
 from .wording import ago, plural, short, size
 
@@ -55,7 +55,7 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _repaired(call: Call) -> Iterator[Check]:
-    """Repair first, so that the checks tell how it is then."""
+    """Repair first, so that the checks show how it is then."""
     from ..files.restore.repairs import repair
 
     refuse_agents(call, "doctor --repair")
@@ -159,15 +159,15 @@ def _disk(store: Store) -> Check:
         return Check("disk", "ok", "this store is in memory")
     free, floor = shutil.disk_usage(place).free, free_floor(place)
     if free < floor:
-        told = f"{size(free)} free, {size(floor)} must stay so: no files are captured"
-        return Check("disk", "bad", told, "make room, or `backtrail gc`")
+        text = f"{size(free)} free, {size(floor)} must stay so: no files are captured"
+        return Check("disk", "bad", text, "make room, or `backtrail gc`")
     return Check("disk", "ok" if free > 2 * floor else "warning", f"{size(free)} free")
 
 
 def _contents(store: Store) -> Iterator[Check]:
     """The budget, and restores that were cut short."""
-    from ..files.contents.collect import has_contents, opened
     from ..files.contents.garbage import default_budget
+    from ..files.depot import has_contents, opened
     from ..files.names import shown
 
     if not has_contents(store):
@@ -178,10 +178,10 @@ def _contents(store: Store) -> Iterator[Check]:
             used, limit = depot.blobs.used(), default_budget(depot.folder)
             places = depot.catalogue.places()
             waiting = [p for p in places if depot.catalogue.journal(p.n) is not None]
-            told = [(p, depot.catalogue.set_aside_of(p.n)) for p in places]
-            aside = [(place, found[0]) for place, found in told if found is not None]
+            known = [(p, depot.catalogue.set_aside_of(p.n)) for p in places]
+            aside = [(place, found[0]) for place, found in known if found is not None]
     except (BacktrailError, OSError) as error:
-        yield Check("contents", "bad", str(error), "`backtrail verify` tells more")
+        yield Check("contents", "bad", str(error), "`backtrail verify` shows more")
         return
     amount = f"{size(used)} of {size(limit)} for contents of files"
     if used > limit:
@@ -211,12 +211,12 @@ def _contents(store: Store) -> Iterator[Check]:
 
 def _open_calls(store: Store) -> Iterator[Check]:
     """Calls under way, or left open: what happens meanwhile is shared with them."""
-    from ..files.changes.opencalls import listed
+    from ..files.restore.repairs import listed
 
     try:
         found = listed(store)
     except (BacktrailError, OSError) as error:
-        yield Check("calls", "bad", str(error), "`backtrail verify` tells more")
+        yield Check("calls", "bad", str(error), "`backtrail verify` shows more")
         return
     if all(call.over for call in found):
         yield Check("calls", "ok", "no call is open")
@@ -242,7 +242,7 @@ def _is_another(place: Place) -> bool:
     try:
         fd = os.open(place.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        # Gone, which is told for each session.
+        # Gone, which is reported for each session.
         return False
     try:
         return not identity(fd).is_same(place.identity)
@@ -267,14 +267,14 @@ def _captured(store: Store) -> Iterator[Check]:
     """What the latest session here did not capture."""
     from ..session.uncaptured import logged, whole
     from .folder import around
-    from .uncaptured import told
+    from .plan import row_line
 
     try:
         _, info = around(store)
         rows = [] if info is None else whole(store, info)
         lost = [] if info is None else logged(store, info)
     except (BacktrailError, OSError) as error:
-        yield Check("captured", "bad", str(error), "`backtrail verify` tells more")
+        yield Check("captured", "bad", str(error), "`backtrail verify` shows more")
         return
     if info is None:
         return
@@ -282,22 +282,22 @@ def _captured(store: Store) -> Iterator[Check]:
     if not lost:
         yield Check("captured", "ok", count if rows else "all, in the latest session here")
         return
-    few = "; ".join(told(row) for row in lost[:3])
+    few = "; ".join(row_line(row) for row in lost[:3])
     yield Check("captured", "warning", f"{count}: {few}", f"backtrail status {short(info.id)}")
 
 
 def _hooks(call: Call) -> Iterator[Check]:
     """What installed hooks missed."""
-    from ..exchange.hooks.misses import read
     from ..exchange.hooks.places import folder_of
+    from ..exchange.hooks.small_files import read_misses
 
     off = call.settings.why_unrecorded(Path.cwd())
     if off is not None:
-        told = f"hooks are switched off here: {off}"
-        yield Check("hooks", "warning", told, "`backtrail config show`")
+        text = f"hooks are switched off here: {off}"
+        yield Check("hooks", "warning", text, "`backtrail config show`")
         return
     try:
-        missed = read(folder_of(call.store))
+        missed = read_misses(folder_of(call.store))
     except OSError as error:
         why = f"they can note nothing in {error.filename}: {error.strerror}"
         yield Check("hooks", "bad", why, "check who owns the store and its mode")
@@ -306,8 +306,8 @@ def _hooks(call: Call) -> Iterator[Check]:
         yield Check("hooks", "ok", "nothing was missed")
         return
     last = missed[-1]
-    told = f"{plural(len(missed), 'event')} missed, the last {ago(last.ts)}: {last.why}"
-    yield Check("hooks", "warning", told, "backtrail hooks status")
+    text = f"{plural(len(missed), 'event')} missed, the last {ago(last.ts)}: {last.why}"
+    yield Check("hooks", "warning", text, "backtrail hooks status")
 
 
 COMMANDS = {

@@ -38,7 +38,7 @@ def _options(parser: ArgumentParser) -> None:
     ):
         kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=about)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to; its suffix tells the kind; - is stdout"
+        "-o", "--output", metavar="FILE", help="where to; its suffix names the kind; - is stdout"
     )
     parser.add_argument("-f", "--force", action="store_true", help="overwrite FILE")
     masks = parser.add_mutually_exclusive_group()
@@ -55,7 +55,7 @@ def _run(call: Call) -> None:
     given = call.arguments
     kind = _kind(given.kind, given.output)
     if given.output == "-" and call.out.as_json:
-        raise Usage("with --json, what was written is told on stdout: name a file with -o")
+        raise Usage("with --json, the report is on stdout: name a file with -o")
     if given.output == "-" and kind == "bundle" and call.out.is_terminal:
         raise Usage("a bundle is not for a terminal: name a file with -o")
     masking = Masking(on=kind != "bundle" if given.mask is None else given.mask)
@@ -70,7 +70,7 @@ def _run(call: Call) -> None:
             call.out.data(done)
         else:
             call.out.line(str(path))
-    _tell(call, done, masking)
+    _print(call, done, masking)
 
 
 def _kind(kind: str | None, output: str | None) -> str:
@@ -81,7 +81,7 @@ def _kind(kind: str | None, output: str | None) -> str:
     suffix = Path(output).suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(f"--{name}" for name in _ENDINGS)
-        raise Usage(f"the suffix of `{output}` tells no kind of export: add one of {known}")
+        raise Usage(f"the suffix of `{output}` names no kind of export: add one of {known}")
     return SUFFIXES[suffix]
 
 
@@ -92,7 +92,7 @@ def _path(output: str | None, session_id: str, kind: str) -> Path:
 def _write(
     session: Session, kind: str, path: Path | None, masking: Masking, *, force: bool
 ) -> dict[str, Json]:
-    """Write it, and tell what only a bundle knows."""
+    """Write it; what only a bundle knows."""
     if kind == "bundle":
         from ..exchange.bundle import pack, write_bundle
 
@@ -127,7 +127,7 @@ def _stream(parts: Iterable[bytes], out: BinaryIO) -> None:
     out.flush()
 
 
-def _tell(call: Call, done: dict[str, Json], masking: Masking) -> None:
+def _print(call: Call, done: dict[str, Json], masking: Masking) -> None:
     note = call.out.note
     count = masking.count
     if not masking.on:

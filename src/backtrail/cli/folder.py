@@ -103,7 +103,7 @@ def is_project_of(folder: Path, below: Path) -> bool:
 
 def came_from(store: Store, folder: Path) -> Path | None:
     """Where this very folder was when a session was recorded in it; None if it was not moved."""
-    from ..files.contents.collect import has_contents, opened
+    from ..files.depot import has_contents, opened
     from ..files.workspace.roots import identity
 
     if not has_contents(store):
@@ -134,7 +134,7 @@ def title(
 
     said = list(store.read(info.id, kinds=("user_message",), limit=2))
     if len(said) == 2 and said[1].data.get(NOTED) == said[0].seq:
-        # A hook noted the first, before the agent told what was said before it.
+        # A hook noted the first, before the agent recorded what was said before it.
         del said[0]
     return brief(masked(speech_of(said[0].data.get("message"))), limit) if said else ""
 

@@ -7,9 +7,8 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError
-from .options import session_argument, session_option
 from .resume import check_here, is_foreign, native_line, resume_line, written
-from .verbs import Command
+from .verbs import Command, session_argument, session_option
 from .wording import brief, plural
 
 if TYPE_CHECKING:
@@ -47,13 +46,13 @@ def fork(call: Call) -> int:
     if call.out.as_json:
         call.out.data(row)
     else:
-        _tell(call, row)
+        _print(call, row)
     if failed is not None:
         call.out.note(f"backtrail: the fork is made, but not the agent's own session: {failed}")
     return 1 if failed is not None else 0
 
 
-def _tell(call: Call, row: dict[str, Json]) -> None:
+def _print(call: Call, row: dict[str, Json]) -> None:
     messages = plural(row["messages"], "message")
     call.out.line(f"forked {row['parent']} at event {row['at']}, with {messages}", "bold")
     call.out.line(f"new session: {row['session']}  {brief(row['title'] or '')}".rstrip())
@@ -69,6 +68,7 @@ def resume(call: Call) -> int:
     given = call.arguments
     info = call.info(given.session)
     store = call.store.url if given.store else None
+    check_here(info)
     line = native_line(call, info) if is_foreign(info) else resume_line(info, store)
     if not given.run:
         if call.out.as_json:
@@ -77,7 +77,6 @@ def resume(call: Call) -> int:
         else:
             call.out.line(line)
         return 0
-    check_here(info)
     if is_foreign(info):
         call.store.close()
         os.execv("/bin/sh", ["/bin/sh", "-c", line])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from .allow import refuse_agents
 from .call import Call
-from .erase import refuse_agents
 from .folder import title
 from .output import clean
 from .verbs import Command
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would go")
     parser.add_argument(
         "--now", action="store_true", help="also what was written in the last hour; see below"
     )
     parser.add_argument(
         "--retention",
         metavar="TIME",
-        help="first remove sessions that nobody touched for so long, such as 30d (else as set)",
+        help="first remove sessions not touched for so long, such as 30d (else as set)",
     )
     parser.add_argument(
-        "--log", action="store_true", help="only tell what went so far, by retention or by itself"
+        "--log", action="store_true", help="only show what went so far, by retention or by itself"
     )
 
 
 def _run(call: Call) -> None:
     from ..files import Collected, collect
-    from ..files.contents.collect import has_contents
+    from ..files.depot import has_contents
     from ..stores.due import GRACE
     from ..stores.retention import sweep
 
     dry = call.arguments.dry_run
     if call.arguments.log:
-        _tell_log(call)
+        _print_log(call)
         return
     refuse_agents(call)
     given = call.arguments.retention
@@ -54,14 +54,14 @@ def _run(call: Call) -> None:
         rows = [info.to_dict() for info in old]
         call.out.data({**done.to_dict(), "retention": retention, "removed": rows})
         return
-    _tell_old(call, old, retention, dry)
+    _print_old(call, old, retention, dry)
     if not has_contents(call.store):
         call.out.note("this store has no contents of files")
         return
-    _tell(call, done, dry)
+    _print(call, done, dry)
 
 
-def _tell_old(call: Call, old: list[SessionInfo], retention: str | None, dry: bool) -> None:
+def _print_old(call: Call, old: list[SessionInfo], retention: str | None, dry: bool) -> None:
     """Say which sessions retention removed, or would."""
     would = "would remove" if dry else "removed"
     if old:
@@ -71,7 +71,7 @@ def _tell_old(call: Call, old: list[SessionInfo], retention: str | None, dry: bo
         call.out.line(f"  {short(info.id)}  {ago(info.updated_at)}  {brief(name, 60)}".rstrip())
 
 
-def _tell_log(call: Call) -> None:
+def _print_log(call: Call) -> None:
     """Say what went so far."""
     from ..stores.retention import read_gone
 
@@ -91,7 +91,7 @@ def _tell_log(call: Call) -> None:
         call.out.note("nothing went by itself so far")
 
 
-def _tell(call: Call, done: Collected, dry: bool) -> None:
+def _print(call: Call, done: Collected, dry: bool) -> None:
     would = "would remove" if dry else "removed"
     call.out.line(f"{would} {plural(done.blobs, 'content')}, {size(done.bytes)} before compression")
     if done.sessions:
@@ -105,9 +105,11 @@ def _tell(call: Call, done: Collected, dry: bool) -> None:
         call.out.line(f"{plural(done.points, 'old automatic point')} {given} for the budget")
     call.out.line(f"{size(done.used)} of {size(done.budget)} used")
     if done.held:
-        call.out.note("nothing can go while a tree is damaged: `backtrail verify` tells which")
+        call.out.note("nothing can go while a tree is damaged: `backtrail verify` lists it")
     if done.over_budget:
         call.out.note("over the budget, so no files are captured: delete sessions or raise it")
+        if not call.arguments.now:
+            call.out.note("what was written in the last hour was spared: `backtrail gc --help`")
     for problem in done.problems:
         call.out.note(f"{problem.session_id}: {problem.what}: {problem.detail}")
 
@@ -123,7 +125,8 @@ COMMANDS = {
         backtrail gc --log
         """,
         about="Sessions go on meanwhile. What was written in the last hour is spared, because\n"
-        "somebody may be about to rely on it; use --now only when nothing else runs. It also runs\n"
-        "by itself, in the background, after sessions were deleted and when room gets short.",
+        "another session may be about to rely on it; use --now only when nothing else runs. It\n"
+        "also runs by itself, in the background, after sessions were deleted and when room gets "
+        "short.",
     )
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ABOUT = """Takes one event of an agent as JSON on stdin. `backtrail hooks install` has agents call
 it; people have no need to. It prints nothing and always exits 0: what goes wrong is noted, and
-`backtrail hooks status` tells."""
+`backtrail hooks status` lists it."""
 
 
 def endpoint(arguments: Sequence[str]) -> int:
@@ -40,9 +40,9 @@ def _serve(agent: str) -> None:
     from ..exchange.hooks.endpoint import serve
 
     try:
-        told = serve(agent)
-        if told:
-            sys.stdout.write(told)
+        answer = serve(agent)
+        if answer:
+            sys.stdout.write(answer)
             sys.stdout.flush()
     finally:
         # Without waiting for the interpreter to tidy up, and whatever happened.
@@ -52,7 +52,7 @@ def _serve(agent: str) -> None:
 def _options(parser: ArgumentParser) -> None:
     from ..exchange.hooks.dialects import DIALECTS
 
-    parser.add_argument("agent", choices=sorted(DIALECTS), help="whose event it is")
+    parser.add_argument("agent", choices=sorted(DIALECTS), help="the agent that the event is of")
 
 
 def _run(call: Call) -> int:

@@ -7,18 +7,16 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .erase import refuse_agents
-from .options import yes_option
+from .allow import refuse_agents
 from .output import Output
-from .uncaptured import print_rows, rows_json
-from .undo import NOT_DONE
-from .verbs import Command, Usage
+from .plan import print_rows, rows_json
+from .verbs import NOT_DONE, Command, Usage, yes_option
 from .wording import ago
 
 if TYPE_CHECKING:
     from ..exchange.hooks.dialects import Dialect
     from ..exchange.hooks.install import Change, Scope
-    from ..exchange.hooks.status import Installed
+    from ..exchange.hooks.installed import Installed
     from ..session.uncaptured import Row
     from .call import Call
 
@@ -31,7 +29,7 @@ def _options(parser: ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     for name, what in (
         ("user", "in your own settings, for all projects (the default)"),
-        ("project", "in the settings of this project, for everybody who works on it"),
+        ("project", "in the settings of this project, for all who work on it"),
         ("local", "in your own settings for this project (Claude Code only)"),
     ):
         where.add_argument(f"--{name}", dest="scope", action="store_const", const=name, help=what)
@@ -115,7 +113,7 @@ def _is_first(change: Change, dialect: Dialect) -> bool:
 def _begin_baseline(call: Call, project: Path) -> bool:
     """Read the project for the first time, in the background; False if there is no need."""
     from ..errors import BacktrailError, Unsafe
-    from ..exchange.hooks.baseline import go_on
+    from ..exchange.hooks.first_import import go_on
     from ..files.depot import Depot
     from ..files.workspace.project import chosen_root
     from ..files.workspace.roots import refuse_broad
@@ -175,7 +173,7 @@ def _carried_out(call: Call, change: Change, what: str, act: _Act) -> bool:
 
 
 def _code(call: Call, change: Change, done: bool) -> int:
-    """The exit code: who said no is told so."""
+    """The exit code: 1 where the person said no."""
     return 0 if done or not change.is_needed or call.arguments.dry_run else NOT_DONE
 
 
@@ -205,7 +203,7 @@ def _data(
 
 
 def _status(call: Call) -> int:
-    from ..exchange.hooks.status import folder_here, installed, recent
+    from ..exchange.hooks.installed import folder_here, installed, recent
 
     agent = call.arguments.agent
     folder, trouble = folder_here(call.settings.store)
@@ -228,7 +226,7 @@ def _status(call: Call) -> int:
             }
         )
         return 1 if wrong else 0
-    _tell_installed(call, found)
+    _print_installed(call, found)
     for warning in call.settings.warnings:
         call.out.line(warning, "yellow")
     if off is not None:
@@ -259,11 +257,11 @@ def _not_captured(call: Call) -> tuple[list[Row], list[Row]]:
         _, info = around(call.store)
         return ([], []) if info is None else (logged(call.store, info), whole(call.store, info))
     except BacktrailError:
-        # The store is told about elsewhere.
+        # What is wrong with the store is reported elsewhere.
         return [], []
 
 
-def _tell_installed(call: Call, found: list[Installed]) -> None:
+def _print_installed(call: Call, found: list[Installed]) -> None:
     if not found:
         which = call.arguments.agent or "claude-code|codex|gemini"
         call.out.line(f"no hooks are installed here: `backtrail hooks install {which}`")

@@ -37,7 +37,7 @@ def _options(parser: ArgumentParser) -> None:
         "--format",
         choices=("auto", "openai", "responses", "anthropic"),
         default="auto",
-        help="how the messages are spelled (default: told from them)",
+        help="how the messages are spelled (default: found from them)",
     )
     messages.add_argument("--key", help="a name for the list: it may grow and be imported again")
     messages.add_argument("--title", help="the session's title")
@@ -77,7 +77,7 @@ def _check(call: Call) -> None:
 
 
 def _from_agent(call: Call) -> int | None:
-    from ..exchange.importing import find, import_found
+    from ..exchange.foreign import find, import_found
 
     given = call.arguments
     path = Path(given.path).expanduser() if given.path else None
@@ -93,7 +93,7 @@ def _from_agent(call: Call) -> int | None:
 
         for one in import_found(call.store, found, dry_run=given.dry_run, progress=count):
             results.append(one)
-    _tell(call, results)
+    _print(call, results)
     return 1 if any(one.error for one in results) else None
 
 
@@ -103,12 +103,12 @@ def _size(found: list[Found]) -> int:
     return sum(size_of(one.path) or 0 for one in found)
 
 
-def _tell(call: Call, results: list[Imported]) -> None:
+def _print(call: Call, results: list[Imported]) -> None:
     out = call.out
     dry_run: bool = call.arguments.dry_run
     if out.as_json:
-        told = [one.to_dict() for one in results]
-        out.data({"store": call.store.url, "dry_run": dry_run, "sessions": told})
+        sessions = [one.to_dict() for one in results]
+        out.data({"store": call.store.url, "dry_run": dry_run, "sessions": sessions})
     changed = [one for one in results if one.error or one.created or one.events or one.lines]
     if changed and not out.as_json:
         rows = [
@@ -162,7 +162,7 @@ def _from_list(call: Call) -> None:
         call.store, content, name=name, wanted=given.format, key=given.key, title=given.title,
         cwd=str(Path.cwd()), ts=ts, dry_run=given.dry_run,
     )  # fmt: skip
-    _tell(call, [done])
+    _print(call, [done])
 
 
 def _content(path: str) -> tuple[bytes, str, str | None]:
@@ -217,8 +217,8 @@ def _from_bundle(call: Call) -> None:
     else:
         call.out.line(info.id)
         named, count = info.title or info.id, plural(info.message_count, "message")
-        told = f"imported {named}: {count}" if is_new else f"{named} is here already: {count}"
-        call.out.note(told)
+        text = f"imported {named}: {count}" if is_new else f"{named} is here already: {count}"
+        call.out.note(text)
 
 
 def _new_folder(name: str | None) -> Path | None:
@@ -238,6 +238,7 @@ def _write_files(call: Call, info: SessionInfo, into: Path, is_new: bool) -> Non
     from ..errors import AlreadyExists
     from ..files.restore.materialize import materialize
     from ..session.filepoints import last_tree
+    from ..session.session import Session
     from ..settings.allowance import allow
 
     if not is_new:
@@ -251,10 +252,14 @@ def _write_files(call: Call, info: SessionInfo, into: Path, is_new: bool) -> Non
     else:
         materialize(call.store, tree, into)
     allow(into)
+    if tree is not None:
+        # What is done there from now on is a change of its files, and no other folder.
+        with Session.resume(call.store, info.id) as session:
+            session.relocate()
 
 
 def _check_bundle(call: Call, path: Path) -> None:
-    """Check a bundle, and tell what importing it would do."""
+    """Check a bundle, and print what importing it would do."""
     from ..exchange.bundle import would_read
 
     with call.out.busy("checking"):

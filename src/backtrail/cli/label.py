@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidData
 from .call import Call
 from .folder import ARCHIVED, PINNED, title
-from .options import session_argument, session_option
-from .verbs import Command, Usage
+from .verbs import Command, Usage, session_argument, session_option
 from .wording import short
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def _rename_options(parser: ArgumentParser) -> None:
 def _rename(call: Call) -> None:
     info = call.info(call.arguments.session)
     name = call.arguments.title.strip()
-    _tell(call, call.store.update(info.id, title=name or None), f"is now called {name!r}")
+    _print(call, call.store.update(info.id, title=name or None), f"is now called {name!r}")
 
 
 def _tag_options(parser: ArgumentParser) -> None:
@@ -46,7 +45,7 @@ def _tag(call: Call) -> None:
             raise InvalidData(f"{name!r} is no tag: use printable characters")
     if wanted:
         info = call.store.update(info.id, tags=wanted)
-    _tell(call, info, f"has {'tags ' + ', '.join(info.tags) if info.tags else 'no tags'}")
+    _print(call, info, f"has {'tags ' + ', '.join(info.tags) if info.tags else 'no tags'}")
 
 
 def _mark_options(parser: ArgumentParser) -> None:
@@ -57,16 +56,16 @@ def _mark_options(parser: ArgumentParser) -> None:
 def _pin(call: Call) -> None:
     info = call.info(call.arguments.session)
     info = call.store.update(info.id, tags={PINNED: not call.arguments.undo})
-    _tell(call, info, "is not pinned any more" if call.arguments.undo else "is pinned")
+    _print(call, info, "is not pinned any more" if call.arguments.undo else "is pinned")
 
 
 def _archive(call: Call) -> None:
     info = call.info(call.arguments.session)
     info = call.store.update(info.id, tags={ARCHIVED: not call.arguments.undo})
-    _tell(call, info, "is listed again" if call.arguments.undo else "is archived")
+    _print(call, info, "is listed again" if call.arguments.undo else "is archived")
 
 
-def _tell(call: Call, info: SessionInfo, what: str) -> None:
+def _print(call: Call, info: SessionInfo, what: str) -> None:
     if call.out.as_json:
         call.out.data(info.to_dict())
     else:

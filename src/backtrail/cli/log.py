@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from .._startup.frozen import dataclass
 from ..errors import NotFound, Unsafe
 from .call import Call
-from .options import number_option, session_argument
-from .patches import LETTERS
-from .uncaptured import print_rows, rows_json
-from .verbs import Command
+from .diff import LETTERS
+from .plan import print_rows, rows_json
+from .verbs import Command, number_option, session_argument
 from .wording import ago, brief, lines, plural, short
 
 if TYPE_CHECKING:
@@ -70,14 +69,14 @@ def _live(call: Call, session_id: str, first: int) -> set[int]:
 
 def _row(event: Event, live: set[int]) -> list[str]:
     left = "" if event.seq in live else " (left behind)"
-    return [str(event.seq), ago(event.ts), event.kind, f"{told(event)}{left}"]
+    return [str(event.seq), ago(event.ts), event.kind, f"{summary_of(event)}{left}"]
 
 
-def told(event: Event) -> str:
+def summary_of(event: Event) -> str:
     """An event on one line."""
-    from .reading import step_of
+    from ..exchange.export.step import step_of
 
-    step = step_of(event, [])
+    step = step_of(event)
     asks = step.calls if event.kind != "action" else []
     calls = ", ".join(f"{asked.name}(…)" for asked in asks)
     files = event.data.get("files")
@@ -102,8 +101,8 @@ class _Touch:
     file: FileDiff
 
     def to_dict(self) -> dict[str, Json]:
+        from ..exchange.export.step import file_row
         from ..session.filepoints import author_of
-        from .reading import file_row
 
         return {
             "session": self.session.id,
@@ -116,8 +115,8 @@ class _Touch:
 
 
 def _changes(call: Call) -> None:
-    """Who changed these paths: in the session named, else in all sessions of the folder."""
-    from ..files.contents.collect import has_contents, opened
+    """What changed these paths: in the session named, else in all sessions of the folder."""
+    from ..files.depot import has_contents, opened
     from ..session.filepoints import author_of
 
     info = call.info(call.arguments.session)
@@ -228,7 +227,7 @@ def _watch(call: Call) -> None:
             clock = event.ts[11:19]
             call.out.spans(
                 (f"{clock} ", "dim"), (f"{event.seq:>5} ", "cyan"),
-                (f"{event.kind:<18} ", "magenta"), (told(event), ""),
+                (f"{event.kind:<18} ", "magenta"), (summary_of(event), ""),
             )  # fmt: skip
             call.out.flush()
         if event.kind == "session_end" and event.seq >= info.head:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from .call import Call
 from .folder import ARCHIVED, FORK, PINNED, around, is_empty, is_within, title
-from .options import number_option
-from .verbs import Command
+from .verbs import Command, number_option
 from .wording import ago, moment, money, plural, short
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument("--since", metavar="TIME", help="changed since, such as 2026-04-26 or 3d")
     parser.add_argument("--until", metavar="TIME", help="changed until")
     parser.add_argument("--tag", metavar="TAG", help="with this tag")
-    parser.add_argument("--model", metavar="TEXT", help="whose model has this in its name")
+    parser.add_argument("--model", metavar="TEXT", help="with this in the name of the model")
     parser.add_argument("--branch", metavar="NAME", help="made on this git branch")
     parser.add_argument("--agent", metavar="NAME", help="of this agent, such as claude-code")
     parser.add_argument("--archived", action="store_true", help="archived ones too")
@@ -93,7 +92,7 @@ def chosen(call: Call, folder: Path | None) -> list[SessionInfo]:
 
 
 def _is_plain(infos: list[SessionInfo], folder: Path | None) -> bool:
-    """Whether all belong to the folder itself, so that it need not be told."""
+    """Whether all belong to the folder itself, so that it need not be shown."""
     return folder is not None and all(info.cwd == str(folder) for info in infos)
 
 

@@ -54,14 +54,14 @@ class Output:
 
     @property
     def can_ask(self) -> bool:
-        """Whether there is a person at the other end, who sees all that is printed."""
+        """Whether there is a person at the other end to see all that is printed."""
         both = sys.stdin.isatty() and sys.stderr.isatty()
         return both and self.is_terminal and not self.as_json
 
     # --- data ----------------------------------------------------------------------------
 
     def data(self, value: object) -> None:
-        """Print a value as JSON, on one line where nobody looks."""
+        """Print a value as JSON, on one line where no terminal shows it."""
         self._write(f"{as_json(value, pretty=self.is_terminal)}\n")
         sys.stdout.flush()
 
@@ -164,15 +164,15 @@ class Output:
     # --- beside the data -----------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """Tell something beside the data, on stderr."""
+        """Print something beside the data, on stderr."""
         self._clear()
         sys.stderr.write(f"{clean(text)}\n")
         sys.stderr.flush()
 
-    def failed(self, code: str, message: str, more: Mapping[str, object] | None = None) -> None:
-        """Tell an error: on stderr, and as JSON on stdout where that was asked for."""
+    def failed(self, code: str, message: str) -> None:
+        """Print an error: on stderr, and as JSON on stdout where that was asked for."""
         if self.as_json:
-            self.data({"error": {"code": code, "message": message, **(more or {})}})
+            self.data({"error": {"code": code, "message": message}})
         self.note(f"backtrail: {message}")
 
     def ask(self, question: str) -> str:
@@ -198,7 +198,7 @@ class Output:
         return answer.strip()
 
     def _end_line(self) -> None:
-        """Nobody pressed Enter, so what comes next would stand behind the question."""
+        """Without an Enter, what comes next would stand behind the question."""
         sys.stderr.write("\n")
         sys.stderr.flush()
 
@@ -206,7 +206,7 @@ class Output:
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
         """A count of what is done, on stderr: after a second, and only on a terminal.
 
-        Who keeps the step may call it later; then it shows nothing.
+        A caller may keep the step and call it later; then it shows nothing.
         """
         began = shown = time.monotonic()
         over = False
@@ -255,7 +255,7 @@ class Output:
             self._clear()
 
     def abandon(self) -> None:
-        """Nobody reads stdout any more: write no more to it, not even at exit."""
+        """The reader of stdout is gone: write no more to it, not even at exit."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)

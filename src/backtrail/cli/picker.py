@@ -2,7 +2,9 @@
 
 `List` is the pure half: what a key does, and which lines are to be seen. `pick` puts the
 terminal into another mode, draws, reads keys, and puts everything back whatever happens.
-It draws on stderr, so stdout stays free for data.
+It draws on stderr, so stdout stays free for data. `Rows` are a session's prompts as such a list:
+what a turn did to the files is looked up when its line is to be seen, since in a long session
+all of it would take seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +16,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from .._startup.frozen import dataclass
 from .output import Output, clean, width
+from .plan import signed
+from .wording import ago, brief, things
+
+if TYPE_CHECKING:
+    from ..events import Event
+    from ..exchange.export.document import Reader
+    from ..session.session import Session
+
 
 Outcome = Literal["go on", "chosen", "left"]
 """What a key came to."""
@@ -149,7 +159,7 @@ class Keys:
 
 
 def _length(data: bytes) -> int:
-    """How many bytes the first key has; 0 if that cannot be told yet."""
+    """How many bytes the first key has; 0 if that is not known yet."""
     if data[:1] != b"\x1b":
         return 1
     if len(data) == 1:
@@ -261,7 +271,7 @@ def _full_screen(terminal: Terminal) -> Iterator[int]:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """Being told to end is an exception here, so that the terminal is put back first.
+    """A signal to end is an exception here, so that the terminal is put back first.
 
     Yields what can be read after any signal: one that comes just before a wait ends it too.
     """
@@ -270,14 +280,14 @@ def _signals() -> Iterator[int]:
         raise SystemExit(128 + number)
 
     def resized(number: int, frame: FrameType | None) -> None:
-        """The pipe tells it."""
+        """The signal is in the pipe."""
 
     with ExitStack() as stack:
-        heard, tell = os.pipe()
+        heard, sent = os.pipe()
         stack.callback(os.close, heard)
-        stack.callback(os.close, tell)
-        os.set_blocking(tell, False)
-        stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(tell, warn_on_full_buffer=False))
+        stack.callback(os.close, sent)
+        os.set_blocking(sent, False)
+        stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(sent, warn_on_full_buffer=False))
         for number in (signal.SIGTERM, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.signal(number, ended))
         before = signal.signal(signal.SIGWINCH, resized)
@@ -309,3 +319,67 @@ def choose(out: Output, question: str, words: Sequence[str]) -> str | None:
             if answer in (word, word[0]):
                 return word
         out.note(f"one of {', '.join(words)}, or nothing")
+
+
+def prompts(session: Session) -> list[Event]:
+    """The prompts of the history, oldest first."""
+    return [event for event in session.history() if event.kind == "user_message"]
+
+
+class Rows(Sequence[str]):
+    """Prompts as lines of a list, each made when it is first asked for."""
+
+    def __init__(self, session: Session, found: Sequence[Event], reader: Reader) -> None:
+        self._found = found
+        self._reader = reader
+        self._turns: dict[int, list[Event]] = {}
+        at = 0
+        for event in session.history():
+            at = event.seq if event.kind == "user_message" else at
+            self._turns.setdefault(at, []).append(event)
+        self._made: dict[int, str] = {}
+        self._whens = [ago(event.ts) for event in found]
+        self._broad = max(map(len, self._whens), default=0)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        if at not in self._made:
+            self._made[at] = self._row(at)
+        return self._made[at]
+
+    def _row(self, at: int) -> str:
+        from ..events.messages import speech_of
+
+        event = self._found[at]
+        text = brief(speech_of(event.data.get("message")), 300)
+        return f"{self._whens[at]:>{self._broad}}  {self._changes(event):<16}  {text}"
+
+    def _changes(self, event: Event) -> str:
+        """What a turn did to the files, in a few words."""
+        from ..session.uncaptured import missing
+
+        events = self._turns[event.seq]
+        net = self._reader.net(events[1:])
+        plus, minus = sum(f.insertions for f in net.own), sum(f.deletions for f in net.own)
+        count = things(file.folder for file in net.own)
+        perhaps = f"({len(net.perhaps)} perhaps not its own)" if net.perhaps else ""
+        lost = len(missing(events))
+        unseen = f"({lost} not captured)" if lost else ""
+        return " ".join(filter(None, (count, signed(plus, minus), perhaps, unseen)))
+
+
+def quoted(event: Event) -> str:
+    """What was said, in quotes, short enough for a sentence."""
+    from ..events.messages import speech_of
+
+    return f'"{brief(speech_of(event.data.get("message")), 60)}"'

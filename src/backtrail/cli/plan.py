@@ -1,4 +1,7 @@
-"""A plan for people: what going back does to conversation and files, before and after."""
+"""A plan for people: what going back does to conversation and files, before and after.
+
+What is not captured is shown here too, the same by every verb.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from typing import TYPE_CHECKING
 from .._startup.frozen import replace
 from ..errors import Unsupported
 from ..files.names import one_line
-from .wording import brief, mode_change, plural, things
+from ..files.trees import MOVED_FROM
+from ..session.uncaptured import Row, row_dict
+from .output import Output
+from .wording import brief, mode_change, plural, size, things
 
 if TYPE_CHECKING:
+    from ..events import Json
     from ..session.session import Session
     from ..session.views import FileChange, Rewind
     from .output import Output, Span
+
 
 Line = tuple["Span", ...]
 """One line in several styles."""
@@ -112,7 +120,7 @@ def _conversation(result: Rewind, messages: int) -> str:
 
 
 def show(out: Output, lines: Iterable[Line], *, aside: bool = False) -> None:
-    """Print lines: as data, or aside, where somebody is only to look before answering."""
+    """Print lines: as data, or aside, where the person is only to look before answering."""
     for line in lines:
         if aside and not out.is_terminal:
             out.note("".join(text for text, _ in line))
@@ -151,3 +159,34 @@ def signed(insertions: int, deletions: int) -> str:
     plus = f"+{insertions:,}" if insertions else ""
     minus = f"−{deletions:,}" if deletions else ""
     return " ".join(filter(None, (plus, minus)))
+
+
+SHOWN = 3
+"""Rows that people see; the rest is counted."""
+
+
+def rows_json(rows: Sequence[Row]) -> list[Json]:
+    """The rows as `not_captured` in JSON."""
+    return [row_dict(row) for row in rows]
+
+
+def row_line(row: Row) -> str:
+    """A row on a line."""
+    path, reason, taken = row
+    name = brief(one_line(path), 200)
+    return f"{name}  {one_line(reason)}{f', {size(taken)}' if taken else ''}"
+
+
+def print_rows(out: Output, rows: Sequence[Row], verb: str) -> None:
+    """How many there are, and the first of them; `verb` with --json has all."""
+    if not rows:
+        return
+    out.line()
+    # What is not where it first was, a rewind moves back.
+    moved = any(MOVED_FROM.decode() in reason for _, reason, _ in rows)
+    words = "Not captured" if moved else "Not captured, so never touched"
+    out.line(f"{words}: {plural(len(rows), 'path')}", "yellow")
+    for row in rows[:SHOWN]:
+        out.line(f"  {row_line(row)}", "dim")
+    if len(rows) > SHOWN:
+        out.line(f"  … {len(rows) - SHOWN} more: `backtrail {verb} --json` has all", "dim")

@@ -7,15 +7,29 @@ import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from ..errors import BacktrailError, Conflict, Damaged, NotFound, SessionBusy
 from .call import Call
 from .output import Output
-from .verbs import VERBS, Command, Usage, command, modules, summary
+from .verbs import (
+    BUSY,
+    CONFLICT,
+    DAMAGED,
+    ERROR,
+    NOT_FOUND,
+    OK,
+    USAGE,
+    VERBS,
+    Command,
+    Usage,
+    command,
+    modules,
+    summary,
+)
 
-OK, ERROR, USAGE, NOT_FOUND, CONFLICT, BUSY, DAMAGED = range(7)
 INTERRUPTED = 130
 EXIT: dict[type[BacktrailError], int] = {
     Usage: USAGE,
@@ -25,6 +39,8 @@ EXIT: dict[type[BacktrailError], int] = {
     Damaged: DAMAGED,
 }
 """Which error ends with which code; any other ends with 1."""
+_COLUMNS = 80
+"""Where there is no terminal."""
 NAMES = {
     ERROR: "error",
     USAGE: "usage",
@@ -35,8 +51,31 @@ NAMES = {
 }
 
 
+class Formatter(RawDescriptionHelpFormatter):
+    """Help as wide as the terminal.
+
+    `argparse` asks for the width with each option, by a module that loads what packs archives.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """The width of the terminal, as `shutil.get_terminal_size` finds it."""
+    with suppress(ValueError):
+        given = int(os.environ.get("COLUMNS", 0))
+        if given > 0:
+            return given
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _COLUMNS
+    except (AttributeError, ValueError, OSError):
+        # No terminal, or stdout is closed.
+        return _COLUMNS
+
+
 class Parser(ArgumentParser):
-    """A parser whose errors are told like all others, in JSON where that was asked for."""
+    """A parser with errors printed like all others, in JSON where that was asked for."""
 
     def error(self, message: str) -> NoReturn:
         raise Usage(f"{message}\n{self.format_usage().strip()}")
@@ -78,7 +117,7 @@ def _chosen(given: Sequence[str]) -> tuple[str, list[str]]:
         return "--version", []
     at = 0
     while at < len(given) and given[at].startswith("-") and given[at] != "--":
-        # `backtrail --store URL ls` is what people type who come from other tools.
+        # `backtrail --store URL ls` is how other tools have it.
         at += 2 if given[at] == "--store" else 1
     if at < len(given) and (at == 0 or given[at] in modules()):
         return given[at], [*given[:at], *given[at + 1 :]]
@@ -124,7 +163,7 @@ def parser(verb: str) -> Parser:
         prog=f"backtrail {verb}",
         description=f"{line[0].upper()}{line[1:]}.\n\n{found.about}".strip(),
         epilog=f"examples:\n{_indented(found.examples)}",
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     found.options(made)
@@ -160,7 +199,7 @@ def overview() -> str:
     for heading, verbs in VERBS.items():
         lines += ["", f"{heading}:"]
         lines += [f"  {verb:<12}{line}" for verb, (_, line) in verbs.items()]
-    lines += ["", "`backtrail VERB --help` tells more, with examples."]
+    lines += ["", "`backtrail VERB --help` says more, with examples."]
     return "\n".join(lines) + "\n"
 
 
@@ -168,7 +207,7 @@ def _failed(out: Output, code: int, message: str) -> int:
     try:
         out.failed(NAMES[code], message)
     except OSError as error:
-        # Nobody reads stdout, or its disk is full.
+        # The reader of stdout is gone, or its disk is full.
         out.abandon()
         if not isinstance(error, BrokenPipeError):
             out.note(f"backtrail: {message}")
@@ -176,7 +215,7 @@ def _failed(out: Output, code: int, message: str) -> int:
 
 
 def _open_closed() -> None:
-    """Streams that were closed before we began read nothing, and write to nobody."""
+    """Streams that were closed before we began read nothing, and write nowhere."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends

@@ -9,20 +9,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import StoreFailed
+from ..errors import NotFound, StoreFailed
+from .advice import hint
 from .folder import root_here
-from .hints import hint
-from .uncaptured import rows_json, told
-from .undo import CONFLICT
-from .verbs import Command, Usage
+from .plan import row_line, rows_json
+from .verbs import CONFLICT, Command, Usage
 from .wording import brief, short
 
 if TYPE_CHECKING:
+    from ..exchange.command import Recorded
     from ..session.session import Session
+    from ..session.uncaptured import Row
     from .call import Call
 
-NOT_RUN = 127
+NOT_THERE = 127
 """The exit code for a command that is not there, as shells have it."""
+
+NOT_RUN = 126
+"""The exit code for one that is there and cannot be run."""
 
 
 def _options(parser: ArgumentParser) -> None:
@@ -34,9 +38,10 @@ def _run(call: Call) -> int:
     if not command:
         raise Usage("what should be run? `backtrail record -- COMMAND …`")
     if shutil.which(command[0]) is None:
-        call.out.failed("not_found", f"there is no command `{command[0]}`; nothing was recorded")
-        return NOT_RUN
-    from ..exchange.record import record
+        if "/" in command[0] and Path(command[0]).exists():
+            return _not_run(call, f"`{command[0]}` may not be executed", NOT_RUN)
+        return _not_run(call, f"there is no command `{command[0]}`", NOT_THERE)
+    from ..exchange.command import record
     from ..files.workspace.roots import refuse_broad
     from ..session.session import Session
     from ..session.uncaptured import KINDS, missing
@@ -62,8 +67,21 @@ def _run(call: Call) -> int:
         session.checkpoint("before")
     _refuse_uncaptured(call, session)
     # With --json stdout holds one document, and nothing of the command's.
-    done = record(session, command, cwd, stdout=2 if call.out.as_json else None)
+    try:
+        done = record(session, command, cwd, stdout=2 if call.out.as_json else None)
+    except NotFound as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        # It would be the latest session, with nothing in it.
+        call.store.delete(session.id)
+        is_gone = isinstance(error.__cause__, FileNotFoundError)
+        return _not_run(call, str(error), NOT_THERE if is_gone else NOT_RUN)
     lost = [one.row for one in missing(session.events(kinds=KINDS))]
+    _print(call, session, done, lost)
+    return done.exit_code or (CONFLICT if lost else 0)
+
+
+def _print(call: Call, session: Session, done: Recorded, lost: list[Row]) -> None:
     for problem in session.problems:
         call.out.note(f"backtrail: {problem.what}: {problem.detail}")
     if call.out.as_json:
@@ -80,8 +98,12 @@ def _run(call: Call) -> int:
         back = "" if session.problems else f"; `{hint(call, 'undo')}` takes it back"
         call.out.note(f"recorded as {short(session.id)}{back}")
         for row in lost:
-            call.out.note(f"backtrail: not captured: {told(row)}")
-    return done.exit_code or (CONFLICT if lost else 0)
+            call.out.note(f"backtrail: not captured: {row_line(row)}")
+
+
+def _not_run(call: Call, why: str, code: int) -> int:
+    call.out.failed("not_found", f"{why}; nothing was recorded")
+    return code
 
 
 def _refuse_volatile(call: Call) -> None:
@@ -96,7 +118,7 @@ def _refuse_volatile(call: Call) -> None:
 
 
 def _refuse_uncaptured(call: Call, session: Session) -> None:
-    """Who puts `record` before a command wants a way back: without one, nothing is run."""
+    """A command behind `record` is to have a way back: without one, it is not run."""
     missed = [problem.detail for problem in session.problems if problem.what == "not captured"]
     if not missed:
         return

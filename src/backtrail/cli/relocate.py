@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from ..session.browsing import moved_along
+from ..session.browse import moved_along
 from .call import Call
+from .diff import print_files, summary
 from .folder import came_from, latest_in
-from .options import session_option
-from .patches import print_files, summary
 from .plan import LONGEST_LIST
-from .verbs import Command, Usage
+from .verbs import Command, Usage, session_option
 from .wording import plural
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Such an agent has its own record of the conversation, which we never edit. After a rewind
 or a fork it gets a new one that holds what was kept, and the person the line that resumes
-it. Whichever of its windows goes on is told, by its next prompt's hook, which files are other
+it. Whichever of its windows goes on learns, by its next prompt's hook, which files are other
 than it thinks.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .call import Call
 
 AGENTS = ("claude-code", "codex", "gemini")
-"""Agents whose sessions can be written, and that can be told something with their next prompt."""
+"""Agents whose sessions can be written, and that take a note with their next prompt."""
 
 _BEGIN = {"claude-code": "claude --session-id {id}", "codex": "codex", "gemini": "gemini"}
 _RESUME = {
@@ -65,11 +65,11 @@ def native_line(call: Call, info: SessionInfo) -> str:
     return written(call.session(info.id, files=False)).command
 
 
-def told(session: Session, paths: Sequence[str]) -> None:
+def leave_note(session: Session, paths: Sequence[str]) -> None:
     """Leave a note for the next prompt of an agent that goes on with what was taken back."""
-    from ..exchange.hooks.notes import leave, restored
+    from ..exchange.hooks.small_files import leave_note, restored
 
-    leave(session.store, session.id, restored(paths))
+    leave_note(session.store, session.id, restored(paths))
 
 
 def _native_line(info: SessionInfo, native: Json) -> str:

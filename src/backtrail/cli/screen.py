@@ -19,7 +19,7 @@ _SUBJECTS = ("command", "path", "pattern", "description")
 """The inputs that say most of a call."""
 
 _LINES = 12
-"""Lines of a text that are shown before somebody allows it."""
+"""Lines of a text that are shown before the person allows it."""
 
 
 class Screen:
@@ -86,7 +86,7 @@ class Screen:
             self.line(f"  {brief(text, 200)}", "yellow")
 
     def about(self, name: str, input: Mapping[str, Json]) -> None:
-        """Show a call in full, before somebody allows it."""
+        """Show a call in full, before the person allows it."""
         call = f"{name} {_subject(input)}".rstrip()
         self._asked = call
         self.line(f"• {call}", "cyan")

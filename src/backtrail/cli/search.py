@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidData
 from .call import Call
 from .folder import around, is_within, masking, title
-from .options import mask_option, number_option
 from .output import Span
-from .verbs import Command, Usage
+from .verbs import Command, Usage, mask_option, number_option
 from .wording import ago, plural, short
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ def _run(call: Call) -> None:
             named = title(call.store, info, masked=masked)
             call.out.spans((named, "bold"), (f"  {short(info.id)}  {info.cwd or ''}", "dim"))
             last = info.id
-        who = hit.event.kind.removesuffix("_message").replace("_", " ")
-        lead: list[Span] = [(f"  {hit.event.seq:>4} ", "cyan"), (f"{who}, ", "dim")]
+        author = hit.event.kind.removesuffix("_message").replace("_", " ")
+        lead: list[Span] = [(f"  {hit.event.seq:>4} ", "cyan"), (f"{author}, ", "dim")]
         when: Span = (f"{ago(hit.event.ts)}  ", "dim")
         call.out.spans(*lead, when, *_marked(snippet(hit), text))
     everywhere = call.arguments.all or call.arguments.session

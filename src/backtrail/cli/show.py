@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .._startup.frozen import replace
 from ..errors import NotFound
-from ..events.calls import ToolCall
 from ..files.names import one_line
 from .call import Call
+from .diff import print_diff, print_files
 from .folder import masking, title
-from .options import mask_option, session_argument
 from .output import Output
-from .patches import print_diff, print_files
-from .plan import listed
-from .uncaptured import print_rows, rows_json
-from .verbs import Command
+from .plan import listed, print_rows, rows_json
+from .verbs import Command, mask_option, session_argument
 from .wording import ago, brief, money, plural, short
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
-    from .reading import Step, TurnShown
+    from ..exchange.export import step as steps
+    from ..exchange.export.document import Turn
 
 _LINES = 15
 """Lines of what was said that are shown without `--full`."""
@@ -43,81 +39,52 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _run(call: Call) -> None:
-    from ..events import MAIN_LOG
-    from ..session.uncaptured import whole
-    from .reading import files_by_event, turns
+    from ..exchange.export.document import Reader
+    from ..formats.secrets import Masking
 
     info = call.info(call.arguments.session)
-    masked = masking(call.arguments.mask)
-    log = f"subagents/{call.arguments.subagent}" if call.arguments.subagent else MAIN_LOG
-    logs = call.store.logs(info.id)
-    if log not in logs:
-        raise NotFound(f"session `{info.id}` has no subagent `{call.arguments.subagent}`")
-    # A subagent's log is one line of time, also where a message was taken in twice.
-    side = log != MAIN_LOG
-    events = [*call.store.read(info.id, log=log)] if side else call.store.history(info.id)
-    found = _wanted(turns(events, {}), call.arguments.turn, info)
-    if log == MAIN_LOG:
-        # What happened to files is costly to tell, so not for turns that nobody wants to see.
-        first = found[0].prompt.seq if found[0].prompt else 0
-        files = files_by_event(call.store, info.id, first)
-        found = _wanted(turns(events, files), call.arguments.turn, info)
-    subagents = [name.removeprefix("subagents/") for name in logs if name.startswith("subagents/")]
-    if call.out.as_json:
-        told = [turn.to_dict(diffs=call.arguments.full) for turn in found]
-        shown: Json = {"session": info.to_dict(), "turns": told, "subagents": subagents}
-        shown["not_captured"] = rows_json(whole(call.store, info))
-        if call.arguments.mask:
-            from ..formats.secrets import mask_json
-
-            shown, _ = mask_json(shown)
-        call.out.data(shown)
-        return
-    printer = _Printer(call.out, masked, full=call.arguments.full)
-    printer.head(info, title(call.store, info, masked=masked))
-    for turn in found:
-        printer.turn(turn)
-    if log == MAIN_LOG:
-        rows = [
-            (masked(path), masked(reason), taken) for path, reason, taken in whole(call.store, info)
-        ]
-        print_rows(call.out, rows, "show")
-    if subagents and log == MAIN_LOG:
+    name = call.arguments.subagent
+    with Reader(call.store, info, Masking(on=call.arguments.mask)) as reader:
+        subagents = reader.subagents()
+        if name is not None and name not in subagents:
+            raise NotFound(f"session `{info.id}` has no subagent `{name}`")
+        turns = reader.turns(call.arguments.turn, subagent=name)
+        if call.out.as_json:
+            rows = [turn.to_dict(diffs=call.arguments.full) for turn in turns]
+            shown: Json = {"session": reader.info.to_dict(), "turns": rows, "subagents": subagents}
+            call.out.data({**shown, "not_captured": rows_json(reader.not_captured())})
+            return
+        printer = _Printer(call.out, full=call.arguments.full)
+        printer.head(info, title(call.store, info, masked=masking(call.arguments.mask)))
+        for turn in turns:
+            printer.turn(turn)
+        if name is None:
+            print_rows(call.out, reader.not_captured(), "show")
+    if subagents and name is None:
         call.out.line()
         call.out.line(f"subagents: {', '.join(subagents)} (`--subagent ID` shows one)", "dim")
-
-
-def _wanted(found: list[TurnShown], number: int | None, info: SessionInfo) -> list[TurnShown]:
-    if number is None:
-        return found
-    count = found[-1].number
-    at = number if number >= 0 else count + 1 + number
-    if not 0 <= at <= count or (at == 0 and number < 0):
-        raise NotFound(f"session `{info.id}` has {plural(count, 'turn')}, so no turn {number}")
-    return [turn for turn in found if turn.number == at]
 
 
 class _Printer:
     """Prints turns for people."""
 
-    def __init__(self, out: Output, masked: Callable[[str], str], *, full: bool) -> None:
+    def __init__(self, out: Output, *, full: bool) -> None:
         self._out = out
-        self._masked = masked
         self._full = full
         self._last = ""
 
     def head(self, info: SessionInfo, name: str) -> None:
         """What the session is."""
         self._out.line(name or "(nothing said yet)", "bold")
-        who = " ".join(filter(None, (info.agent_name, info.model)))
-        facts = [short(info.id), info.cwd or "", who, plural(info.turn_count, "turn")]
+        agent = " ".join(filter(None, (info.agent_name, info.model)))
+        facts = [short(info.id), info.cwd or "", agent, plural(info.turn_count, "turn")]
         tokens = sum(info.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
         facts += [plural(tokens, "token")] if tokens else []
         facts += [money(info.cost_usd)] if info.cost_usd is not None else []
         facts += [ago(info.updated_at), *info.tags]
         self._out.line(" · ".join(filter(None, facts)), "dim")
 
-    def turn(self, turn: TurnShown) -> None:
+    def turn(self, turn: Turn) -> None:
         """One turn; the one before the first prompt only if something happened in it."""
         steps = [step for step in turn.steps if self._full or step.kind not in _QUIET]
         if turn.prompt is None:
@@ -132,7 +99,7 @@ class _Printer:
         for step in steps:
             self._step(step)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: steps.Step) -> None:
         if step.thinking and self._full:
             self._text(step.thinking, "  ~ ", "dim", _LINES)
         if step.kind == "tool_result":
@@ -140,43 +107,41 @@ class _Printer:
         elif step.kind in ("assistant_message", "system_message"):
             self._text(step.text, "", "", _LINES)
         elif step.kind == "action":
-            asked = step.calls[0] if step.calls else ToolCall("", step.name or "action")
-            # Where hooks tell what a call did, the agent's own message has the call already.
-            if not asked.id or asked.id != self._last:
-                self._call(asked)
+            # Where a hook recorded what a call did, the agent's own message has the call already.
+            for asked in step.calls:
+                if not asked.id or asked.id != self._last:
+                    self._call(asked)
             self._text(step.text, "    ", "red" if step.error else "dim", _RESULT)
         elif step.kind == "files_changed":
             self._out.line(f"  • {step.text or 'changed by others'}", "magenta")
         else:
-            said = self._masked(step.text)
-            said = said if self._full else brief(said, 100)
+            said = step.text if self._full else brief(step.text, 100)
             self._out.line(f"  – {step.kind.replace('_', ' ')} {said}".rstrip(), "dim")
         for asked in step.calls if step.kind != "action" else ():
             self._call(asked)
         for one in step.missing:
-            self._out.line(f"    not captured: {self._masked(one.row_text)}", "yellow")
+            self._out.line(f"    not captured: {one.row_text}", "yellow")
         if step.files:
             print_files(self._out, step.files, "    ")
             if step.perhaps:
-                names = self._masked(listed([one_line(path) for path in step.perhaps], 5))
+                names = listed([one_line(path) for path in step.perhaps], 5)
                 self._out.line(f"    perhaps not its own: {names}", "yellow")
             if self._full:
-                masked = [replace(file, text=self._masked(file.text)) for file in step.files]
-                print_diff(self._out, masked, "    ")
+                print_diff(self._out, step.files, "    ")
 
-    def _call(self, asked: ToolCall) -> None:
+    def _call(self, asked: steps.Call) -> None:
         self._last = asked.id
-        said = self._masked(_arguments(asked.arguments))
+        said = _arguments(asked.arguments)
         said = said if self._full else brief(said, 100)
         self._out.spans(("  • ", "magenta"), (asked.name, "bold"), (f"  {said}".rstrip(), ""))
 
-    def _result(self, step: Step) -> None:
+    def _result(self, step: steps.Step) -> None:
         text = step.text or ("(failed)" if step.error else "")
         self._text(text, "    ", "red" if step.error else "dim", _RESULT)
 
     def _text(self, text: str, mark: str, style: str, most: int) -> None:
         """A text with a mark before each line, cut unless all is wanted."""
-        rows = self._masked(text).strip("\n").split("\n") if text.strip() else []
+        rows = text.strip("\n").split("\n") if text.strip() else []
         shown = rows if self._full or len(rows) <= most + 1 else rows[:most]
         for row in shown:
             self._out.line(f"{mark}{row}".rstrip(), style)

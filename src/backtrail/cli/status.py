@@ -8,20 +8,19 @@ from .._startup.frozen import dataclass, field
 from ..errors import BacktrailError, Conflict
 from ..events import timestamp
 from ..files.restore.unfinished import UNDER_WAY, at_opening
+from .advice import hint
 from .call import Call
+from .diff import print_files, summary
 from .folder import around, came_from, here, latest_in, title
-from .hints import hint
-from .options import session_argument
-from .patches import print_files, summary
-from .prompts import not_alone
-from .uncaptured import print_rows, rows_json
-from .verbs import Command
+from .plan import print_rows, rows_json
+from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ..events import Event, Json, Problem, SessionInfo
+    from ..exchange.export.document import Net
     from ..files.differences import FileDiff
     from ..files.workspace.workspace import UnderWay
 
@@ -42,7 +41,7 @@ class _Now:
 
     info: SessionInfo
     prompt: Event | None
-    turn: list[FileDiff] = field(default_factory=list)
+    turn: Net
     since: list[FileDiff] = field(default_factory=list)
     put_back: list[FileDiff] = field(default_factory=list)
     """What the agent itself put back since, as with a rewind of its own."""
@@ -52,8 +51,6 @@ class _Now:
     busy: list[UnderWay] = field(default_factory=list)
     anew: bool = False
     """Whether another folder than the session's is at its place."""
-    kept: dict[str, list[str] | None] = field(default_factory=dict)
-    """Files of the turn that may not be its own: of which sessions, or None for a person."""
 
 
 def _run(call: Call) -> None:
@@ -95,7 +92,7 @@ def _nothing(call: Call) -> None:
 
 def _has_hooks() -> bool:
     """Whether hooks of any agent are installed that record in this folder."""
-    from ..exchange.hooks.status import is_installed
+    from ..exchange.hooks.installed import is_installed
 
     return is_installed(here())
 
@@ -105,7 +102,7 @@ def _moved(call: Call) -> list[tuple[str, str]]:
     try:
         old = came_from(call.store, here())
     except BacktrailError:
-        # There is no session here either way, and `doctor` tells what is wrong.
+        # There is no session here either way, and `doctor` shows what is wrong.
         return []
     if old is None or latest_in(call.store, old) is None:
         return []
@@ -117,13 +114,12 @@ def _moved(call: Call) -> list[tuple[str, str]]:
 
 def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
     """How things stand; a restore that was cut short is finished by now, or `unfinished`."""
-    from ..session.browsing import by_others, under_way
+    from ..exchange.export.document import Net
     from ..session.filepoints import last_tree, last_turn
     from ..session.uncaptured import logged
-    from ..session.watching import foreseen
 
     prompt, events = last_turn(call.store, info.id)
-    turn: list[FileDiff] = []
+    turn = Net()
     since: list[FileDiff] = []
     back: list[FileDiff] = []
     busy: list[UnderWay] = []
@@ -132,17 +128,20 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
     problem = next((one.detail for one in unfinished if one.what == UNDER_WAY), None)
     left = [one.detail for one in unfinished if one.what != UNDER_WAY]
     try:
-        turn = _changed(call, info.id, events)
+        turn = _net(call, info, events)
         if problem is None and info.cwd is not None and last_tree(call.store, info.id) is not None:
             session = call.session(info.id)
-            since = by_others(session, prompt)
-            busy = under_way(session)
-            # What undo would find: a call that nobody ended is no other's work.
-            coming = foreseen(session)
+            browser = session.parts.browser
+            # One look at the files for all that is said of them.
+            tree = browser.present()
+            since = browser.by_others(prompt, tree)
+            busy = browser.under_way()
+            # What undo would find: a call without an end is no other's work.
+            coming = browser.foreseen(tree)
             if coming:
                 events = [*events, *coming]
-                since, back = _told_apart(call, info.id, since, coming)
-                turn = _changed(call, info.id, events)
+                since, back = _apart(call, info, since, coming)
+                turn = _net(call, info, events)
             missing = session.not_captured()
             found = [p.detail for p in session.problems if p.what == "restore"]
             left += [detail for detail in found if detail not in left]
@@ -151,36 +150,26 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
         anew = isinstance(error, Conflict)
     if missing is None:
         missing = logged(call.store, info)
-    kept: dict[str, list[str] | None] = {}
-    for event in events:
-        if event.kind not in ("files_changed", "rewound", "undone", "redone"):
-            kept |= not_alone(event)
-    changed = {file.path for file in turn}
-    kept = {path: whose for path, whose in kept.items() if path in changed}
-    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew, kept)
+    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew)
 
 
-def _told_apart(
-    call: Call, session_id: str, since: list[FileDiff], coming: list[Event]
+def _apart(
+    call: Call, info: SessionInfo, since: list[FileDiff], coming: list[Event]
 ) -> tuple[list[FileDiff], list[FileDiff]]:
     """Of what changed since: what others did, and what the agent put back by itself."""
     calls = [event for event in coming if event.kind != "files_changed"]
-    own = {file.path for file in _changed(call, session_id, calls)}
+    own = {file.path for file in _net(call, info, calls).files}
     rest = [event for event in coming if event.kind == "files_changed"]
-    back = {file.path for file in _changed(call, session_id, rest)}
+    back = {file.path for file in _net(call, info, rest).files}
     others = [file for file in since if file.path not in own | back]
     return others, [file for file in since if file.path in back]
 
 
-def _changed(call: Call, session_id: str, events: list[Event]) -> list[FileDiff]:
-    """What the calls of a turn changed that still is so, as far as contents are there."""
-    from ..files.contents.collect import has_contents, opened
-    from ..session.filepoints import turn_in_effect
+def _net(call: Call, info: SessionInfo, events: list[Event]) -> Net:
+    from ..exchange.export.document import Reader
 
-    if not has_contents(call.store) or not any("files" in event.data for event in events):
-        return []
-    with opened(call.store) as depot:
-        return turn_in_effect(call.store, session_id, depot.blobs.get, events).files
+    with Reader(call.store, info) as reader:
+        return reader.net(events)
 
 
 def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
@@ -197,7 +186,7 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
         steps.append(("redo", "do again what was undone"))
     elif found.done and found.done[-1].kind == "rewound":
         steps.append(("undo", "take the rewind back"))
-    elif now.turn:
+    elif now.turn.files:
         steps.append(("diff", "see what the last turn changed"))
         steps.append(("undo", "take the last turn back"))
     elif found.done:
@@ -210,12 +199,12 @@ def _next(call: Call, now: _Now) -> list[tuple[str, str]]:
     return [(hint(call, verb, session=now.info.id), what) for verb, what in steps[:3]]
 
 
-# --- telling -----------------------------------------------------------------------------
+# --- printing ----------------------------------------------------------------------------
 
 
 def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, Json]:
     from ..events.messages import speech_of
-    from .reading import file_row
+    from ..exchange.export.step import file_row
 
     prompt = now.prompt
     return {
@@ -223,7 +212,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         "prompt": None
         if prompt is None
         else {"seq": prompt.seq, "ts": prompt.ts, "text": speech_of(prompt.data.get("message"))},
-        "last_turn": [file_row(file) | _whose(now, file.path) for file in now.turn],
+        "last_turn": [file_row(file) | _whose(now, file.path) for file in now.turn.files],
         "since": [file_row(file) for file in now.since],
         "put_back": [file_row(file) for file in now.put_back],
         "under_way": [_call_row(one) for one in now.busy],
@@ -244,9 +233,8 @@ def _print(call: Call, now: _Now) -> None:
         said = brief(speech_of(now.prompt.data.get("message")), 100)
         out.line()
         out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
-    own = [file for file in now.turn if file.path not in now.kept]
-    _print_files(call, "It changed" if now.prompt else "Changed", own)
-    _print_kept(call, now)
+    _print_files(call, "It changed" if now.prompt else "Changed", now.turn.own)
+    _print_perhaps(call, now)
     for one in now.busy:
         out.line()
         out.line(f"Under way: {one}", "yellow")
@@ -275,18 +263,18 @@ def _call_row(call: UnderWay) -> dict[str, Json]:
 
 
 def _whose(now: _Now, path: str) -> dict[str, Json]:
-    """Who else may have changed a file of the turn, as JSON; nothing where nobody may."""
-    if path not in now.kept:
+    """Another author that a file of the turn may have, as JSON; nothing where there is none."""
+    if path not in now.turn.perhaps:
         return {}
-    return {"perhaps": "a person" if now.kept[path] is None else now.kept[path]}
+    return {"perhaps": "a person" if now.turn.perhaps[path] is None else now.turn.perhaps[path]}
 
 
-def _print_kept(call: Call, now: _Now) -> None:
-    """What the turn and somebody else may have changed, by whom else."""
+def _print_perhaps(call: Call, now: _Now) -> None:
+    """What the turn or others may have changed, by these others."""
     groups: dict[tuple[str, ...] | None, list[FileDiff]] = {}
-    for file in now.turn:
-        if file.path in now.kept:
-            sessions = now.kept[file.path]
+    for file in now.turn.files:
+        if file.path in now.turn.perhaps:
+            sessions = now.turn.perhaps[file.path]
             groups.setdefault(None if sessions is None else tuple(sessions), []).append(file)
     for whose, files in groups.items():
         if whose is None:

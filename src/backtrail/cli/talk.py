@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError, NotFound
+from .advice import hint, point_name
 from .folder import here, is_offered, title
-from .hints import hint, point_name
 from .output import clean
 from .picker import pick
 from .screen import Screen, ending
@@ -31,7 +31,7 @@ COMMANDS = {
     "redo": "do again what was undone",
     "fork": "[TITLE] go on in a copy of this session; the original stays as it is",
     "checkpoint": "[LABEL] mark this point, to go back to by `rewind LABEL`",
-    "diff": "what the last turn, and whoever else since, did to the files",
+    "diff": "what the last turn, and others since, did to the files",
     "sessions": "go on with another session of this folder",
     "help": "this list",
     "quit": "leave (Ctrl-D, or Ctrl-C twice)",
@@ -56,7 +56,7 @@ class Chat:
         self._resume = resume
         self._open = ExitStack()
         self.session: Session | None = None
-        self._told = 0
+        self._printed = 0
         self._draft = ""
         if session is not None:
             self._switch(session)
@@ -80,19 +80,19 @@ class Chat:
                 if not quiet:
                     self.screen.show(item)
         finally:
-            self._tell_problems(session)
+            self._print_problems(session)
         # It is over: with its id, this only reads how it went.
         return session.send(prompt, id=id, retry="never")
 
-    def _tell_problems(self, session: Session) -> None:
-        for problem in session.problems[self._told :]:
+    def _print_problems(self, session: Session) -> None:
+        for problem in session.problems[self._printed :]:
             self.call.out.note(f"{problem.what}: {problem.detail}")
-        self._told = len(session.problems)
+        self._printed = len(session.problems)
 
     def _switch(self, session: Session) -> None:
         """Go on in another session. The old one is closed last: a fork may live in its store."""
         self._open.enter_context(session)
-        self.session, self._told = session, 0
+        self.session, self._printed = session, 0
 
     def _needed(self) -> Session:
         if self.session is None:
@@ -196,12 +196,12 @@ class Chat:
             self._draft = clean(speech_of(wish.target.data.get("message")))
 
     def _undo(self, _: str) -> None:
-        from .rewind import take_back
+        from .undo import take_back
 
         take_back(self.call, self._needed(), "undo")
 
     def _redo(self, _: str) -> None:
-        from .rewind import take_back
+        from .undo import take_back
 
         take_back(self.call, self._needed(), "redo")
 
@@ -219,7 +219,7 @@ class Chat:
         self.call.out.line(f"checkpoint{named} at event {point.seq}: {back}")
 
     def _diff(self, _: str) -> None:
-        from .patches import print_diff, summary
+        from .diff import print_diff, summary
 
         session = self._needed()
         last = self.call.point(session, "@-1")
@@ -235,7 +235,7 @@ class Chat:
 
 
 def _unquoted(text: str) -> str:
-    """What somebody put in quotes, as they do in a shell."""
+    """What a person put in quotes, as in a shell."""
     is_quoted = len(text) > 1 and text[0] in "\"'" and text[0] == text[-1]
     return text[1:-1] if is_quoted else text
 

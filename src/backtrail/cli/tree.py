@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from .._startup.frozen import dataclass, field
 from .call import Call
 from .folder import around, is_empty, is_within, title
-from .options import session_argument
-from .verbs import Command
+from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
 
 if TYPE_CHECKING:

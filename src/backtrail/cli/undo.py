@@ -1,162 +1,124 @@
-"""Carrying out a way back: show it, do it, say what was done, and tell the agent it concerns."""
+"""`undo` and `redo`: the last turn or rewind is taken back, and done again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import BacktrailError, NotFound, Unsupported
-from .advice import advise, decisions
-from .allow import with_allowance
-from .hints import hint
-from .plan import lines_of, never_touched, show, why_unwatched
-from .uncaptured import SHOWN, told
-from .wording import plural
+from ..errors import NotFound
+from .back import Deed, carry_out, common_options, may_act, place_of
+from .picker import quoted
+from .verbs import Command
+from .wording import ago
 
 if TYPE_CHECKING:
-    from ..events import Json
-    from ..session.filepoints import Scope
+    from ..events.operations import Operation, Operations
+    from ..files.restore.conflicts import OnConflict
+    from ..session.fileplans import Scope
     from ..session.session import Session
     from ..session.views import Rewind
     from .call import Call
 
-NOT_DONE = 1
-"""The exit code where a person said no."""
 
-NOT_FOUND = 3
-"""The exit code where a content is not there any more."""
+def undo(call: Call) -> int:
+    """Take back the last turn or rewind."""
+    from ..session.points import read_operations
 
-CONFLICT = 4
-"""The exit code where something was kept from going back."""
-
-
-def may_act(call: Call) -> None:
-    """An error at once where nobody can be asked and nothing says yes."""
-    given = call.arguments
-    if not (given.yes or given.dry_run or call.out.can_ask):
-        call.confirm("")
-
-
-def refuse_half(session: Session, scope: Scope | None) -> None:
-    """An error where files should go back and cannot, and nobody would see it in time."""
-    from ..session.filepoints import last_tree
-
-    why = why_unwatched(session) if scope in ("both", None) else ""
-    if why and last_tree(session.store, session.id) is not None:
-        raise Unsupported(
-            f"nothing was changed, because the files cannot go back: {why}\n"
-            "`backtrail rewind POINT --scope conversation` goes back without them"
+    may_act(call)
+    session = call.session(call.arguments.session)
+    known = read_operations(session.store, session.id)
+    if not (known.done or _finishes(call, known)):
+        raise NotFound(
+            f"session `{session.id}` has nothing to undo: `backtrail ls` lists the others of "
+            "this folder, and `--session` names one"
         )
+    return take_back(call, session, "undo")
 
 
-def preview(call: Call, session: Session, plan: Rewind, why_no_files: str) -> None:
-    """Show what would be done, before somebody is asked."""
-    if plan.error is not None:
-        raise NotFound(plan.error)
-    lines = lines_of(plan, messages(session), why_no_files=why_no_files)
-    show(call.out, lines, aside=True)
-    if not why_no_files:
-        show(call.out, never_touched(session, plan), aside=True)
+def redo(call: Call) -> int:
+    """Do again what was undone."""
+    may_act(call)
+    return take_back(call, call.session(call.arguments.session), "redo")
 
 
-def act(
-    call: Call, session: Session, scope: Scope, words: str, back: Literal["undo", "redo"],
-    go: Callable[[], Rewind],
-) -> int:  # fmt: skip
-    """Do it, tell it, and tell the agent it belongs to."""
-    said, last = _said(session), _last_operation(session)
-    result = with_allowance(call, go)
-    if _last_operation(session) == last:
-        words = "nothing was changed" if result.conflicts else "nothing to do: all is so already"
-        return tell(call, session, result, words, scope, len(said))
-    more: dict[str, Json] = {back: hint(call, back, session=session.id)}
-    failed = _hand_on(session, result, more, moved=_said(session) != said)
-    code = tell(call, session, result, words, scope, len(said), more)
-    if failed is not None:
-        call.out.note(f"backtrail: this is done, but the agent's own session is not: {failed}")
-    return code or (1 if failed is not None else 0)
+def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:
+    """Carry out an undo or redo."""
+    on_conflict: OnConflict = getattr(call.arguments, "on_conflict", "keep")
+    force: bool = getattr(call.arguments, "force", False)
+    take = session.undo if verb == "undo" else session.redo
+
+    def go(_: Scope, dry_run: bool) -> Rewind:
+        return take(on_conflict=on_conflict, dry_run=dry_run, force=force)
+
+    def what() -> str:
+        return _described(call, session, verb)
+
+    deed = (
+        Deed(verb, "take back", "took back", what, go, back="redo")
+        if verb == "undo"
+        else Deed(verb, "do again", "did again", what, go)
+    )
+    return carry_out(call, session, deed)
 
 
-def _hand_on(
-    session: Session, result: Rewind, more: dict[str, Json], *, moved: bool
-) -> Exception | None:
-    """Let the agent that a session belongs to know; an error is for later: the rewind is done."""
-    from .resume import is_foreign, told, written
-
-    if not (moved and is_foreign(session.info())):
-        return None
-    try:
-        native = written(session)
-        more["native"] = {"id": native.id, "path": str(native.path)}
-        more["resume"] = native.command
-        return None
-    except (BacktrailError, OSError) as error:
-        more["native_error"] = str(error)
-        failed: Exception = error
-    try:
-        if result.files_changed:
-            # The agent's old session goes on as this one, with words that are not in its history.
-            told(session, result.files_changed)
-    except (BacktrailError, OSError) as error:
-        failed, more["native_error"] = error, str(error)
-    return failed
+def _finishes(call: Call, known: Operations) -> bool:
+    """Whether an undo goes on with the last one, which kept something."""
+    choice = getattr(call.arguments, "on_conflict", "keep")
+    return known.unfinished is not None and choice != "keep"
 
 
-def tell(
-    call: Call, session: Session, result: Rewind, words: str, scope: Scope, before: int,
-    more: dict[str, Json] | None = None,
-) -> int:  # fmt: skip
-    """Say what was done, or would be; the exit code tells of what did not go back.
+def _described(call: Call, session: Session, verb: Literal["undo", "redo"]) -> str:
+    """What the next undo or redo is about, in words."""
+    from ..session.points import read_operations
 
-    `before` is how many messages there were.
-    """
-    more = more or {}
-    kept = len(result.conflicts) if result.applied else 0
-    ways = decisions(call, session, result) if kept else []
-    lost = result.not_captured
-    code = CONFLICT if kept or (lost and result.applied) else 0
-    code = NOT_FOUND if result.error is not None else code
-    if call.out.as_json:
-        row = {"session": session.id, "scope": scope, "undo": None, **result.to_dict(), **more}
-        row["decide"] = [way.command for way in ways if way.command]
-        call.out.data(row)
-        return code
-    call.out.line(words, "bold")
-    why = why_unwatched(session) if scope != "conversation" else ""
-    show(call.out, lines_of(result, before, why_no_files=why))
-    if result.error is not None:
-        call.out.note(f"backtrail: this would be refused: {result.error}")
-    if kept:
-        advise(call, result.conflicts, ways)
-    if not result.applied and scope != "conversation" and not why:
-        show(call.out, never_touched(session, result), aside=True)
-    if lost:
-        stays = "not taken back" if result.applied else "would not be taken back"
-        call.out.note(f"{stays}, since it was not captured: {plural(len(lost), 'path')}")
-        for one in lost[:SHOWN]:
-            call.out.note(f"  {told(one)}")
-        if len(lost) > SHOWN:
-            call.out.note(f"  … and {len(lost) - SHOWN} more; --json lists all")
-    if "resume" in more:
-        call.out.line(f"go on in the agent with: {more['resume']}")
-    for back in ("undo", "redo"):
-        if back in more:
-            call.out.line(f"take it back with: {more[back]}")
-    return code
+    known = read_operations(session.store, session.id)
+    finishes = verb == "undo" and _finishes(call, known)
+    last: Operation = (known.undone if verb == "redo" or finishes else known.done)[-1]
+    what = _operation(session, last)
+    return f"what was kept of {what}" if finishes else what
 
 
-def _said(session: Session) -> list[int]:
-    """The messages of the history, by number."""
-    from ..events import MESSAGE_KINDS
+def _operation(session: Session, last: Operation) -> str:
+    """A turn or rewind, in words."""
+    from ..session.points import find_event
 
-    return [event.seq for event in session.history() if event.kind in MESSAGE_KINDS]
+    event = find_event(session.store, session.id, last.seq)
+    when = ago(event.ts)
+    if last.kind == "user_message":
+        return f"the turn {quoted(event)} ({when})"
+    scope = event.data.get("scope")
+    of = f" of {scope}" if scope in ("files", "conversation") else ""
+    place = f"event {event.data.get('to')}"
+    named = event.data.get("target")
+    if isinstance(named, int):
+        # What came from elsewhere may name anything.
+        with suppress(NotFound):
+            target = find_event(session.store, session.id, named)
+            place = place_of(target, before=event.data.get("before") is True)
+    return f"the rewind{of} to {place} ({when})"
 
 
-def messages(session: Session) -> int:
-    """How many messages a session has."""
-    return session.info().message_count
-
-
-def _last_operation(session: Session) -> int:
-    kinds = ("rewound", "undone", "redone")
-    return next((event.seq for event in session.events(reverse=True, kinds=kinds)), 0)
+COMMANDS: dict[str, Command] = {
+    "undo": Command(
+        common_options,
+        undo,
+        """
+        backtrail undo                take back the last turn, or the last rewind
+        backtrail undo --dry-run      what would that do?
+        backtrail undo --yes
+        """,
+        "Again and again it walks further back; `backtrail redo` walks forward. Directly after an\n"
+        "undo that kept files, `--on-conflict` with another choice decides on these alone.",
+    ),
+    "redo": Command(
+        common_options,
+        redo,
+        """
+        backtrail redo
+        backtrail redo --dry-run
+        """,
+        "Only directly after `undo`: once something new is said or done, there is no redo.\n"
+        "Files that a rewind kept, and that are in conflict still, are said again (exit code 4);\n"
+        "`--on-conflict` decides on them.",
+    ),
+}

@@ -1,9 +1,9 @@
-"""The table of verbs: a line for the help, and the module that has the rest."""
+"""The table of verbs, a line for the help and the module of each; arguments that they share."""
 
 from __future__ import annotations
 
 import importlib
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,13 @@ from ..errors import BacktrailError
 
 if TYPE_CHECKING:
     from .call import Call
+
+
+OK, ERROR, USAGE, NOT_FOUND, CONFLICT, BUSY, DAMAGED = range(7)
+"""Exit codes."""
+
+NOT_DONE = ERROR
+"""The exit code where a person said no."""
 
 
 class Usage(BacktrailError, ValueError):
@@ -49,9 +56,9 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "Go back": {
         "checkpoint": ("checkpoint", "mark a point of conversation and files to go back to"),
         "rewind": ("rewind", "go back to an earlier point, conversation and files"),
-        "undo": ("rewind", "take back the last turn or rewind"),
-        "redo": ("rewind", "do again what was undone"),
-        "restore": ("rewind", "bring back one file"),
+        "undo": ("undo", "take back the last turn or rewind"),
+        "redo": ("undo", "do again what was undone"),
+        "restore": ("restore", "bring back one file"),
         "fork": ("fork", "begin a new session from a point of another"),
         "resume": ("fork", "go on with a session, in the agent it belongs to"),
     },
@@ -64,18 +71,18 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "hooks": ("hooks", "install, check or remove the hooks of other agents"),
         "hook": ("hook", "what installed hooks call"),
         "record": ("record", "run any command and record what it does to the files"),
-        "demo": ("touring", "take a tour in a temporary folder, without network or keys"),
+        "demo": ("demo", "take a tour in a temporary folder, without network or keys"),
     },
     "Keep house": {
         "rename": ("label", "give a session a title"),
         "tag": ("label", "put tags on a session, or take them off"),
         "pin": ("label", "keep a session at the top of the list"),
         "archive": ("label", "hide a session from the list"),
-        "relocate": ("relocate", "tell a session that its folder is somewhere else now"),
+        "relocate": ("relocate", "say where a session's folder is now"),
         "delete": ("delete", "delete sessions"),
         "purge": ("delete", "really erase a session, a path or a text"),
         "gc": ("gc", "remove contents of files that nothing relies on"),
-        "verify": ("verify", "read everything in a store and tell what is wrong"),
+        "verify": ("verify", "read everything in a store and report what is wrong"),
         "doctor": ("doctor", "check that all is set up well"),
         "config": ("config", "show the settings and where each comes from"),
         "completion": ("completion", "print completions for bash, zsh or fish"),
@@ -99,3 +106,42 @@ def command(verb: str) -> Command:
     load_msgspec()
     found: dict[str, Command] = importlib.import_module(f"{__package__}.{modules()[verb]}").COMMANDS
     return found[verb]
+
+
+SESSION = "id, unique beginning of an id, key, title, or `latest`; else the latest here"
+
+
+def none(parser: ArgumentParser) -> None:
+    """No options but those that every verb has."""
+
+
+def session_argument(parser: ArgumentParser) -> None:
+    """The session, for verbs that are about one."""
+    parser.add_argument("session", nargs="?", metavar="SESSION", help=SESSION)
+
+
+def session_option(parser: ArgumentParser) -> None:
+    """The session, for verbs whose arguments are something else."""
+    parser.add_argument("-s", "--session", metavar="SESSION", help=SESSION)
+
+
+def yes_option(parser: ArgumentParser) -> None:
+    """Do not ask."""
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def number_option(parser: ArgumentParser, what: str) -> None:
+    """How many are shown."""
+    parser.add_argument("-n", "--number", type=_count, metavar="N", help=what)
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise ArgumentTypeError(f"{text} is less than none")
+    return count
+
+
+def mask_option(parser: ArgumentParser) -> None:
+    """Hide what looks like a key."""
+    parser.add_argument("--mask", action="store_true", help="hide what looks like a secret")

@@ -1,14 +1,12 @@
-"""`verify`: everything in a store is read, and what is wrong is told."""
+"""`verify`: everything in a store is read, and what is wrong is reported."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 
+from .allow import refuse_agents
 from .call import Call
-from .erase import refuse_agents
-from .verbs import Command
-
-DAMAGED = 6
+from .verbs import DAMAGED, Command
 
 
 def _options(parser: ArgumentParser) -> None:

@@ -19,9 +19,14 @@ import msgspec
 
 from .._startup.frozen import dataclass, field
 from ..errors import InvalidData, InvalidId
-
-Json = Any
-"""A value JSON can hold: None, bool, int, float, str, list or dict of these."""
+from .values import STORED_FIELDS as STORED_FIELDS
+from .values import UPDATABLE_FIELDS as UPDATABLE_FIELDS
+from .values import AsDict as AsDict
+from .values import Checkpoint as Checkpoint
+from .values import Json as Json
+from .values import Message as Message
+from .values import Problem as Problem
+from .values import SessionInfo as SessionInfo
 
 MAX_DATA = 64 * 1024 * 1024
 """Bytes of encoded `data` above which an event is refused."""
@@ -59,17 +64,6 @@ KINDS = (
 
 Format = Literal["openai", "responses", "anthropic"]
 """How a provider spells a message."""
-
-
-class AsDict:
-    """A data type that can be had as JSON."""
-
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, Json]:
-        """The value as JSON: a dictionary with a key for each field."""
-        row: dict[str, Json] = msgspec.to_builtins(self, enc_hook=dict)
-        return row
 
 
 _NOTHING: dict[str, Json] = {}
@@ -150,146 +144,6 @@ class LooseEvent:
     __slots__ = tuple(Event.__slots__)
 
 
-def make_event(
-    seq: int, id: str, ts: str, kind: str, data: dict[str, Json], follows: int | None
-) -> Event:
-    """`Event(…)`, faster."""
-    event: Any = LooseEvent()
-    event.seq = seq
-    event.id = id
-    event.ts = ts
-    event.kind = kind
-    event.data = data
-    event.follows = follows
-    event.__class__ = Event
-    # `cast` would be one more call.
-    made: Event = event
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """What is known about a session without reading its messages.
-
-    `head`, the counts, `usage`, `cost_usd`, `exit_reason` and `updated_at` are folded
-    from the log; a store ignores them in `create`. `cost_usd` is None while no event
-    states a cost. `cwd` is where the agent ran, `root` the workspace: a folder above it, or
-    `cwd` itself where none is given.
-    """
-
-    id: str
-    key: str | None = None
-    scope: str = ""
-    parent_id: str | None = None
-    relation: Literal["fork", "subagent"] | None = None
-    fork_seq: int | None = None
-    title: str | None = None
-    cwd: str | None = None
-    root: str | None = None
-    model: str | None = None
-    agent_name: str | None = None
-    created_at: str = ""
-    updated_at: str = ""
-    head: int = 0
-    message_count: int = 0
-    turn_count: int = 0
-    usage: dict[str, int] = field(default_factory=dict)
-    cost_usd: float | None = None
-    exit_reason: str | None = None
-    tags: list[str] = field(default_factory=list)
-    metadata: dict[str, Json] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Json]:
-        """The record as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
-
-
-STORED_FIELDS = (
-    "id",
-    "key",
-    "scope",
-    "parent_id",
-    "relation",
-    "fork_seq",
-    "title",
-    "cwd",
-    "root",
-    "model",
-    "agent_name",
-    "created_at",
-    "tags",
-    "metadata",
-)
-"""The fields of `SessionInfo` that cannot be derived from the log."""
-
-UPDATABLE_FIELDS = (
-    "key",
-    "title",
-    "cwd",
-    "root",
-    "model",
-    "agent_name",
-    "tags",
-    "metadata",
-)
-"""The fields `Store.update` accepts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message in the common shape; providers' own dictionaries are taken as they are."""
-
-    role: str
-    content: Json = ""
-    name: str | None = None
-    tool_calls: list[dict[str, Json]] | None = None
-    tool_call_id: str | None = None
-
-    def to_dict(self) -> dict[str, Json]:
-        """The message as a provider takes it, without the fields that are not set."""
-        row: dict[str, Json] = {"role": self.role, "content": self.content}
-        for name in ("name", "tool_calls", "tool_call_id"):
-            value = getattr(self, name)
-            if value is not None:
-                row[name] = value
-        return row
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint(AsDict):
-    """A point in a session one can go back to: an event, and the files at that moment.
-
-    `id` names the checkpoint itself, `seq` the event it points at.
-    """
-
-    id: str
-    seq: int
-    label: str | None = None
-    tree: str | None = None
-    metadata: dict[str, Json] = field(default_factory=dict)
-    ts: str = ""
-    session_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem(AsDict):
-    """Damage or failure, reported and never hidden.
-
-    `offset` and `length` are bytes in the log's file, where there is one. `count` is the
-    number of lines or events concerned, `seqs` those known to be missing.
-    """
-
-    session_id: str
-    log: str
-    what: str
-    detail: str = ""
-    offset: int | None = None
-    length: int | None = None
-    count: int = 1
-    seqs: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One event found by `search`, with the words around the match."""
@@ -305,6 +159,23 @@ class Hit:
             "event": self.event.to_dict(),
             "snippet": self.snippet,
         }
+
+
+def make_event(
+    seq: int, id: str, ts: str, kind: str, data: dict[str, Json], follows: int | None
+) -> Event:
+    """`Event(…)`, faster."""
+    event: Any = LooseEvent()
+    event.seq = seq
+    event.id = id
+    event.ts = ts
+    event.kind = kind
+    event.data = data
+    event.follows = follows
+    event.__class__ = Event
+    # `cast` would be one more call.
+    made: Event = event
+    return made
 
 
 # --- ids ---------------------------------------------------------------------------------
@@ -355,7 +226,7 @@ os.register_at_fork(after_in_child=_noise.clear)
 
 
 def new_id() -> str:
-    """A UUIDv7: unique without asking anyone, and roughly in order of time."""
+    """A UUIDv7: unique without asking, and roughly in order of time."""
     return mint()[0]
 
 
@@ -485,7 +356,7 @@ def decode_data(encoded: bytes | str) -> dict[str, Json]:
 
 
 # Refused is what JSON would silently change. Every append pays for this: a loop for each of
-# the two containers, and the usual kinds told by their type alone.
+# the two containers, and the usual kinds known by their type alone.
 
 
 def _check_object(value: dict[str, Json], depth: int) -> None:

@@ -115,7 +115,7 @@ _PLAIN_ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 
 class Tidy:
-    """How much of a plain chat surely needs no repair, told while it is read backwards.
+    """How much of a plain chat surely needs no repair, found while it is read backwards.
 
     Looking at a hundred thousand messages later, once more, takes three times as long.
     """

@@ -1,9 +1,8 @@
-"""Pure reasoning over a log: the live path, its branches, undo and redo, counts, repair.
+"""Pure reasoning over a log: the live path, its branches, counts, states of the files.
 
 A log never forgets. Each event continues from `follows`, else from the event before it,
 so walking back from the head gives the *history*, and what a rewind left behind stays
-as a *branch*. Undo and redo keep no state of their own: `operations` replays the log's
-turns, rewinds, undos and redos and says where the next undo or redo would go.
+as a *branch*.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ from .._startup.hashing import sha256
 from . import MESSAGE_KINDS, Event, Json, NewEvent
 from .messages import Page, normal_usage
 
-OPERATION_KINDS = ("user_message", "rewound", "undone", "redone")
-"""The kinds `operations` needs to see."""
-
 BOOKKEEPING = frozenset(
     {"session_start", "session_resume", "session_end", "turn_end", "checkpoint", "files_changed"}
     | {"checkpoint_deleted", "rewound", "undone", "redone", "subagent_usage"}
@@ -32,7 +28,7 @@ WORK_KINDS = (*(kind for kind in MESSAGE_KINDS if kind != "system_message"), "ac
 """Kinds whose arrival after an undo means that there is nothing to redo."""
 
 DEEDS = ("action", "files_changed")
-"""Kinds that tell what was done to files, in whose midst words may have a branch."""
+"""Kinds that say what was done to files, in whose midst words may have a branch."""
 
 _ANSWERS = tuple(kind for kind in MESSAGE_KINDS if kind != "user_message")
 
@@ -42,11 +38,17 @@ transcript said what it comes after. That event is no message of its own."""
 
 BEGINS = "begins"
 """In a `rewound` of an agent's own making: the first event that belongs to it. What a hook noted
-before the transcript told of the rewind stands in between."""
+before the transcript had the rewind stands in between."""
 
 BACK = "back"
 """In a `files_changed`: the earlier event at which the files were so. The session's agent put
 them back itself."""
+
+REPEATS = "repeats"
+"""In an event: the number of an earlier one that it repeats in another place of the conversation.
+The agent sends it to the model there. The earlier one is no message of its own any more."""
+
+_REPEATED = "-repeated"
 
 INHERITED = "inherited"
 """In a fork's `checkpoint` event: its parent's, kept to go back to but not listed."""
@@ -75,6 +77,17 @@ def deletion(checkpoint_id: str) -> NewEvent:
 def deletion_id(checkpoint_id: str) -> str:
     """The id of the event that deletes a checkpoint."""
     return f"deleted-{sha256(checkpoint_id.encode()).hexdigest()[:32]}"
+
+
+def repetition_of(id: str) -> str:
+    """The id of the event that repeats another."""
+    return f"{id}{_REPEATED}"[-256:]
+
+
+def original_of(event: Event) -> str:
+    """The id of the event that one repeats; its own if it repeats none."""
+    is_again = REPEATS in event.data or NOTED in event.data
+    return event.id.removesuffix(_REPEATED) if is_again else event.id
 
 
 # --- the live path -----------------------------------------------------------------------
@@ -271,7 +284,7 @@ def branches(events: Iterable[Event]) -> list[Branch]:
     last = 0
     for event in events:
         before = last
-        # As in `walk`: whoever follows itself, or a later one, leads nowhere.
+        # As in `walk`: an event that follows itself, or a later one, leads nowhere.
         if event.follows is not None and event.follows < event.seq:
             before = event.follows
         if before != last:
@@ -279,7 +292,7 @@ def branches(events: Iterable[Event]) -> list[Branch]:
         previous[event.seq] = before
         if event.kind in MESSAGE_KINDS:
             is_message.add(event.seq)
-            is_message.discard(noted_in(event, NOTED))
+            is_message -= {noted_in(event, NOTED), noted_in(event, REPEATS)}
         last = event.seq
     known: set[int] = {0}
     at = last
@@ -300,168 +313,10 @@ def branches(events: Iterable[Event]) -> list[Branch]:
     return found
 
 
-# --- undo and redo -----------------------------------------------------------------------
-
-
-class Operation(NamedTuple):
-    """A turn or a rewind: what it was, its event, and the `seq` to return to.
-
-    `spans` are the events that belong to it, by number (first, last; None: up to the
-    newest): its own, and what was done after it until the next operation. Of an undone
-    one, they are the undos that took it back.
-    """
-
-    kind: str
-    seq: int
-    before: int
-    spans: tuple[tuple[int, int | None], ...] = ()
-
-
-class Operations(NamedTuple):
-    """What can be undone, newest last, and what can be redone, next last.
-
-    `unfinished` is the last undo, if it kept files as they were and nothing was done since:
-    what it was about, with all that belongs to that, and the state it left.
-    """
-
-    done: list[Operation]
-    undone: list[Operation]
-    unfinished: Operation | None = None
-
-
-RETRY_OF = "retry_of"
-"""In a `user_message`: the id of the turn that it is another attempt at."""
-
-FINISHES = "finishes"
-"""In an `undone` event: the undo that it goes on with, by number. It takes back nothing else."""
-
-KEPT = "kept"
-"""In a `rewound`, `undone` or `redone` event: the paths that stayed as conflicts."""
-
-
-MADE_ROOT = "made_root"
-"""In the same: that the workspace's folder was gone, and was made again for what came into it."""
-
-
-def operations(events: Iterable[Event | Mark]) -> Operations:
-    """Replay `events` of `OPERATION_KINDS`, and any `WORK_KINDS` among them, in order.
-
-    A turn or rewind can be undone to the state just before it. An undo can be redone to
-    the state just before the undo, until something new is said or done. Attempts at one
-    turn are one operation, where the newest is.
-    """
-    done: list[Operation] = []
-    undone: list[Operation] = []
-    # Each undone operation as it was in `done`, spans and all.
-    taken: list[Operation] = []
-    turns: dict[int, str] = {}
-    unfinished = False
-    for event in events:
-        before = event.seq - 1
-        if event.kind in OPERATION_KINDS and done:
-            done[-1] = _ended(done[-1], before)
-        if event.kind in ("user_message", "rewound"):
-            done.append(_begun(done, turns, event))
-            undone.clear()
-            taken.clear()
-            unfinished = False
-        elif event.kind == "undone":
-            last = undone[-1] if undone else None
-            if isinstance(event.data.get(FINISHES), int):
-                if last is not None:
-                    undone[-1] = last._replace(spans=(*last.spans, (event.seq, event.seq)))
-            elif done:
-                taken.append(done.pop())
-                kind, seq = taken[-1].kind, taken[-1].seq
-                undone.append(Operation(kind, seq, before, ((event.seq, event.seq),)))
-            unfinished = bool(event.data.get(KEPT) and undone)
-        elif event.kind == "redone":
-            if undone:
-                again = undone.pop()
-                done.append(Operation(again.kind, again.seq, before, taken.pop().spans))
-            unfinished = False
-        elif event.kind in WORK_KINDS:
-            undone.clear()
-            taken.clear()
-            unfinished = False
-        if event.kind in ("undone", "redone") and done:
-            spans = done[-1].spans
-            # What a redo wrote beside a conflict belongs to what it brought back.
-            first = event.seq if event.kind == "redone" else event.seq + 1
-            done[-1] = done[-1]._replace(spans=(*spans, (first, None)))
-    rest = undone[-1]._replace(spans=taken[-1].spans) if unfinished else None
-    return Operations(done, undone, rest)
-
-
-def _begun(done: list[Operation], turns: dict[int, str], event: Event | Mark) -> Operation:
-    """The operation that begins with an event, with what of `done` is part of it.
-
-    `turns` are the requests that operations are attempts at.
-    """
-    first, before = event.seq, event.seq - 1
-    noted = noted_in(event, NOTED if event.kind == "user_message" else BEGINS)
-    if noted and done and _is_noted_as(done[-1], noted, event):
-        # What a hook noted is told again here, where it belongs.
-        done.pop()
-        first = noted
-        if done:
-            done[-1] = _ended(done[-1], noted - 1)
-    if noted and event.kind == "rewound":
-        first, before = noted, noted - 1
-    earlier = _earlier_attempt(done, turns, event) if event.kind == "user_message" else ()
-    return Operation(event.kind, event.seq, before, (*earlier, (first, None)))
-
-
-def _is_noted_as(last: Operation, noted: int, event: Event | Mark) -> bool:
-    """Whether the last operation is the prompt that a hook noted.
-
-    A turn that was said after the noted one is another. A rewind may begin before the prompt.
-    """
-    if last.kind != "user_message":
-        return False
-    return noted == last.seq if event.kind == "user_message" else noted <= last.seq
-
-
 def noted_in(event: Event | Mark, name: str) -> int:
     """The number of an earlier event that one gives under a name; 0 if it gives none."""
     found = event.data.get(name)
     return found if type(found) is int and 0 < found < event.seq else 0
-
-
-def attempt_at(event: Event | Mark) -> str | None:
-    """The id of the turn that a message is another attempt at; None for all others."""
-    first = event.data.get(RETRY_OF)
-    return first if isinstance(first, str) and first else None
-
-
-def _earlier_attempt(
-    done: list[Operation], turns: dict[int, str], event: Event | Mark
-) -> tuple[tuple[int, int | None], ...]:
-    """The spans of an earlier attempt at the turn that begins here, which is no more in `done`.
-
-    Its message stays in the conversation, and leaves it with the turn that came after it.
-    One that was rewound since is not part of this one: the rewind took it back.
-    """
-    first = attempt_at(event)
-    turns[event.seq] = first or (event.id if isinstance(event, Event) else "")
-    for at in range(len(done) - 1, -1, -1) if first else ():
-        if done[at].kind != "user_message":
-            break
-        if turns.get(done[at].seq) == first:
-            attempt = done.pop(at)
-            if at < len(done):
-                done[at] = done[at]._replace(before=attempt.before)
-            return attempt.spans
-    return ()
-
-
-def _ended(operation: Operation, last: int) -> Operation:
-    """An operation whose last span ends here, or is dropped if it is empty."""
-    if not operation.spans:
-        return operation
-    *spans, (first, _) = operation.spans
-    ended = [(first, last)] if first <= last else []
-    return operation._replace(spans=(*spans, *ended))
 
 
 # --- counts ------------------------------------------------------------------------------
@@ -543,7 +398,7 @@ def tree_of(event: Event) -> bytes | None:
 
 
 def digest_of(text: Json) -> bytes | None:
-    """The digest a text spells; None if it is something else, since anybody may record events."""
+    """The digest a text spells; None if it is something else, since callers record events."""
     try:
         digest = bytes.fromhex(text) if isinstance(text, str) else b""
     except ValueError:
@@ -552,13 +407,13 @@ def digest_of(text: Json) -> bytes | None:
 
 
 def newest_tree(newest_first: Iterable[Event]) -> bytes | None:
-    """The newest state of the files that events tell of, wherever it stands."""
+    """The newest state of the files that events record, wherever it stands."""
     event = newest_look(newest_first)
     return tree_of(event) if event is not None else None
 
 
 def newest_look(newest_first: Iterable[Event]) -> Event | None:
-    """The event that tells the newest state of the files.
+    """The event that records the newest state of the files.
 
     A checkpoint of an earlier point has the state of that point, and says nothing of now.
     """
@@ -587,7 +442,7 @@ def _marked(marks: Iterable[Event], last: int) -> Event | None:
 
 
 def root_of(event: Event) -> str:
-    """The id of the root that an event's files are in; empty where it does not tell."""
+    """The id of the root that an event's files are in; empty where it does not say."""
     stamp = event.data.get("workspace")
     id = stamp.get("id") if isinstance(stamp, dict) else None
     return id if isinstance(id, str) else ""

@@ -1,6 +1,6 @@
-"""Messages as providers spell them: who speaks, in whose format, with which words. Pure.
+"""Messages as providers spell them: the role, the format, the words. Pure.
 
-A message is stored as it was given. This module tells what kind of event it makes, and
+A message is stored as it was given. This module says what kind of event it makes, and
 finds words and token counts in it, whatever the provider.
 """
 
@@ -298,8 +298,9 @@ def page_of(events: Sequence[Event]) -> Page:
     )
 
 
-def paged(newest_first: Iterator[Event], size: int = 512) -> Iterator[Page]:
-    """Pages, newest first, of a history given newest first."""
+def paged(newest_first: Iterator[Event], size: int = 32) -> Iterator[Page]:
+    """Pages, newest first, of a history given newest first: small ones, then larger."""
     while events := list(islice(newest_first, size)):
         events.reverse()
         yield page_of(events)
+        size = min(size * 2, 512)

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 
 from ..errors import Conflict, Damaged, NotFound
 from ..events import AsDict, Event, NewEvent
-from ..files.contents import tombstones
 from ..files.contents.blobs import Reference
-from ..files.contents.collect import has_contents, opened, store_name, trees_of
-from ..files.contents.garbage import check_floor, reach
-from ..files.depot import Depot
+from ..files.contents.collect import trees_of
+from ..files.contents.garbage import check_floor, erased_in, note_erased, reach
+from ..files.depot import Depot, has_contents, opened
 from ..files.trees import EMPTY, EMPTY_DIGEST
 from ..stores.base import Store
 from ..stores.copies import copy_logs
 from ..stores.memory import MemoryStore
 from ..stores.opening import store_at
-from ..stores.wrapper import unwrapped
+from ..stores.wrapper import store_name, unwrapped
 
 _TRIES = 5
 
@@ -106,7 +105,7 @@ class _Contents:
         """What was erased on purpose, in either store, is no loss."""
         gone = self.missing & (self._purged | self._purged_there)
         if gone and self._to is not None:
-            tombstones.add(self._to.folder, gone)
+            note_erased(self._to.folder, gone)
         self.missing -= gone
 
     def _open(self) -> None:
@@ -116,12 +115,12 @@ class _Contents:
         self._ready = True
         if has_contents(self._src):
             self._from = self._stack.enter_context(opened(self._src))
-            self._purged = tombstones.read(self._from.folder)
-        # A store in memory keeps contents only as long as somebody works there.
+            self._purged = erased_in(self._from.folder)
+        # A store in memory keeps contents only as long as a process works there.
         there = unwrapped(self._dst)
         if there.contents is not None or not isinstance(there, MemoryStore):
             self._to = self._stack.enter_context(opened(self._dst))
-            self._purged_there = tombstones.read(self._to.folder)
+            self._purged_there = erased_in(self._to.folder)
 
     def _bring(self, to: Depot, session_id: str, roots: list[bytes]) -> None:
         fresh = not self._walked

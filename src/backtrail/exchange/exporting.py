@@ -14,7 +14,7 @@ import msgspec
 from ..events import MAIN_LOG
 from ..formats.secrets import Masking
 from ..session.session import Session
-from .export.document import document_of
+from .export.document import read_document
 from .export.html import render_html
 from .export.markdown import render_markdown
 from .export.placing import placed
@@ -23,14 +23,14 @@ from .export.placing import placed
 def export_html(session: Session, *, masking: Masking | None = None) -> str:
     """The session as one self-contained page."""
     masking = masking or Masking()
-    document = document_of(session.store, session.id, masking)
+    document = read_document(session.store, session.id, masking)
     return render_html(document, masking.count)
 
 
 def export_markdown(session: Session, *, masking: Masking | None = None) -> str:
     """The session as Markdown."""
     masking = masking or Masking()
-    document = document_of(session.store, session.id, masking)
+    document = read_document(session.store, session.id, masking)
     return render_markdown(document, masking.count)
 
 

@@ -1,4 +1,4 @@
-"""Reading a file of JSON lines that somebody else writes, perhaps right now.
+"""Reading a file of JSON lines that another program writes, perhaps right now.
 
 Only whole lines are read, from a byte on, and every line is kept as it was: a line that is
 no JSON object is a line all the same. The file is never locked and never changed.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -26,7 +26,7 @@ _UNPACKED = 2 << 30
 
 
 class Unreadable(StoreFailed):
-    """A file of somebody else's that the system does not let us read."""
+    """A file of another program's that the system does not let us read."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -74,13 +74,13 @@ def as_line(at: int, end: int, raw: bytes) -> Line:
 def read_lines(path: Path, after: int = 0, *, final: bool = True) -> Iterator[Line]:
     """The lines from byte `after` on; empty ones are passed over.
 
-    With `final`, a last line without its end counts too: nobody writes any more. It is torn
+    With `final`, a last line without its end counts too: the writer is done. It is torn
     unless it is a whole object. Without `final` it is left for the next time.
     """
     with _opened(path) as file:
         file.seek(after)
         at, rest = after, b""
-        while block := _read(file, path):
+        while block := _read(path, lambda: file.read(_BLOCK)):
             parts = (rest + block).split(b"\n")
             rest = parts.pop()
             for raw in parts:
@@ -90,8 +90,7 @@ def read_lines(path: Path, after: int = 0, *, final: bool = True) -> Iterator[Li
                 at = end
             if len(rest) > _BLOCK:
                 # A long line is read in one go: joining it block by block is quadratic.
-                more = _rest_of_line(file, path)
-                rest += more
+                rest += _read(path, file.readline)
                 if rest.endswith(b"\n"):
                     end = at + len(rest)
                     yield as_line(at, end, rest[:-1])
@@ -102,16 +101,9 @@ def read_lines(path: Path, after: int = 0, *, final: bool = True) -> Iterator[Li
             yield last if last.value is not None else torn
 
 
-def _rest_of_line(file: BinaryIO, path: Path) -> bytes:
+def _read(path: Path, read: Callable[[], bytes]) -> bytes:
     try:
-        return file.readline()
-    except OSError as error:
-        raise Unreadable(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
-
-
-def _read(file: BinaryIO, path: Path) -> bytes:
-    try:
-        return file.read(_BLOCK)
+        return read()
     except OSError as error:
         raise Unreadable(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
 

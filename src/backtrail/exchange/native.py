@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -19,11 +18,12 @@ from pathlib import Path
 import msgspec
 
 from .._startup.shell import quoted
-from ..errors import StoreFailed, Unsupported
+from ..errors import Unsupported
 from ..events import Event, Json, SessionInfo, new_id, now
 from ..session.session import Session
 from ..settings.allowance import ORIGIN
-from ..stores.base import resolved
+from ..stores.disk.fs import failed, replace_file
+from ..stores.records import resolved
 from .claude_code import sessions as claude_code
 from .claude_code.format import slug
 from .codex import sessions as codex
@@ -31,6 +31,7 @@ from .codex.format import goes_on
 from .gemini import sessions as gemini
 from .jsonlines import as_line
 from .native_lines import claude_code_lines, codex_lines
+from .records import native_of
 from .transcript import append_entries, entries, fit_time
 
 BASED = "based"
@@ -77,13 +78,13 @@ def write_session(
     if agent == claude_code.AGENT:
         native_id = str(uuid.uuid4())
         made = claude_code_lines(session.store, info, history, native_id, cwd)
-        home = config_dir or _home(info, "projects") or claude_code.config_dir()
+        home = config_dir or _home(info, "projects") or claude_code.home()
         path = home / "projects" / slug(cwd) / f"{native_id}.jsonl"
         resume, begin = f"claude --resume {native_id}", f"claude --session-id {native_id}"
     else:
         native_id = new_id()
         made = codex_lines(session.store, info, history, native_id, cwd)
-        home = config_dir or _home(info, "sessions", "archived_sessions") or codex.codex_home()
+        home = config_dir or _home(info, "sessions", "archived_sessions") or codex.home()
         path = home / "sessions" / _today(native_id)
         resume, begin = f"codex resume {native_id}", "codex"
     is_empty = all(event is None or event.kind == "system_message" for _, event in made)
@@ -123,8 +124,7 @@ def _gemini_session(
 
 def agent_of(info: SessionInfo) -> str:
     """The agent whose session this is; `Unsupported` if none that is known here."""
-    native = info.metadata.get("native")
-    agent = native.get("agent") if isinstance(native, dict) else info.agent_name
+    agent = native_of(info).get("agent", info.agent_name)
     if agent not in (claude_code.AGENT, codex.AGENT, gemini.AGENT):
         raise Unsupported(
             f"session `{info.id}` is not of Claude Code, Codex or Gemini CLI: nothing to write for "
@@ -147,8 +147,7 @@ def _home(info: SessionInfo, *folders: str) -> Path | None:
 
 def _recorded(info: SessionInfo) -> Path | None:
     """The file that a session's record names; None for one that came from elsewhere."""
-    native = info.metadata.get("native")
-    path = native.get("path") if isinstance(native, dict) else None
+    path = native_of(info).get("path")
     if info.metadata.get(ORIGIN) is not None or not isinstance(path, str):
         return None
     return Path(path) if path.startswith("/") and "\0" not in path else None
@@ -156,8 +155,7 @@ def _recorded(info: SessionInfo) -> Path | None:
 
 def is_here(info: SessionInfo) -> bool:
     """Whether the agent of a session finds its native session on this machine."""
-    native = info.metadata.get("native")
-    id = native.get("id") if isinstance(native, dict) else None
+    id = native_of(info).get("id")
     if not isinstance(id, str) or not NATIVE_ID.fullmatch(id):
         return False
     recorded = _recorded(info)
@@ -170,7 +168,7 @@ def is_here(info: SessionInfo) -> bool:
     if agent_of(info) == gemini.AGENT:
         return gemini.has_chat(resolved(info.cwd), id)
     # Claude Code looks for a session among those of the folder that it runs in.
-    projects = claude_code.config_dir() / "projects"
+    projects = claude_code.home() / "projects"
     return (projects / slug(resolved(info.cwd)) / f"{id}.jsonl").is_file()
 
 
@@ -192,19 +190,10 @@ def _write(path: Path, content: bytes) -> None:
     """Make a file that is there as a whole or not at all, for its owner alone."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not a name that an agent takes for a session.
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        # Until it is whole, it has no name that an agent takes for a session.
+        replace_file(path, content)
     except OSError as error:
-        raise StoreFailed(f"cannot write {path}: {error.strerror}", errno=error.errno) from error
+        raise failed(error, f"write {path}") from error
 
 
 def _note(
@@ -224,11 +213,10 @@ def _note(
         event, behind = home.id if home else None, last.id if last else None
         new += entries(native_id, line, id, ts, event, behind)
     # A line that an older file has at the same place is kept behind the others. The last line
-    # must be behind all of them: it tells how far the file was read.
+    # must be behind all of them: it shows how far the file was read.
     for some in (new[:-1], new[-1:]):
         append_entries(session.store, session.id, some)
-    native = info.metadata.get("native")
-    about: dict[str, Json] = dict(native) if isinstance(native, dict) else {}
+    about = native_of(info)
     earlier = about.get("earlier")
     names = [*(earlier if isinstance(earlier, list) else ()), about.get("id")]
     if info.relation == "fork" and info.key != f"{agent}:{about.get('id')}":

@@ -10,6 +10,7 @@ import msgspec
 
 from ..events import MESSAGE_KINDS, Event, Format, Json, SessionInfo, now
 from ..events.calls import INTERRUPTED, answer_to, answers_in, calls_in
+from ..events.history import original_of
 from ..events.messages import page_of, speech_of
 from ..formats.anthropic import CONTINUED
 from ..formats.messages import convert
@@ -20,6 +21,7 @@ from .claude_code import format as cc
 from .claude_code.written import VERSION, Chain, spoken_alone
 from .codex import format as codex
 from .jsonlines import Line
+from .records import native_of
 from .transcript import all_lines
 
 Made = list[tuple[dict[str, Json], Event | None]]
@@ -84,8 +86,7 @@ def claude_code_lines(
 ) -> Made:
     """The history as one chain of lines."""
     kept = _Kept(store, info)
-    native = info.metadata.get("native")
-    version = native.get("version") if isinstance(native, dict) else None
+    version = native_of(info).get("version")
     branch = info.metadata.get("git_branch")
     chain = Chain(
         native_id,
@@ -144,10 +145,11 @@ def _converted(run: list[Event], format: Format) -> list[dict[str, Json]]:
 
 def _claude_group(kept: _Kept, event: Event) -> list[Line]:
     """The lines of an event, with what was shown to the model right behind it."""
-    own = kept.of.get(event.id, [])
+    id = event.id if event.id in kept.of else original_of(event)
+    own = kept.of.get(id, [])
     if not own:
         return []
-    links = [line for line in kept.behind.get(event.id, ()) if _is_link(line)]
+    links = [line for line in kept.behind.get(id, ()) if _is_link(line)]
     marks = []
     if event.kind == "compaction":
         parent = own[0].text("parentUuid")
@@ -157,7 +159,7 @@ def _claude_group(kept: _Kept, event: Event) -> list[Line]:
 
 
 def _is_link(line: Line) -> bool:
-    """Whether a line is part of the chain, though nobody said it."""
+    """Whether a line is part of the chain, though nothing is said in it."""
     if line.text("uuid") is None or line.get("isSidechain") is True:
         return False
     return line.get("type") != "progress" and cc.what_is(line.value or {}) == "link"
@@ -186,8 +188,9 @@ class _Rollouts:
             for lines in by_file.values():
                 # Some were noted later than those behind them.
                 lines.sort(key=lambda line: line.at)
-        metas = (line for by_file in self._behind.values() for line in _flat(by_file))
-        found = (line.value or {} for line in metas if codex.what_is(line.value or {}) == "meta")
+        files_behind = (lines for by_file in self._behind.values() for lines in by_file.values())
+        values = (line.value or {} for lines in files_behind for line in lines)
+        found = (value for value in values if codex.what_is(value) == "meta")
         self.meta: dict[str, Json] = next(found, {})
 
     def between(self, event: Event | None, then: Event | None) -> list[Line]:
@@ -203,20 +206,13 @@ class _Rollouts:
         if both:
             found = files[both[-1]]
         elif own:
-            # Of a turn that is no more, nothing is told.
-            found = list(takewhile(_is_of_turn, files[own[-1]]))
+            # Of a turn that is no more, nothing is written.
+            last = files[own[-1]]
+            found = list(takewhile(lambda line: not codex.begins_turn(line.value or {}), last))
             later = [file for file in files if file in next_files and file != own[-1]]
             found += files[later[-1]] if later else []
         skipped = ("meta", "rollback")
         return [line for line in found if codex.what_is(line.value or {}) not in skipped]
-
-
-def _is_of_turn(line: Line) -> bool:
-    return not codex.begins_turn(line.value or {})
-
-
-def _flat(lines: dict[str, list[Line]]) -> Iterator[Line]:
-    return (line for of_file in lines.values() for line in of_file)
 
 
 def codex_lines(
@@ -246,7 +242,7 @@ def codex_lines(
         if event.id in kept.of:
             add(next(reversed(kept.of[event.id].values())), event)
         else:
-            made += _homes(_told(event, items, screen=not codex.is_numbered(old)), run)
+            made += _homes(_fresh(event, items, screen=not codex.is_numbered(old)), run)
         waiting = {id: item for id, item in waiting.items() if id not in answered}
         add(kept.between(run[-1], runs[number][0] if number < len(runs) else None), None)
     made += _interrupted(waiting, ts)
@@ -256,7 +252,7 @@ def codex_lines(
     return list(zip(lines, [home for _, home in made], strict=True))
 
 
-def _told(event: Event, items: list[dict[str, Json]], *, screen: bool) -> list[dict[str, Json]]:
+def _fresh(event: Event, items: list[dict[str, Json]], *, screen: bool) -> list[dict[str, Json]]:
     """Lines for what no rollout has; with `screen`, also what the screen showed."""
     if event.kind == "compaction":
         return [codex.line("compacted", item, event.ts) for item in items]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import AlreadyExists, InvalidId
-from ..events import Json, NewEvent, SessionInfo, check_session_id, new_id
+from ..events import AsDict, Json, NewEvent, SessionInfo, check_session_id, new_id
 from ..settings.allowance import ORIGIN
 from ..stores.base import Store
 
@@ -29,7 +29,7 @@ class Found(msgspec.Struct, frozen=True):
         return f"{self.agent}:{self.id}"
 
 
-class Imported(msgspec.Struct, frozen=True):
+class Imported(AsDict, msgspec.Struct, frozen=True):
     """What an import did with one foreign session, or with `dry_run` would.
 
     `events` are those appended to its logs, `lines` those read, `prompt` how it begins.
@@ -49,14 +49,9 @@ class Imported(msgspec.Struct, frozen=True):
     error: str | None = None
     prompt: str | None = None
 
-    def to_dict(self) -> dict[str, Json]:
-        """The outcome as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
-
 
 class Facts(msgspec.Struct):
-    """What lines tell about their session. Later lines count, but the first `cwd`."""
+    """What lines say about their session. Later lines count, but the first `cwd`."""
 
     cwd: str | None = None
     model: str | None = None
@@ -73,6 +68,12 @@ class Facts(msgspec.Struct):
             self.title = title
 
 
+def native_of(info: SessionInfo) -> dict[str, Json]:
+    """What a session's record says of its native session; empty if that is nothing."""
+    native = info.metadata.get("native")
+    return dict(native) if isinstance(native, dict) else {}
+
+
 Natives = dict[tuple[str, str], str]
 """Sessions by the agent and the id of every native session that they are or were."""
 
@@ -81,8 +82,8 @@ def natives(store: Store) -> Natives:
     """The sessions of a store that come from other agents."""
     found: Natives = {}
     for info in store.sessions():
-        native = info.metadata.get("native")
-        if not isinstance(native, dict):
+        native = native_of(info)
+        if not native:
             continue
         agent, id = str(native.get("agent")), str(native.get("id"))
         # A fork says what its parent says, until it goes on by itself.
@@ -96,8 +97,8 @@ def natives(store: Store) -> Natives:
 
 def has_left(info: SessionInfo, found: Found) -> bool:
     """Whether a session goes on in another native one than this, which it was before."""
-    native = info.metadata.get("native")
-    return isinstance(native, dict) and native.get("id") != found.id
+    native = native_of(info)
+    return bool(native) and native.get("id") != found.id
 
 
 def known(store: Store, found: Found, others: Natives | None = None) -> SessionInfo | None:
@@ -125,7 +126,7 @@ def make(store: Store, found: Found, facts: Facts) -> SessionInfo:
         try:
             store.create(info)
         except AlreadyExists:
-            # The id is another session's. A key that somebody took meanwhile is that session.
+            # The id is another session's. A key that was taken meanwhile is that session.
             there = store.sessions(key=found.key, limit=1)
             if there:
                 return there[0]
@@ -157,8 +158,8 @@ def update(store: Store, info: SessionInfo, facts: Facts, found: Found | None = 
     """
     changes: dict[str, Json] = {}
     metadata = _origin(found) if found is not None and ORIGIN not in info.metadata else {}
-    native = info.metadata.get("native")
-    about: dict[str, Json] = dict(native) if isinstance(native, dict) else {}
+    native = native_of(info)
+    about = dict(native)
     rank, known_title = about.get("title_rank"), about.get("title")
     if facts.title is not None and not (isinstance(rank, int) and rank > facts.title[0]):
         about |= {"title_rank": facts.title[0], "title": facts.title[1]}

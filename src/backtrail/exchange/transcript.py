@@ -2,7 +2,7 @@
 
 The main file of a session goes into the log `transcript`, a subagent's into
 `transcript/<name>`. An entry says where its line is in which file, and to which event of
-the main log it belongs. So the log itself tells how far a file was read.
+the main log it belongs. So the log itself shows how far a file was read.
 
     {"file", "at", "end", "line" | "text" | "bytes", "event" or "behind"}
 
@@ -140,17 +140,19 @@ def purged(store: Store, session_id: str, name: str = "") -> set[str]:
     return found
 
 
-def find_line(store: Store, session_id: str, id: str, name: str = "") -> Kept | None:
+def find_line(store: Store, session_id: str, id: str) -> Kept | None:
     """The line with this id."""
     try:
-        return kept(store.find(session_id, id, log=log_of(name)))
+        return kept(store.find(session_id, id, log=TRANSCRIPT))
     except NotFound:
         return None
 
 
-def all_lines(store: Store, session_id: str, name: str = "") -> Iterator[Kept]:
+def all_lines(
+    store: Store, session_id: str, name: str = "", *, reverse: bool = False
+) -> Iterator[Kept]:
     """Every line, in the order in which they were taken in."""
-    for event in store.read(session_id, log=log_of(name)):
+    for event in store.read(session_id, log=log_of(name), reverse=reverse):
         found = kept(event)
         if found is not None:
             yield found

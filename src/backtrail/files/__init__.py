@@ -1,15 +1,15 @@
-"""Files: what a workspace looks like, who changed it, and how it goes back.
+"""Files: what a workspace looks like, which call changed it, and how it goes back.
 
 collect       remove contents that nothing relies on, and keep to the budget
 materialize   write the files of a checkpoint to a new directory
 verify        read everything and report what is damaged or missing
 
-names, trees, control, beneath   words: paths, directories as blobs, walking without links
+names, trees, beneath   words: paths, directories as blobs, walking without links
 contents/      contents by their digest: storing, verifying, collecting, erasing
 workspace/     from a directory to a tree digest: which directory, what is captured, scans
-changes/       who changed what between two scans, as events of a session
+changes/       which call changed what between two scans, as events of a session
 restore/       what a restore would do, path by path; doing it; recovery after a crash
-differences, textdiff            what differs between two trees, for people
+differences    what differs between two trees, for people
 depot          where a store keeps all this
 """
 
@@ -48,5 +48,5 @@ __all__ = [
     "verify",
 ]
 
-# Those who only read paths and plans need no database.
+# Readers of paths and plans need no database.
 __getattr__ = loader(globals(), _HOME)

@@ -2,7 +2,7 @@
 is followed on the way or at its end.
 
 Names are moved, never written over: a thing goes to a free name, or two names swap what
-they hold. So whatever somebody else put there meanwhile is still somewhere.
+they hold. So whatever others put there meanwhile is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 from .._startup.hashing import sha256
 from ..errors import Unsafe
@@ -70,12 +72,24 @@ def _find_syncfs() -> Callable[[int], None] | None:
 
 
 syncfs: Callable[[int], None] | None = _find_syncfs()
-"""One sync for everything on a file system; None where there is none that tells errors."""
+"""One sync for everything on a file system; None where there is none that reports errors."""
 
 
 def renameat2_is_there() -> bool:
     """Whether names can be moved without replacing any, in one call."""
     return renameat2 is not None
+
+
+@contextmanager
+def descriptor(
+    path: str | bytes | os.PathLike[str], flags: int, mode: int = 0, *, dir_fd: int | None = None
+) -> Iterator[int]:
+    """A file or directory, open for as long as the block lasts."""
+    fd = os.open(path, flags, mode, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class Directories:
@@ -128,6 +142,12 @@ class Directories:
         for known in [p for p in self._open if p == path or p.startswith(below)]:
             os.close(self._open.pop(known))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close all but the root."""
         while self._open:
@@ -162,8 +182,7 @@ def describe(fd: int, name: bytes) -> Entry | None:
 
 
 def _describe_file(fd: int, name: bytes) -> Entry | None:
-    file = os.open(name, FILE, dir_fd=fd)
-    try:
+    with descriptor(name, FILE, dir_fd=fd) as file:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -173,17 +192,6 @@ def _describe_file(fd: int, name: bytes) -> Entry | None:
             digest.update(part)
             size += len(part)
         return Entry("file", stat.S_IMODE(status.st_mode), size, digest.digest())
-    finally:
-        os.close(file)
-
-
-def alike(a: Entry | None, b: Entry | None) -> bool:
-    """Whether two entries are the same thing; a directory's content is not its own."""
-    if a is None or b is None:
-        return a is b
-    if a.kind == b.kind == "directory":
-        return a.mode == b.mode
-    return (a.kind, a.mode, a.value) == (b.kind, b.mode, b.value)
 
 
 def is_one_file(fd: int, name: bytes, other: int, its: bytes) -> bool:
@@ -197,10 +205,10 @@ def is_one_file(fd: int, name: bytes, other: int, its: bytes) -> bool:
 
 
 def is_being_written(fd: int, name: bytes) -> bool:
-    """Whether a program has a file open for writing, where the system tells.
+    """Whether a program has a file open for writing, where the system says so.
 
-    Linux grants a read lease only on a file that nobody is writing. With a second name the
-    content outlives this one, and a lease might be broken: then it is not asked for.
+    Linux grants a read lease only on a file that no program has open for writing. With a second
+    name the content outlives this one, and a lease might be broken: then it is not asked for.
     """
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
@@ -214,7 +222,7 @@ def is_being_written(fd: int, name: bytes) -> bool:
             return False
         import signal
 
-        # Who breaks a lease makes the system send a signal; this one is ignored by default.
+        # A broken lease makes the system send a signal; this one is ignored by default.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -257,40 +265,32 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a directory that we made, with all in it, however deep; what cannot go stays."""
     # Flattened first: what lies deep is moved up, as a path may be longer than systems take.
     try:
-        top = os.open(path, DIRECTORY)
+        with descriptor(path, DIRECTORY) as top:
+            os.fchmod(top, 0o700)
+            count, mark = 0, f".gone-{os.urandom(8).hex()}"
+            todo = os.listdir(top)
+            while todo:
+                name = todo.pop()
+                try:
+                    remove(top, os.fsencode(name))
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        return
+                    for inner in _opened_up(top, name):
+                        count += 1
+                        todo.append(f"{mark}-{count}")
+                        os.rename(f"{name}/{inner}", todo[-1], src_dir_fd=top, dst_dir_fd=top)
+                    os.rmdir(name, dir_fd=top)
+            os.rmdir(path)
     except OSError:
         return
-    try:
-        os.fchmod(top, 0o700)
-        count, mark = 0, f".gone-{os.urandom(8).hex()}"
-        todo = os.listdir(top)
-        while todo:
-            name = todo.pop()
-            try:
-                remove(top, os.fsencode(name))
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    return
-                for inner in _opened_up(top, name):
-                    count += 1
-                    todo.append(f"{mark}-{count}")
-                    os.rename(f"{name}/{inner}", todo[-1], src_dir_fd=top, dst_dir_fd=top)
-                os.rmdir(name, dir_fd=top)
-        os.rmdir(path)
-    except OSError:
-        return
-    finally:
-        os.close(top)
 
 
 def _opened_up(top: int, name: str) -> list[str]:
     """What is in a directory, which may be written in from now on."""
-    fd = os.open(name, DIRECTORY, dir_fd=top)
-    try:
+    with descriptor(name, DIRECTORY, dir_fd=top) as fd:
         os.fchmod(fd, 0o700)
         return os.listdir(fd)
-    finally:
-        os.close(fd)
 
 
 def put_in(source: int, name: bytes, target: int, new: bytes) -> bool:

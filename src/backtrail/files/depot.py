@@ -1,8 +1,9 @@
 """Where a store keeps what it knows about files: contents, the catalogue, indexes, locks.
 
 For a store in files this is a folder beside its logs, or the one that `blobs=` names, which
-several stores may share. For a store in memory it is a temporary folder that goes when the
-last session closes. A store of somebody else's making that names no place has one in the user's
+several stores may share. Contents alone may be elsewhere, at a URL of the entry-point group
+`backtrail.blobs`. For a store in memory it is a temporary folder that goes when the
+last session closes. A store of another package that names no place has one in the user's
 data folder. Sessions of one process share what is open.
 """
 
@@ -10,40 +11,60 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from .._startup.folders import state_folder, user_folder
 from .._startup.hashing import sha256
-from ..errors import AlreadyExists, NotFound
+from .._startup.loading import installed
+from ..errors import AlreadyExists, NotFound, Unsupported
 from ..events import NewEvent, SessionInfo
 from ..stores.base import Store
 from ..stores.disk.fs import make_directory, mark, refuse_links
 from ..stores.wrapper import unwrapped
 from .changes.catalogue import Catalogue
 from .contents.blobs import Blobs
-from .contents.sqlite import SQLiteBlobs
+from .contents.sqlite import open_sqlite_blobs
 from .workspace.ignore import OwnPlaces
 from .workspace.roots import refuse_store
 from .workspace.workspace import Workspace
 
+Opener = Callable[[str], Blobs]
+"""What an entry point of `backtrail.blobs` is: it takes what stands behind `scheme:`."""
+
 _lock = threading.Lock()
-_open: dict[str, Depot] = {}
+_open: dict[tuple[str, str], Depot] = {}
 _temporary: WeakKeyDictionary[Store, tuple[str, int]] = WeakKeyDictionary()
 """The folder of each store in memory, and the process that made it."""
+
+
+def open_blobs(url: str) -> Blobs:
+    """The contents at a URL: `sqlite:///PATH`, or a scheme that another package registers."""
+    scheme, _, address = url.partition(":")
+    # Our own need no asking for entry points, which costs more than opening them.
+    opener: Opener | None = (
+        open_sqlite_blobs if scheme == "sqlite" else installed("backtrail.blobs", scheme)
+    )
+    if opener is None:
+        raise Unsupported(
+            f"no contents for `{scheme}:` are installed; this version has sqlite:, and folders"
+        )
+    return opener(address)
 
 
 class Depot:
     """The contents and the catalogue in one folder. `close` it as often as it was opened."""
 
-    def __init__(self, folder: Path, *, goes_with: int | None) -> None:
+    def __init__(self, folder: Path, url: str = "", *, goes_with: int | None) -> None:
         refuse_links(folder, folder / "blobs.db", folder / "catalogue.db", folder / "hooks")
         make_directory(folder)
         mark(folder)
         self.folder = folder
-        self.blobs: Blobs = SQLiteBlobs(folder / "blobs.db")
+        self._place = str(folder), url
+        self.blobs = open_blobs(url or f"sqlite:///{folder}/blobs.db")
         self.catalogue = Catalogue(folder / "catalogue.db")
         self._goes_with = goes_with
         self._users = 0
@@ -52,13 +73,14 @@ class Depot:
     def of(cls, store: Store) -> Depot:
         """The depot of a store; `Unsupported` if it has none."""
         folder, goes_with = _folder_of(store)
+        place = str(folder), unwrapped(store).contents_url
         with _lock:
-            depot = _open.get(str(folder))
+            depot = _open.get(place)
             if depot is None:
-                depot = _open[str(folder)] = cls(folder, goes_with=goes_with)
+                depot = _open[place] = cls(folder, place[1], goes_with=goes_with)
             depot._users += 1
         # Not a method of the depot: that would keep it, and not know that it is closed.
-        unwrapped(store).relies_on = partial(_flush, str(folder))
+        unwrapped(store).relies_on = partial(_flush, place)
         return depot
 
     def workspace(
@@ -80,13 +102,33 @@ class Depot:
             self._users -= 1
             if self._users:
                 return
-            _open.pop(str(self.folder), None)
+            _open.pop(self._place, None)
             self.catalogue.close()
             self.blobs.close()
             if self._goes_with == os.getpid():
                 import shutil
 
                 shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def opened(store: Store) -> Iterator[Depot]:
+    """The contents of a store, for as long as the block lasts."""
+    depot = Depot.of(store)
+    try:
+        yield depot
+    finally:
+        depot.close()
+
+
+def has_contents(store: Store) -> bool:
+    """Whether a store may have contents: where it has none, none are made."""
+    folder = known_folder(store)
+    if folder is None:
+        from ..stores.memory import MemoryStore
+
+        return isinstance(unwrapped(store), MemoryStore)
+    return (folder / "blobs.db").exists()
 
 
 def _after_fork() -> None:
@@ -98,10 +140,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _flush(folder: str) -> None:
+def _flush(place: tuple[str, str]) -> None:
     """Sync the contents of an open depot; a closed one was synced then."""
     with _lock:
-        depot = _open.get(folder)
+        depot = _open.get(place)
         if depot is not None:
             depot.blobs.flush()
 
@@ -161,6 +203,6 @@ def _kept_name(store: Store, *, make: bool) -> str:
         store.create(SessionInfo(id=_note(), title="Where contents of files are"))
     except AlreadyExists:
         pass
-    # Whoever comes second gets the name that is there.
+    # The second writer gets the name that is there.
     event = NewEvent("note", {"text": os.urandom(16).hex()}, id="contents")
     return str(store.append(_note(), [event])[0].data["text"])

@@ -19,7 +19,7 @@ from typing import Literal
 from .._startup.frozen import NamedTuple
 from .._startup.hashing import sha256
 from ..errors import Damaged
-from .control import is_control, is_marker
+from .names import is_control, is_marker
 
 MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
@@ -173,7 +173,7 @@ MARKS_A_STORE = b"the marker of a store, which is never written"
 
 
 def _read(data: bytes) -> Tree:
-    """A tree, for those who ask again and again and change nothing.
+    """A cached tree; treat the result as read-only.
 
     What bears a name of version control is opaque here: it can be shown, and not entered. So
     a session that has such a tree stays readable, and what plans a restore refuses it.
@@ -192,7 +192,7 @@ def _harmless(tree: Tree) -> Tree:
 
 
 def remember(data: bytes, tree: Tree) -> Tree:
-    """Spare others the decoding of a tree that nobody changes any more."""
+    """Cache a tree that is not changed any more."""
     if len(_decoded) >= _DECODED:
         _decoded.clear()
     _decoded[data] = tree
@@ -226,7 +226,7 @@ class Difference(NamedTuple):
 def diff_trees(get: Get, before: bytes | None, after: bytes | None) -> Iterator[Difference]:
     """What differs between two roots, parents before children; only changed parts are read.
 
-    Where a directory became opaque, or an opaque one a directory, nobody knows what
+    Where a directory became opaque, or an opaque one a directory, it is not known what
     happened to the things in it: they are not listed, and so never look deleted. Only what
     came from elsewhere is not what was there.
     """

@@ -38,7 +38,7 @@ _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 def is_own(message: Mapping[str, Json]) -> bool:
     """Whether a message of nothing but blocks of text can stay as it is.
 
-    OpenAI spells such blocks in the same way, so nobody can tell whose they are.
+    OpenAI spells such blocks in the same way, so the block alone does not show its provider.
     """
     blocks = message.get("content")
     return (
@@ -72,9 +72,9 @@ def to_turns(message: Mapping[str, Json]) -> list[Turn]:
     for block in _blocks(content):
         kind = block.get("type")
         if kind == "tool_result":
-            told = [part for inner in _blocks(block.get("content")) for part in _read(inner)]
+            inner_parts = [part for inner in _blocks(block.get("content")) for part in _read(inner)]
             failed = block.get("is_error") is True
-            results.append(Result(str(block.get("tool_use_id")), tuple(told), failed))
+            results.append(Result(str(block.get("tool_use_id")), tuple(inner_parts), failed))
         elif kind == "tool_use":
             call_id, name = str(block.get("id")), str(block.get("name"))
             parts.append(Call(call_id, name, as_arguments(block.get("input"))))
@@ -96,9 +96,9 @@ def _read(block: Mapping[str, Json]) -> list[Text | Media]:
         text = text_or_none(block.get("text"))
         return [Text(text)] if text else []
     if kind == "search_result":
-        told = [part for inner in _blocks(block.get("content")) for part in _read(inner)]
+        inner_parts = [part for inner in _blocks(block.get("content")) for part in _read(inner)]
         heading = text_or_none(block.get("title"))
-        return [*([Text(heading)] if heading else []), *told]
+        return [*([Text(heading)] if heading else []), *inner_parts]
     source = block.get("source")
     if kind in ("image", "document") and isinstance(source, Mapping):
         return _read_source("image" if kind == "image" else "file", block, source)
@@ -121,8 +121,8 @@ def _read_source(
         # Elsewhere a document in plain text is best said as text.
         return [*([Text(name)] if name else []), Text(source["data"])]
     if how == "content":
-        told = [part for inner in _blocks(source.get("content")) for part in _read(inner)]
-        return [*([Text(name)] if name else []), *told]
+        inner_parts = [part for inner in _blocks(source.get("content")) for part in _read(inner)]
+        return [*([Text(name)] if name else []), *inner_parts]
     return [left_out("image" if kind == "image" else "document", name)]
 
 

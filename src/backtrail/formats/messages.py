@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
+from .._startup.frozen import replace
 from .._startup.hashing import sha256
 from ..errors import InvalidData
 from ..events import Format, Json
@@ -75,7 +75,7 @@ def _paired(turns: list[Turn], to: Format) -> list[Turn]:
     stray: list[Part] = []
     for turn in turns:
         if stray and turn.role != "tool":
-            # Not before all results are told: nothing may stand between these and their calls.
+            # Not before all results are written: nothing may stand between these and their calls.
             paired.append(Turn("user", tuple(stray)))
             stray = []
         if turn.native is not None:

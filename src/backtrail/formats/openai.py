@@ -200,14 +200,11 @@ def _block(part: Text | Media) -> dict[str, Json]:
         return {"type": "text", "text": part.text}
     if part.kind == "image" and (part.url or part.data):
         image = {"url": part.url or part.data_url}
-        return {"type": "image_url", "image_url": image | _set(detail=part.detail)}
+        image |= {"detail": part.detail} if part.detail is not None else {}
+        return {"type": "image_url", "image_url": image}
     if part.kind == "file" and part.data:
         named = {"filename": part.name or "file", "file_data": part.data_url}
         return {"type": "file", "file": named}
     if part.kind == "file" and part.file_id and part.owner == "openai":
         return {"type": "file", "file": {"file_id": part.file_id}}
     return _block(part.left_out())
-
-
-def _set(**fields: str | None) -> dict[str, str]:
-    return {name: value for name, value in fields.items() if value is not None}

@@ -145,7 +145,7 @@ def _block(part: Text | Media, role: str) -> dict[str, Json]:
     if role != "assistant" and (part.url or part.data or mine):
         if part.kind == "image":
             image = {"type": "input_image", "detail": part.detail or "auto"}
-            return image | ({"file_id": mine} if mine else {"image_url": _link(part)})
+            return image | ({"file_id": mine} if mine else {"image_url": part.url or part.data_url})
         if mine:
             return {"type": "input_file", "file_id": mine}
         if part.url:
@@ -153,7 +153,3 @@ def _block(part: Text | Media, role: str) -> dict[str, Json]:
         name = part.name or "file"
         return {"type": "input_file", "filename": name, "file_data": part.data_url}
     return _block(part.left_out(), role)
-
-
-def _link(part: Media) -> str:
-    return part.url or part.data_url

@@ -1,4 +1,10 @@
-"""Sessions: the one object that people hold, sync and async, and the turns in it."""
+"""Sessions: the one object that people hold, sync and async, and the turns in it.
+
+`session.py` and `aio.py` are its two faces. `parts.py` builds what they delegate to: `log`,
+`capture`, `checkpoints`, `browse`, `rewind`, `turnlog`, `drive`. `begin.py` creates, resumes and
+forks. `turns.py` is the engine of a turn; `drive.py` and `aio_drive.py` carry out what it asks
+for.
+"""
 
 from __future__ import annotations
 

@@ -1,54 +1,40 @@
 """AsyncSession: a session for asyncio and trio.
 
 It has the names and signatures of `Session` and works on the same stores. Store calls run
-in worker threads (`aio_threads.py`), so the loop is never blocked.
+in worker threads (`threads.py`), so the loop is never blocked.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, Unpack
+from typing import Literal, Self, Unpack
 
-import anyio
-
-from ..events import Checkpoint, Event, Format, Json, NewEvent, Problem, SessionInfo
+from ..events import Checkpoint, Event, Format, Json, Problem, SessionInfo
 from ..events.calls import ToolCall
 from ..events.history import Branch
 from ..events.messages import message_event
+from ..files.differences import Diff
 from ..files.restore.conflicts import OnConflict
 from ..stores.base import Store
-from .aio_files import AsyncFiles
-from .aio_listeners import AsyncSubscription
-from .aio_stream import AsyncSending
-from .filepoints import Mode, Scope
+from .aio_drive import Turning
+from .aio_parts import AsyncParts, AsyncStream, AsyncSubscription, AsyncTurn
+from .fileplans import Mode, Scope
+from .filepoints import TurnChanges
+from .keywords import SessionOptions, checked, folder
 from .listeners import Delta
-from .log import Turn, end_event, own_event
-from .options import SessionOptions, checked, folder
+from .parts import Parts
 from .points import Target
 from .session import Session
-from .threads import (
-    AsyncSideLog,
-    Follow,
-    Loop,
-    Pages,
-    append,
-    finish,
-    patient,
-    read,
-    run,
-    this_loop,
-)
-from .views import Rewind, State, user_message
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from .threads import AsyncSideLog, Follow, Pages, finish, patient, read, run
+from .toolcalls import Call
+from .turns import Content, Limits, Result, Retry, limits_of
+from .views import Rewind, State, end_event, own_event, user_message
 
 
-class AsyncSession(AsyncFiles, AsyncSending):
+class AsyncSession:
     """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
 
     Any task of the loop it was made in may use it; turns are served one after another.
@@ -56,47 +42,33 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
     def __init__(self, session: Session, wait: float = 0.0) -> None:
         self._session = session
-        self._wait = wait
-        # Not a lock: a stream that is dropped may be closed by another task.
-        self._turns = anyio.Semaphore(1)
-        self._driver: int | None = None
-        self._loop: Loop | None = None
-        self._line = anyio.Lock()
-        self._news: anyio.Event | None = None
+        self._parts = AsyncParts(session.parts, wait)
 
     # --- beginning -----------------------------------------------------------------------
 
     @classmethod
     async def create(
-        cls,
-        store: Store | str | None = None,
-        session_id: str | None = None,
+        cls, store: Store | str | None = None, session_id: str | None = None,
         **options: Unpack[SessionOptions],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A new session; an id that exists is `AlreadyExists`."""
         given = checked("create", options)
         return await cls._begun(lambda more: Session.create(store, session_id, **more), given)
 
     @classmethod
     async def open(
-        cls,
-        store: Store | str | None = None,
-        session_id: str | None = None,
+        cls, store: Store | str | None = None, session_id: str | None = None,
         **options: Unpack[SessionOptions],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """The session with this id or `key`, resumed if it exists, else created."""
         given = checked("open", options)
         return await cls._begun(lambda more: Session.open(store, session_id, **more), given)
 
     @classmethod
     async def resume(
-        cls,
-        store: Store | str | None,
-        session_id: str,
-        at: Target | None = None,
-        replay_last_user_turn: bool = False,
-        **options: Unpack[SessionOptions],
-    ) -> Self:
+        cls, store: Store | str | None, session_id: str, at: Target | None = None,
+        replay_last_user_turn: bool = False, **options: Unpack[SessionOptions],
+    ) -> Self:  # fmt: skip
         """A session that exists, to go on with; see `Session.resume`."""
         given = checked("resume", options)
         return await cls._begun(
@@ -127,14 +99,10 @@ class AsyncSession(AsyncFiles, AsyncSending):
             raise
 
     async def fork(
-        self,
-        at: Target | None = None,
-        *,
-        session_id: str | None = None,
-        into: str | os.PathLike[str] | None = None,
-        copy_checkpoints: bool = False,
+        self, at: Target | None = None, *, session_id: str | None = None,
+        into: str | os.PathLike[str] | None = None, copy_checkpoints: bool = False,
         **options: Unpack[SessionOptions],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A new session that begins with this one's history, up to `at` or to now."""
 
         fork = partial(self._session.fork, at, session_id=session_id)
@@ -143,7 +111,7 @@ class AsyncSession(AsyncFiles, AsyncSending):
         def begin(more: SessionOptions) -> Session:
             return fork(into=place, copy_checkpoints=copy_checkpoints, **more)
 
-        return await self._begun(begin, checked("fork", {"wait": self._wait, **options}))
+        return await self._begun(begin, checked("fork", {"wait": self._parts.wait, **options}))
 
     # --- what it is ----------------------------------------------------------------------
 
@@ -158,6 +126,11 @@ class AsyncSession(AsyncFiles, AsyncSending):
         return self._session.store
 
     @property
+    def parts(self) -> Parts:
+        """What it is made of."""
+        return self._session.parts
+
+    @property
     def agent(self) -> Callable[..., Json] | str | None:
         """The callable that answers a turn."""
         return self._session.agent
@@ -170,37 +143,31 @@ class AsyncSession(AsyncFiles, AsyncSending):
     # --- writing -------------------------------------------------------------------------
 
     async def append(
-        self,
-        message: object,
-        *,
-        id: str | None = None,
-        kind: str | None = None,
-        format: Format | None = None,
-        usage: Mapping[str, Json] | None = None,
-        cost_usd: float | None = None,
-        ts: str | None = None,
-    ) -> Event:
+        self, message: object, *, id: str | None = None, kind: str | None = None,
+        format: Format | None = None, usage: Mapping[str, Json] | None = None,
+        cost_usd: float | None = None, ts: str | None = None,
+    ) -> Event:  # fmt: skip
         """Append one message; see `Session.append`."""
         event = message_event(message, id, kind, format, usage, cost_usd, ts)
-        return (await self._append([event]))[0]
+        return (await self._parts.append([event]))[0]
 
     async def extend(self, messages: Sequence[object]) -> list[Event]:
         """Append several messages as one batch, or what is new in a whole conversation."""
-        return await self._write(self._session.extend, messages)
+        return await self._parts.write(self._session.extend, messages)
 
     async def record(
         self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
     ) -> Event:
         """Append an event of your own kind."""
-        return (await self._append([own_event(kind, data, id)]))[0]
+        return (await self._parts.append([own_event(kind, data, id)]))[0]
 
     async def answer(self, call_id: str, result: object) -> Event:
         """Settle a call that has no result with what came of it; see `Session.answer`."""
-        return await self._write(self._session.answer, call_id, result)
+        return await self._parts.write(self._session.answer, call_id, result)
 
     async def give_up(self, call_id: str) -> Event:
         """Settle a call that has no result as interrupted."""
-        return await self._write(self._session.give_up, call_id)
+        return await self._parts.write(self._session.give_up, call_id)
 
     async def update(self, **changes: Json) -> SessionInfo:
         """Change title, key, model, agent_name, cwd, tags or metadata."""
@@ -208,71 +175,68 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
     async def end(self, reason: str = "end_turn") -> Event:
         """Note that the session is over, and why. It can be resumed all the same."""
-        return (await self._append([end_event(reason)]))[0]
-
-    async def _append(self, events: list[NewEvent], *, spans: bool = True) -> list[Event]:
-        if self._loop is None:
-            self._loop = this_loop()
-        try:
-            return await append(self._loop, self._line, self._session, events, spans=spans)
-        finally:
-            self._tell()
-
-    async def _write(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `fn` in a worker thread, and wake those who listen to this session."""
-        try:
-            return await run(fn, *args, **kwargs)
-        finally:
-            self._tell()
-
-    def _tell(self) -> None:
-        news, self._news = self._news, None
-        if news is not None:
-            news.set()
-
-    def _next_news(self) -> anyio.Event:
-        """What is set when there is something new; made only where somebody listens."""
-        if self._news is None:
-            self._news = anyio.Event()
-        return self._news
+        return (await self._parts.append([end_event(reason)]))[0]
 
     @asynccontextmanager
     async def turn(
         self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
     ) -> AsyncIterator[AsyncTurn]:
         """One turn around any code, also one that was begun before; see `Session.turn`."""
-        session = self._session
-        async with self._driving():
-            turn = await self._write(session._begin_turn, user_message(content), id)
+        turns, session = self.parts.turns, self._session
+        async with self._parts.driving():
+            turn = await self._parts.write(turns.begin, session, user_message(content), id)
             try:
                 yield AsyncTurn(self, turn)
             except BaseException as error:
-                await finish(partial(session._end_turn, turn, error))
+                await finish(partial(turns.end, turn, error))
                 raise
             else:
-                await finish(partial(session._end_turn, turn, None))
+                await finish(partial(turns.end, turn, None))
             finally:
-                self._tell()
+                self._parts.notify()
 
-    @asynccontextmanager
-    async def _driving(self) -> AsyncIterator[None]:
-        """Turns and rewinds: one task at a time; a task may rewind within its own turn."""
-        task = anyio.get_current_task().id
-        if self._driver == task:
-            yield
-            return
-        async with self._turns:
-            lease = ExitStack()
-            try:
-                await patient(
-                    lambda: run(lambda: lease.enter_context(self._session._leased(0))),
-                    self._wait,
-                )
-                self._driver = task
-                yield
-            finally:
-                self._driver = None
-                await finish(lease.close)
+    async def send(
+        self, content: Content, *, id: str | None = None, retry: Retry = "errors",
+        model: str | None = None, max_turns: int | None = None,
+        budget: float | Limits | None = None,
+    ) -> Result:  # fmt: skip
+        """Say something and run the turn to its end; see `Session.send`."""
+        begin = self.parts.driver.saying(content, id, retry)
+        return await Turning(self._parts, begin, model, limits_of(max_turns, budget)).finished()
+
+    def stream(
+        self, content: Content, *, id: str | None = None, retry: Retry = "errors",
+        model: str | None = None, max_turns: int | None = None,
+        budget: float | Limits | None = None,
+    ) -> AsyncStream:  # fmt: skip
+        """`send`, giving every delta and event as it comes; the last is a delta "done".
+
+        A caller that leaves it early closes it (`async with`, or `contextlib.aclosing`), which
+        ends the turn. One that is only forgotten is ended by the next turn, or with the session.
+        """
+        begin = self.parts.driver.saying(content, id, retry)
+        return AsyncStream(Turning(self._parts, begin, model, limits_of(max_turns, budget)))
+
+    async def proceed(
+        self, *, pending: Literal["fail", "retry"] = "fail", model: str | None = None,
+        max_turns: int | None = None, budget: float | Limits | None = None,
+    ) -> Result:  # fmt: skip
+        """Finish a turn that a crash cut short; see `Session.proceed`."""
+        begin = self.parts.driver.proceeding(pending)
+        return await Turning(self._parts, begin, model, limits_of(max_turns, budget)).finished()
+
+    async def cancel(self) -> None:
+        """End the turn under way, with `interrupted`; tools that run are stopped."""
+        self._session.cancel()
+        if self._parts.stoppable is not None:
+            self._parts.stoppable.cancel()
+
+    def tool(
+        self, name: str, input: Json = None, *, id: str | None = None,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> AbstractAsyncContextManager[Call]:  # fmt: skip
+        """A bracket around a tool call; see `Session.tool`."""
+        return self._parts.tool(name, input, id, paths)
 
     def log(self, name: str) -> AsyncSideLog:
         """A side log, such as "transcript"; its appends are buffered."""
@@ -285,31 +249,21 @@ class AsyncSession(AsyncFiles, AsyncSending):
     # --- going back ----------------------------------------------------------------------
 
     async def checkpoint(
-        self,
-        label: str | None = None,
-        *,
-        at: Target | None = None,
+        self, label: str | None = None, *, at: Target | None = None,
         metadata: Mapping[str, Json] | None = None,
-    ) -> Checkpoint:
+    ) -> Checkpoint:  # fmt: skip
         """Mark a point to go back to: now, or the event `at`."""
-        return await self._write(self._session.checkpoint, label, at=at, metadata=metadata)
+        return await self._parts.write(self._session.checkpoint, label, at=at, metadata=metadata)
 
     async def delete_checkpoint(self, target: Target) -> Checkpoint:
         """Delete a checkpoint; see `Session.delete_checkpoint`."""
-        return await self._write(self._session.delete_checkpoint, target)
+        return await self._parts.write(self._session.delete_checkpoint, target)
 
     async def rewind(
-        self,
-        to: Target | None = None,
-        *,
-        before: Target | None = None,
-        scope: Scope = "both",
-        mode: Mode = "mine",
-        paths: Collection[str] | None = None,
-        on_conflict: OnConflict = "keep",
-        dry_run: bool = False,
-        force: bool = False,
-    ) -> Rewind:
+        self, to: Target | None = None, *, before: Target | None = None, scope: Scope = "both",
+        mode: Mode = "mine", paths: Collection[str] | None = None,
+        on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False,
+    ) -> Rewind:  # fmt: skip
         """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
         rewind = partial(self._session.rewind, to, before=before, scope=scope, mode=mode)
         move = partial(rewind, paths=paths, on_conflict=on_conflict, force=force)
@@ -332,8 +286,8 @@ class AsyncSession(AsyncFiles, AsyncSending):
     async def _move(self, move: Callable[..., Rewind], dry_run: bool) -> Rewind:
         if dry_run:
             return await run(move, dry_run=True)
-        async with self._driving():
-            return await self._write(move)
+        async with self._parts.driving():
+            return await self._parts.write(move)
 
     # --- reading -------------------------------------------------------------------------
 
@@ -352,14 +306,9 @@ class AsyncSession(AsyncFiles, AsyncSending):
         return await read(self._session.history)
 
     def events(
-        self,
-        *,
-        after: int = 0,
-        until: int | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        kinds: Collection[str] | None = None,
-    ) -> AsyncIterator[Event]:
+        self, *, after: int = 0, until: int | None = None, limit: int | None = None,
+        reverse: bool = False, kinds: Collection[str] | None = None,
+    ) -> AsyncIterator[Event]:  # fmt: skip
         """Everything in the main log, the abandoned too."""
         read = partial(self._session.events, after=after, until=until, limit=limit)
         return Pages(partial(read, reverse=reverse, kinds=kinds))
@@ -390,7 +339,28 @@ class AsyncSession(AsyncFiles, AsyncSending):
         Without `after`, what this session object appends counts from now on, what others
         append from the first step on.
         """
-        return Follow(self._session, after)
+        return Follow(self.parts.log, after)
+
+    # --- files ---------------------------------------------------------------------------
+
+    async def diff(
+        self, a: Target | None = None, b: Target | None = None, *,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Diff:  # fmt: skip
+        """What differs in the files between two points; see `Session.diff`."""
+        return await read(self._session.diff, a, b, paths=paths)
+
+    async def changes(self) -> list[TurnChanges]:
+        """What happened to the files, turn by turn: by which call, or by others."""
+        return await read(self._session.changes)
+
+    async def not_captured(self) -> list[tuple[str, str, int]]:
+        """What the last scan did not keep: path, reason, size."""
+        return await read(self._session.not_captured)
+
+    async def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
+        """Take another directory as the session's workspace; see `Session.relocate`."""
+        return await run(self._session.relocate, None if cwd is None else folder(cwd))
 
     # --- listening -----------------------------------------------------------------------
 
@@ -399,11 +369,11 @@ class AsyncSession(AsyncFiles, AsyncSending):
 
         Close it, or use it in an `async with` block.
         """
-        return AsyncSubscription(self, size, after)
+        return AsyncSubscription(self._parts, size, after)
 
     async def emit(self, delta: Delta) -> None:
         """Hand a delta to the subscribers; it is not stored."""
-        await self._write(self._session.emit, delta)
+        await self._parts.write(self._session.emit, delta)
 
     # --- ending --------------------------------------------------------------------------
 
@@ -412,53 +382,13 @@ class AsyncSession(AsyncFiles, AsyncSending):
         try:
             await finish(self._session.close)
         finally:
-            self._tell()
+            self._parts.notify()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._session)[1:]}"
-
-
-class AsyncTurn:
-    """A turn under way: what was said, and what is appended to it."""
-
-    def __init__(self, session: AsyncSession, turn: Turn) -> None:
-        self.session = session
-        self._turn = turn
-
-    @property
-    def event(self) -> Event:
-        """What the user said."""
-        return self._turn.event
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it was said just now."""
-        return self._turn.is_new
-
-    @property
-    def ended(self) -> bool:
-        """Whether it needs no work any more."""
-        return self._turn.ended
-
-    async def append(self, message: object, **details: Json) -> Event:
-        """Append one message of the turn; see `Session.append`."""
-        return await self.session.append(message, **details)
-
-    async def extend(self, messages: Sequence[object]) -> list[Event]:
-        """Append messages, or what is new in a whole conversation."""
-        return await self.session.extend(messages)
-
-    async def messages(self) -> list[dict[str, Json]]:
-        """The whole conversation, this turn included."""
-        return await self.session.messages()

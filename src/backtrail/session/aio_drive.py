@@ -17,32 +17,20 @@ from anyio import from_thread
 
 from ..errors import Closed, Conflict, Unsupported
 from ..events import Event, Json
+from . import turns as requests
 from .listeners import Delta
-from .live import Around, SyncFlow, checked_flow, since
+from .live import Around, SyncFlow, checked_flow
 from .threads import apart, run
 from .turnlog import Opened
 from .turns import (
     ENDED,
-    Append,
     Cancelled,
-    Do,
     Engine,
     Failed,
-    Finish,
     Job,
     Limits,
     LiveTurn,
-    Next,
-    Open,
-    Pause,
     Result,
-    Run,
-    Show,
-    Shut,
-    Start,
-    Step,
-    Tell,
-    Todo,
     check_job,
     engine,
 )
@@ -50,8 +38,9 @@ from .turns import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .aio_stream import AsyncSending
-    from .watching import Call
+    from .aio_parts import AsyncParts
+    from .session import Session
+    from .toolcalls import Call
 
 
 class Turning(AsyncIterator[Delta | Event]):
@@ -62,13 +51,14 @@ class Turning(AsyncIterator[Delta | Event]):
 
     def __init__(
         self,
-        owner: AsyncSending,
+        owner: AsyncParts,
         begin: Callable[[], Opened],
         model: str | None,
         limits: Limits,
     ) -> None:
         self._owner = owner
-        self._session = owner._session
+        self._driver = owner.parts.driver
+        self._log = owner.parts.log
         self._begin = begin
         self._model = model
         self._limits = limits
@@ -100,19 +90,19 @@ class Turning(AsyncIterator[Delta | Event]):
             await self._start()
         if self._recorded:
             return self._recorded.pop(0)
-        self._session._close_stream = None
+        self._driver.close_stream = None
         item = await self._on(None) if self._engine is not None else None
         if item is None:
             self._is_over = True
             raise StopAsyncIteration
-        self._session._close_stream = partial(from_thread.run, self._end_with_session)
+        self._driver.close_stream = partial(from_thread.run, self._end_with_session)
         return item
 
     async def aclose(self) -> None:
         """End the turn if it has not ended; twice is the same as once."""
         if self._held is None or self._is_over:
             return
-        self._session._close_stream = None
+        self._driver.close_stream = None
         try:
             if self._engine is not None:
                 await self._on(GeneratorExit())
@@ -123,42 +113,44 @@ class Turning(AsyncIterator[Delta | Event]):
             await self._leave()
 
     def forget(self) -> None:
-        """Nobody will take another step."""
+        """The stream was dropped: no further step comes."""
         self.is_forgotten = True
         if not self._is_over and self._engine is not None:
-            self._session.cancel()
+            self._driver.cancel()
 
     async def _end_with_session(self) -> None:
         try:
             await self.aclose()
         except RuntimeError:
-            # The lock belongs to the task that took it; nobody waits for it any more.
+            # The lock belongs to the task that took it; no task waits for it any more.
             return
 
     # --- beginning and ending ------------------------------------------------------------
 
     async def _start(self) -> None:
-        owner, session = self._owner, self._session
-        session._check_open()
+        owner, driver = self._owner, self._driver
+        self._log.check_open()
         self._task = anyio.get_current_task().id
-        before = owner._turning
+        before = owner.turning
         if before is not None and before.is_forgotten:
             await before.aclose()
         elif before is not None and before._task == self._task:
-            raise Conflict(f"a turn of session `{session.id}` is under way here: let it end first")
-        held = owner._driving()
+            raise Conflict(
+                f"a turn of session `{self._log.id}` is under way here: let it end first"
+            )
+        held = owner.driving()
         await held.__aenter__()
         self._held = held
-        owner._turning = self
+        owner.turning = self
         try:
             opened = self._opened = await run(self._begin)
-            owner._tell()
+            owner.notify()
             if opened.agent is None:
                 await self._recall(opened)
                 return
-            self._turn = session._begun(opened.event, self._model, self._limits, _Driver(owner))
-            if session._close_agent is not None and hasattr(opened.agent, "aclose"):
-                session._close_agent = partial(from_thread.run, opened.agent.aclose)
+            self._turn = driver.begun(opened.event, self._model, self._limits, _Host(owner))
+            if driver.turns.close_agent is not None and hasattr(opened.agent, "aclose"):
+                driver.turns.close_agent = partial(from_thread.run, opened.agent.aclose)
             first = opened.event if opened.is_new else None
             self._engine = engine(self._turn, opened.agent, first)
         except BaseException:
@@ -169,25 +161,24 @@ class Turning(AsyncIterator[Delta | Event]):
     async def _recall(self, opened: Opened) -> None:
         """A turn that has ended: its events and its result come from the log."""
         assert opened.ended is not None
-        session, ended = self._session, opened.ended
-        self._recorded += await run(since, session, opened.event, ended.seq)
-        self.result = await run(session._result_of, opened.event, ended)
-        result = self.result
+        ended = opened.ended
+        self._recorded += await run(self._log.since, opened.event, ended.seq)
+        result = self.result = await run(self._driver.turns.result_of, opened.event, ended)
         data = {"exit_reason": result.exit_reason, "usage": result.usage}
         self._recorded.append(Delta("done", data))
         await self._leave()
 
     async def _leave(self) -> None:
         """Let others have their turn."""
-        if self._owner._turning is not self:
+        if self._owner.turning is not self:
             return
-        self._owner._turning = None
+        self._owner.turning = None
         held = self._held
         assert held is not None
         with anyio.CancelScope(shield=True):
             try:
                 if self._turn is not None:
-                    await run(self._session._abandon)
+                    await run(self._driver.abandon)
             finally:
                 await held.__aexit__(None, None, None)
 
@@ -206,10 +197,10 @@ class Turning(AsyncIterator[Delta | Event]):
                 except StopIteration as stop:
                     assert self._opened is not None
                     event = self._opened.event
-                    self.result = await run(self._session._result_of, event, stop.value)
+                    self.result = await run(self._driver.turns.result_of, event, stop.value)
                     break
                 answer = error = None
-                if isinstance(request, (Tell, Show)):
+                if isinstance(request, (requests.Notify, requests.Show)):
                     item = self._shown(request)
                     if not self._is_left:
                         return item
@@ -219,7 +210,7 @@ class Turning(AsyncIterator[Delta | Event]):
                         answer = await self._perform(turn, request)
                 except BaseException as failed:
                     error = failed
-                    # Nobody is there to see the rest, and it must not be cut short.
+                    # The caller does not see the rest, and it must not be cut short.
                     self._is_left = self._is_left or not isinstance(failed, Exception)
         except BaseException:
             self._is_over = True
@@ -228,38 +219,37 @@ class Turning(AsyncIterator[Delta | Event]):
         await self._leave()
         return None
 
-    def _shown(self, request: Tell | Show) -> Delta | Event:
-        if isinstance(request, Tell):
-            self._session.emit(request.delta)
-        self._owner._tell()
-        return request.delta if isinstance(request, Tell) else request.event
+    def _shown(self, request: requests.Notify | requests.Show) -> Delta | Event:
+        if isinstance(request, requests.Notify):
+            self._driver.notify(request.delta)
+        self._owner.notify()
+        return request.delta if isinstance(request, requests.Notify) else request.event
 
-    async def _perform(self, turn: LiveTurn, request: Todo) -> Json:
+    async def _perform(self, turn: LiveTurn, request: requests.Todo) -> Json:
         """Carry out one request."""
-        session = self._session
-        if isinstance(request, Step):
+        if isinstance(request, requests.Step):
             return await self._step(turn, request)
-        if isinstance(request, Next):
+        if isinstance(request, requests.Next):
             with self._stoppable(turn):
                 return await _part(request.parts)
             raise _ended(turn)
-        if isinstance(request, Append):
-            return (await self._owner._append([request.event], spans=request.spans))[0]
-        if isinstance(request, Open):
+        if isinstance(request, requests.Append):
+            return (await self._owner.append([request.event], spans=request.spans))[0]
+        if isinstance(request, requests.Open):
             return request.ask.model.astream(request.ask.request)
-        if isinstance(request, Run):
+        if isinstance(request, requests.Run):
             return await self._run_jobs(turn, request.jobs)
-        if isinstance(request, Finish):
-            return await run(session._finish, turn, request.end)
-        if isinstance(request, Start):
+        if isinstance(request, requests.Finish):
+            return await run(self._driver.finish, turn, request.end)
+        if isinstance(request, requests.Start):
             flow = checked_flow(await apart(partial(_started, request.agent, turn)))
             turn.is_async = hasattr(flow, "__anext__")
             return flow if turn.is_async else SyncFlow(flow)
-        if isinstance(request, Shut):
+        if isinstance(request, requests.Shut):
             return await _shut(request.what)
-        if isinstance(request, Do):
+        if isinstance(request, requests.Do):
             return await self._do(turn, request)
-        assert isinstance(request, Pause)
+        assert isinstance(request, requests.Pause)
         with self._stoppable(turn):
             await anyio.sleep(request.seconds)
             return None
@@ -271,14 +261,14 @@ class Turning(AsyncIterator[Delta | Event]):
         left = turn.left()
         deadline = float("inf") if left is None else anyio.current_time() + left
         with anyio.CancelScope(deadline=deadline) as scope:
-            self._owner._scope = scope
+            self._owner.stoppable = scope
             try:
                 turn.check()
                 yield
             finally:
-                self._owner._scope = None
+                self._owner.stoppable = None
 
-    async def _step(self, turn: LiveTurn, request: Step) -> Json:
+    async def _step(self, turn: LiveTurn, request: requests.Step) -> Json:
         flow, answer = request.flow, request.answer
         if not hasattr(flow, "__anext__"):
             return await apart(partial(flow.advance, answer))
@@ -291,7 +281,7 @@ class Turning(AsyncIterator[Delta | Event]):
                 return ENDED
         raise _ended(turn)
 
-    async def _do(self, turn: LiveTurn, request: Do) -> Json:
+    async def _do(self, turn: LiveTurn, request: requests.Do) -> Json:
         try:
             if request.later is None:
                 return await apart(request.now)
@@ -317,19 +307,19 @@ class Turning(AsyncIterator[Delta | Event]):
                 events[at] = await self._run_job(job)
             except Exception as error:
                 errors.append(error)
-                self._session.cancel()
-            self._owner._tell()
+                self._driver.cancel()
+            self._owner.notify()
             if len(events) + len(errors) == len(jobs):
                 running.cancel()
 
         async def watch() -> None:
-            # A tool in a thread is told of a cancellation; it is waited for all the same.
+            # A tool in a thread can see a cancellation; it is waited for all the same.
             try:
                 with running:
                     await anyio.sleep_forever()
             finally:
                 if len(events) < len(jobs):
-                    self._session.cancel()
+                    self._driver.cancel()
 
         with self._stoppable(turn):
             async with anyio.create_task_group() as group:
@@ -344,47 +334,47 @@ class Turning(AsyncIterator[Delta | Event]):
 
     async def _run_job(self, job: Job) -> Event:
         if not job.is_async:
-            done: Event = await apart(partial(self._session._run_job, job))
+            done: Event = await apart(partial(self._driver.run_job, job))
             return done
         call: Call | None = None
         given = job.call
         try:
-            async with self._owner.tool(
-                given.name, given.arguments, id=given.id, paths=job.paths
-            ) as call:
-                check_job(job, self._session._cancelled.is_set())
+            async with self._owner.tool(given.name, given.arguments, given.id, job.paths) as call:
+                check_job(job, self._driver.turns.cancelled.is_set())
                 call.result = await job.run()
         except Exception:
-            # An error is recorded with the call, and the model is told of it.
+            # An error is recorded with the call, and goes to the model.
             if call is None or call.event is None:
                 raise
         assert call.event is not None
         return call.event
 
 
-class _Driver:
-    """What a turn needs of an asynchronous session."""
+class _Host:
+    """What a turn needs of an asynchronous driver."""
 
-    def __init__(self, owner: AsyncSending) -> None:
+    def __init__(self, owner: AsyncParts) -> None:
         self._owner = owner
         self._loop = threading.get_ident()
 
-    def emit_delta(self, delta: Delta) -> None:
-        self._owner._session.emit(delta)
+    @property
+    def session(self) -> Session:
+        return self._owner.parts.driver.session
+
+    def notify(self, delta: Delta) -> None:
+        self._owner.parts.driver.notify(delta)
         if threading.get_ident() == self._loop:
-            self._owner._tell()
+            self._owner.notify()
             return
         try:
-            from_thread.run_sync(self._owner._tell)
+            from_thread.run_sync(self._owner.notify)
         except RuntimeError:
             # A thread of the agent's own: listeners hear of it at the next step.
             return
 
     def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
-        owner = self._owner
-        return Around(
-            owner._session.tool(name, input, **options), owner.tool(name, input, **options)
-        )
+        plain = self._owner.parts.capture.tool(name, input, **options)
+        return Around(plain, self._owner.tool(name, input, **options))
 
     def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
         async def wait() -> Json:

@@ -61,7 +61,7 @@ def _is_within_asyncio() -> bool:
 
 def is_within_trio() -> bool:
     """Whether the caller runs under trio."""
-    # Whoever runs trio has imported it.
+    # A caller under trio has imported it.
     trio = sys.modules.get("trio")
     if trio is None:
         return False

@@ -1,284 +1,319 @@
-"""Sending: a session with an agent answers. The synchronous driver of the turn engine.
+"""Driving a session: one turn or rewind at a time in this process, one driver in all.
 
+`Driver` is the synchronous driver of the turn engine, `AsyncSession` has its own.
 Every message is in the log before the next step begins. A turn ends with a `turn_end` event
 that says why; a turn without one was cut short, and `proceed` finishes it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
-from typing import Literal
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..errors import BacktrailError, Conflict
 from ..events import Event, Json
-from ..stores.base import Store
+from . import turns as requests
+from .capture import Capture
 from .listeners import Delta
-from .live import Around, Failed, LiveTurn, Reading, SyncFlow, since
-from .options import SessionOptions
+from .live import Around, Failed, LiveTurn, Reading, SyncFlow, TurnHost
+from .log import SessionLog
 from .turnlog import Opened, TurnLog
 from .turns import (
-    Append,
-    Do,
+    Content,
     End,
     Engine,
-    Finish,
     Job,
     Limits,
-    Next,
-    Open,
-    Order,
-    Pause,
     Result,
     Retry,
-    Run,
-    Show,
-    Shut,
-    Start,
-    Step,
-    Tell,
-    Todo,
     check_job,
     engine,
     limits_of,
     said_by_user,
 )
-from .turns import Content as Content
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+LeaseMode = Literal["turn", "session"] | None
+"""For how long the lease is held: each turn, the whole session, or never."""
+
+
+class Order:
+    """One after another, like an `RLock`; but it may be left in another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def is_mine(self) -> bool:
+        """Whether this thread has it."""
+        return self._owner == threading.get_ident()
+
+    def is_others(self) -> bool:
+        """Whether another thread has it."""
+        return self._owner not in (None, threading.get_ident())
+
+    def claim(self) -> None:
+        """From now on this thread has it, if one has: what it does goes on here."""
+        if self._owner is not None:
+            self._owner = threading.get_ident()
+
+    def __enter__(self) -> None:
+        if not self.is_mine():
+            self._lock.acquire()
+            self._owner = threading.get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = None
+            self._lock.release()
+
+
+class DrivingLease:
+    """The lease of a session, as its `mode` says; `wait` seconds are waited for it."""
+
+    def __init__(self, log: SessionLog, mode: LeaseMode = "turn", wait: float = 0.0) -> None:
+        self.mode: LeaseMode = mode
+        self.wait = wait
+        self.order = Order()
+        self.depth = 0
+        """How many blocks are driving, one within another."""
+        self._log = log
+
+    def after_fork(self) -> None:
+        """Leave to the parent what it drives; a turn here takes the lease.
+
+        Blocks that the forking thread is in keep the locks they took.
+        """
+        self.order = Order()
+        self.depth = 0
+        if self.mode == "session":
+            self.mode = "turn"
+
+    def hold(self) -> None:
+        """Take the lease that is held until the log is closed, if this one is."""
+        if self.mode == "session":
+            self._log.held.enter_context(self._log.store.lease(self._log.id, wait=self.wait))
+
+    @contextmanager
+    def driving(self) -> Iterator[None]:
+        """A turn or a rewind: one at a time in this process, one driver in all."""
+        with self.order, self.taken(self.wait):
+            yield
+
+    @contextmanager
+    def taken(self, wait: float) -> Iterator[None]:
+        """The lease while driving; a rewind within a turn of this session is under the turn's.
+
+        The caller keeps others out. No thread owns this: it may be left in another one.
+        """
+        self._log.check_open()
+        with ExitStack() as stack:
+            if self.mode == "turn" and self.depth == 0:
+                stack.enter_context(self._log.store.lease(self._log.id, wait=wait))
+            self.depth += 1
+            try:
+                yield
+            finally:
+                # A fork within the block began anew.
+                self.depth = max(0, self.depth - 1)
+
 
 _PATIENCE = 5.0
 
 
-class Sending(TurnLog):
-    """A session that its agent answers."""
+class Driver:
+    """Runs the turns of a session: its agent answers.
+
+    `session` is what the agent sees of it.
+    """
+
+    session: Session
 
     def __init__(
-        self, store: Store, session_id: str, options: SessionOptions, *, owns: bool, at: int | None
+        self, log: SessionLog, capture: Capture, lease: DrivingLease, turns: TurnLog
     ) -> None:
-        super().__init__(store, session_id, options, owns=owns, at=at)
-        self._order = Order()
-        self._live: LiveTurn | None = None
-        self._close_stream: Callable[[], None] | None = None
+        self.turns = turns
+        self.live: LiveTurn | None = None
+        self.close_stream: Callable[[], None] | None = None
+        """Ends the turn of a stream that is under way, before the session is closed."""
+        self._log = log
+        self._capture = capture
+        self._lease = lease
 
     def after_fork(self) -> None:
         """Leave the turn under way to the parent, too."""
-        super().after_fork()
-        self._order = Order()
-        self._live = self._close_stream = None
+        self.turns.new_turn()
+        self.live = self.close_stream = None
 
-    def send(
-        self,
-        content: Content,
-        *,
-        id: str | None = None,
-        retry: Retry = "errors",
-        model: str | None = None,
-        max_turns: int | None = None,
-        budget: float | Limits | None = None,
-    ) -> Result:
-        """Say something and run the turn to its end.
+    def finished(
+        self, begin: Callable[[], Opened], model: str | None = None,
+        max_turns: int | None = None, budget: float | Limits | None = None,
+    ) -> Result:  # fmt: skip
+        """Run the turn that `begin` finds or begins to its end."""
+        flow = self._sent(begin, model, limits_of(max_turns, budget))
+        while True:
+            try:
+                next(flow)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
 
-        A known `id` returns the recorded result. If its turn failed or was cut short, it runs
-        again (`retry="errors"`): it goes on where it is the last turn, and is said anew at the
-        head where it is not. Calls that have results never run again, and neither does a turn
-        that a person cancelled. With `retry="never"` only a last turn without an end goes on.
-        Another message under a known id is `Conflict`. `max_turns` limits
-        how often the model is asked, `budget` what it may cost in dollars; `Limits` also
-        have tokens and seconds.
-        """
-        message = said_by_user(content)
-        limits = limits_of(max_turns, budget)
-        return _exhaust(self._sent(lambda: self._open_send(message, id, retry), model, limits))
+    def streamed(
+        self, begin: Callable[[], Opened], model: str | None = None,
+        max_turns: int | None = None, budget: float | Limits | None = None,
+    ) -> Iterator[Delta | Event]:  # fmt: skip
+        """The same, giving every delta and event as it comes."""
+        return self._claiming(self._sent(begin, model, limits_of(max_turns, budget)))
 
-    def stream(
-        self,
-        content: Content,
-        *,
-        id: str | None = None,
-        retry: Retry = "errors",
-        model: str | None = None,
-        max_turns: int | None = None,
-        budget: float | Limits | None = None,
-    ) -> Iterator[Delta | Event]:
-        """`send`, giving every delta and event as it comes; the last is a delta "done".
+    def saying(self, content: Content, id: str | None, retry: Retry) -> Callable[[], Opened]:
+        """What begins a turn with what a user says, or finds it."""
+        return partial(self.turns.open_send, said_by_user(content), id, retry)
 
-        It may be left early, which ends the turn, and gone on with in another thread.
-        """
-        message = said_by_user(content)
-        limits = limits_of(max_turns, budget)
-        flow = self._sent(lambda: self._open_send(message, id, retry), model, limits)
-        return self._claiming(flow)
+    def proceeding(self, pending: Literal["fail", "retry"]) -> Callable[[], Opened]:
+        """What finds the turn that a crash cut short."""
+        return partial(self.turns.open_proceed, pending)
 
-    def proceed(
-        self,
-        *,
-        pending: Literal["fail", "retry"] = "fail",
-        model: str | None = None,
-        max_turns: int | None = None,
-        budget: float | Limits | None = None,
-    ) -> Result:
-        """Finish a turn that a crash cut short, from the head, without a new message.
-
-        No tool that has a result runs again. Calls that began and have none are answered
-        "interrupted", or with "retry" left for the agent to run. `NotFound` if no turn is
-        unfinished.
-        """
-        limits = limits_of(max_turns, budget)
-        return _exhaust(self._sent(lambda: self._open_proceed(pending), model, limits))
+    def _claiming(
+        self, flow: Generator[Delta | Event, None, Result]
+    ) -> Generator[Delta | Event, None, None]:
+        """A flow whose every step may be in another thread; closing the session ends it."""
+        order = self._lease.order
+        try:
+            item = next(flow)
+            while True:
+                self.close_stream = flow.close
+                yield item
+                self.close_stream = None
+                order.claim()
+                item = next(flow)
+        except StopIteration:
+            return
+        except GeneratorExit:
+            self.close_stream = None
+            order.claim()
+            flow.close()
+            raise
 
     def cancel(self) -> None:
         """End the turn under way, with `interrupted`; tools that run are stopped."""
-        self._cancelled.set()
-
-    def close(self) -> None:
-        try:
-            if self._close_stream is not None:
-                self._close_stream()
-            self._abandon()
-            super().close()
-        finally:
-            closer, self._close_agent = self._close_agent, None
-            if closer is not None:
-                closer()
-
-    # --- beginning -----------------------------------------------------------------------
+        self.turns.cancelled.set()
 
     @contextmanager
-    def _driving(self) -> Iterator[None]:
-        """Turns and rewinds: one at a time in this process, one driver in all."""
-        with self._order, self._leased(self._wait):
+    def closing(self) -> Iterator[None]:
+        """End the turn under way, close what the block closes, then the agent."""
+        try:
+            if self.close_stream is not None:
+                self.close_stream()
+            self.abandon()
             yield
-
-    def _refuse_nested(self) -> None:
-        if self._live is not None and self._order.is_mine():
-            raise Conflict(f"a turn of session `{self.id}` is under way here: let it end first")
+        finally:
+            closer, self.turns.close_agent = self.turns.close_agent, None
+            if closer is not None:
+                closer()
 
     # --- the driver ----------------------------------------------------------------------
 
     def _sent(
         self, begin: Callable[[], Opened], model: str | None, limits: Limits
     ) -> Generator[Delta | Event, None, Result]:
-        self._check_open()
-        self._refuse_nested()
-        with self._driving():
+        self._log.check_open()
+        if self.live is not None and self._lease.order.is_mine():
+            id = self._log.id
+            raise Conflict(f"a turn of session `{id}` is under way here: let it end first")
+        with self._lease.driving():
             opened = begin()
             if opened.agent is None:
                 assert opened.ended is not None
-                yield from since(self, opened.event, opened.ended.seq)
-                result = self._result_of(opened.event, opened.ended)
+                yield from self._log.since(opened.event, opened.ended.seq)
+                result = self.turns.result_of(opened.event, opened.ended)
                 yield Delta("done", {"exit_reason": result.exit_reason, "usage": result.usage})
                 return result
-            turn = self._begun(opened.event, model, limits, _Driver(self))
+            turn = self.begun(opened.event, model, limits, self)
             first = opened.event if opened.is_new else None
             try:
-                ended = yield from self._carry_out(turn, engine(turn, opened.agent, first))
+                ended = yield from carry_out(turn, engine(turn, opened.agent, first), self)
             finally:
-                self._abandon()
-            return self._result_of(opened.event, ended)
+                self.abandon()
+            return self.turns.result_of(opened.event, ended)
 
-    def _claiming(
-        self, flow: Generator[Delta | Event, None, Result]
-    ) -> Generator[Delta | Event, None, None]:
-        """A flow whose every step may be in another thread; closing the session ends it."""
-        try:
-            item = next(flow)
-            while True:
-                self._close_stream = flow.close
-                yield item
-                self._close_stream = None
-                self._order.claim()
-                item = next(flow)
-        except StopIteration:
-            return
-        except GeneratorExit:
-            self._close_stream = None
-            self._order.claim()
-            flow.close()
-            raise
+    def begun(self, event: Event, model: str | None, limits: Limits, host: TurnHost) -> LiveTurn:
+        """A turn begins: what its agent sees."""
+        turns = self.turns
+        self.live = LiveTurn(
+            self._log, self._capture, event, limits, turns.cancelled.is_set, model, host,
+            turns.recall,
+        )  # fmt: skip
+        return self.live
 
-    def _begun(self, event: Event, model: str | None, limits: Limits, driver: Json) -> LiveTurn:
-        cancelled = self._cancelled.is_set
-        self._live = LiveTurn(self, event, limits, cancelled, model, driver, self._recall)
-        return self._live
+    # --- what a turn needs of its host ---------------------------------------------------
 
-    def _carry_out(self, turn: LiveTurn, todo: Engine) -> Generator[Delta | Event, None, Event]:
-        """Carry out what the engine asks for; what goes wrong is thrown into it."""
-        answer: Json = None
-        error: BaseException | None = None
-        is_left = False
-        while True:
-            try:
-                request = todo.send(answer) if error is None else todo.throw(error)
-            except StopIteration as stop:
-                ended: Event = stop.value
-                return ended
-            answer = error = None
-            try:
-                if isinstance(request, Tell):
-                    self.emit(request.delta)
-                if not isinstance(request, (Tell, Show)):
-                    answer = self._perform(turn, request)
-                elif not is_left:
-                    yield request.delta if isinstance(request, Tell) else request.event
-            except BaseException as failed:
-                error = failed
-                is_left = is_left or isinstance(failed, GeneratorExit)
+    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
+        """A bracket around a tool call."""
+        return Around(self._capture.tool(name, input, **options))
 
-    def _perform(self, turn: LiveTurn, request: Todo) -> Json:
-        """Carry out one request."""
-        if isinstance(request, Step):
-            return request.flow.advance(request.answer)
-        if isinstance(request, Next):
-            return request.parts.next(turn.check)
-        if isinstance(request, Append):
-            return self._append([request.event], spans=request.spans)[0]
-        if isinstance(request, Open):
-            ask = request.ask
-            return Reading(lambda: ask.model.stream(ask.request))
-        if isinstance(request, Run):
-            return self._run_jobs(request.jobs)
-        if isinstance(request, Finish):
-            return self._finish(turn, request.end)
-        if isinstance(request, Start):
-            flow = request.agent(turn)
-            turn.is_async = hasattr(flow, "__anext__")
-            return SyncFlow(flow)
-        if isinstance(request, Shut):
-            return request.what.close() if request.what is not None else None
-        if isinstance(request, Do):
-            return _called(request.now)
-        assert isinstance(request, Pause)
-        end = time.monotonic() + request.seconds
-        while (left := end - time.monotonic()) > 0:
-            turn.check()
-            self._cancelled.wait(min(left, turn.left() or left))
-        return None
+    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+        """The result of something to be awaited, on a loop of its own."""
+        from .awaiting import awaited
 
-    def _run_jobs(self, jobs: list[Job]) -> list[Event]:
+        return awaited(make)
+
+    async def later(self, read: Callable[[], Json]) -> Json:
+        """What a call gives; the loop has nothing else to do."""
+        return read()
+
+    # --- what needs the log --------------------------------------------------------------
+
+    def notify(self, delta: Delta) -> None:
+        """Hand a delta to the listeners."""
+        self._log.listeners.put(delta)
+
+    def append(self, request: requests.Append) -> Event:
+        """Append an event of the turn."""
+        return self._capture.append([request.event], spans=request.spans)[0]
+
+    def do(self, request: requests.Do) -> Json:
+        """Call something for the agent."""
+        return request.now()
+
+    def finish(self, turn: LiveTurn, end: End) -> Event:
+        """Record the end of the turn."""
+        return self.turns.finish(turn, end)
+
+    def run(self, jobs: list[Job]) -> list[Event]:
         """Run tools, each in a bracket; all have ended when this returns or raises."""
         if len(jobs) == 1:
-            return [self._run_job(jobs[0])]
+            return [self.run_job(jobs[0])]
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(len(jobs), "backtrail-tool") as pool:
-            waiting = [pool.submit(self._run_job, job) for job in jobs]
+            waiting = [pool.submit(self.run_job, job) for job in jobs]
             try:
                 return [future.result() for future in waiting]
             except BaseException:
-                self._cancelled.set()
+                self.turns.cancelled.set()
                 raise
 
-    def _run_job(self, job: Job) -> Event:
+    def run_job(self, job: Job) -> Event:
         """Run one tool; what it raises is its result, unless the turn is to end."""
         call = None
         try:
-            with self.tool(
+            with self._capture.tool(
                 job.call.name, job.call.arguments, id=job.call.id, paths=job.paths
             ) as call:
-                check_job(job, self._cancelled.is_set())
-                call.result = _Driver(self).wait_for(job.run) if job.is_async else job.run()
+                check_job(job, self.turns.cancelled.is_set())
+                call.result = self.wait_for(job.run) if job.is_async else job.run()
         except Exception:
-            # An error is recorded with the call, and the model is told of it.
+            # An error is recorded with the call, and goes to the model.
             if call is None or call.event is None:
                 raise
         assert call.event is not None
@@ -286,57 +321,104 @@ class Sending(TurnLog):
 
     # --- the end -------------------------------------------------------------------------
 
-    def _abandon(self) -> None:
-        """A turn that nobody goes on with has ended, such as one in a stream left behind."""
-        turn = self._live
-        if turn is None or self._closed:
+    def abandon(self) -> None:
+        """A turn without a driver has ended, such as one in a stream left behind."""
+        turn = self.live
+        if turn is None or self._log.closed:
             return
-        self._cancelled.set()
+        self.turns.cancelled.set()
         deadline = time.monotonic() + _PATIENCE
-        while self._order.is_others() and self._live is turn and time.monotonic() < deadline:
+        while self._lease.order.is_others() and self.live is turn and time.monotonic() < deadline:
             time.sleep(0.01)
-        self._live = None
+        self.live = None
         if not turn.finished:
             try:
-                self._finish(turn, End("interrupted", "the turn was left"))
+                self.turns.finish(turn, End("interrupted", "the turn was left"))
             except BacktrailError as error:
-                self._complain("turn", str(error))
-        self._recall.forget()
+                self._log.complain("turn", str(error))
+        self.turns.recall.forget()
 
 
-class _Driver:
-    """What a turn needs of a synchronous session."""
-
-    def __init__(self, session: Sending) -> None:
-        self._session = session
-
-    def emit_delta(self, delta: Delta) -> None:
-        self._session.emit(delta)
-
-    def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
-        return Around(self._session.tool(name, input, **options))
-
-    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
-        from .awaiting import awaited
-
-        return awaited(make)
-
-    async def later(self, read: Callable[[], Json]) -> Json:
-        # The loop has nothing else to do.
-        return read()
+_TICK = 0.05
 
 
-def _called(fn: Callable[[], Json]) -> Json:
-    try:
-        return fn()
-    except Exception as error:
-        return Failed(error)
+class Target(Protocol):
+    """Where a turn is recorded, and what runs its tools."""
+
+    def notify(self, delta: Delta) -> None:
+        """Hand a delta to the listeners."""
+
+    def append(self, request: requests.Append) -> Event:
+        """Append an event."""
+
+    def run(self, jobs: list[Job]) -> list[Event]:
+        """Run tools; an event for each."""
+
+    def do(self, request: requests.Do) -> Json:
+        """Call something for the agent."""
+
+    def finish(self, turn: LiveTurn, end: End) -> Event:
+        """Record the end of the turn."""
 
 
-def _exhaust(flow: Generator[Delta | Event, None, Result]) -> Result:
+def carry_out(
+    turn: LiveTurn, todo: Engine, target: Target
+) -> Generator[Delta | Event, None, Event]:
+    """Carry out what the engine asks for, and give what it shows; the event that ends the turn.
+
+    What goes wrong is thrown into the engine.
+    """
+    answer: Json = None
+    error: BaseException | None = None
+    is_left = False
     while True:
         try:
-            next(flow)
+            request = todo.send(answer) if error is None else todo.throw(error)
         except StopIteration as stop:
-            result: Result = stop.value
-            return result
+            ended: Event = stop.value
+            return ended
+        answer = error = None
+        try:
+            if isinstance(request, requests.Notify):
+                target.notify(request.delta)
+            if not isinstance(request, (requests.Notify, requests.Show)):
+                answer = _perform(turn, request, target)
+            elif not is_left:
+                yield request.delta if isinstance(request, requests.Notify) else request.event
+        except BaseException as failed:
+            error = failed
+            is_left = is_left or isinstance(failed, GeneratorExit)
+
+
+def _perform(turn: LiveTurn, request: requests.Todo, target: Target) -> Json:
+    """Carry out one request."""
+    if isinstance(request, requests.Step):
+        return request.flow.advance(request.answer)
+    if isinstance(request, requests.Next):
+        return request.parts.next(turn.check)
+    if isinstance(request, requests.Append):
+        return target.append(request)
+    if isinstance(request, requests.Open):
+        ask = request.ask
+        return Reading(lambda: ask.model.stream(ask.request))
+    if isinstance(request, requests.Run):
+        return target.run(request.jobs)
+    if isinstance(request, requests.Finish):
+        return target.finish(turn, request.end)
+    if isinstance(request, requests.Start):
+        flow = request.agent(turn)
+        turn.is_async = hasattr(flow, "__anext__")
+        return SyncFlow(flow)
+    if isinstance(request, requests.Shut):
+        return request.what.close() if request.what is not None else None
+    if isinstance(request, requests.Do):
+        try:
+            return target.do(request)
+        except Exception as error:
+            return Failed(error)
+    assert isinstance(request, requests.Pause)
+    end = time.monotonic() + request.seconds
+    while (left := end - time.monotonic()) > 0:
+        turn.check()
+        time.sleep(min(left, _TICK))
+    return None

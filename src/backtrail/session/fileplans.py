@@ -1,24 +1,32 @@
-"""What a rewind, undo or redo does to a session's files: the plan that preview and act share."""
+"""Where a rewind, undo or redo takes a session, and the plan of what it does to the files.
+
+Preview and act share the plan. Files of a session that came from elsewhere go only where a
+person lets them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .._startup.frozen import dataclass, field, replace
-from ..errors import NotFound
-from ..events import Event, SessionInfo
-from ..files.changes.effects import among, closed
-from ..files.names import several
-from ..files.restore.conflicts import Put, resolve
-from ..files.restore.moves import cannot_go
-from ..files.restore.outcome import settled
-from ..files.restore.plan import Plan, Subtraction, plan_exact, plan_mine
-from ..files.trees import Get
+from ..errors import InvalidData, NotFound, Unsafe
+from ..events import Event, Json, SessionInfo
+from ..events.operations import FINISHES, KEPT, MADE_ROOT, Operation
+from ..files.changes.effects import WHY, Range, Ranges, among, closed, ranges_of
+from ..files.differences import is_folder, modes_of, step_counts
+from ..files.names import hidden, is_bare, several, shown
+from ..files.restore.conflicts import OnConflict, Put, resolve
+from ..files.restore.moves import cannot_go, settled
+from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, plan_exact, plan_mine, renames
+from ..files.trees import Difference, Get, Present
+from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
-from .filepoints import Way, Wish, changes_by, own_changes
+from .filepoints import BACK_KINDS, Point, changes_by, own_changes
+from .points import find_event, read_operations
 from .uncaptured import KINDS, missing_in
+from .views import FileChange
 
 if TYPE_CHECKING:
     from ..files.workspace.workspace import Workspace
@@ -59,24 +67,34 @@ def plan_files(
         plan = plan_exact(get, now, way.point.tree, paths)
         plan = settled(get, plan, local=workspace.local())
     else:
-        found = _subtraction(log, workspace, way, now, paths)
+        found = _with_kept(log, workspace, way, now, _subtraction(log, workspace, way, now, paths))
         suffix = f"rewind-{way.anchor}"
         plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
         plan = settled(get, plan, found.moves, workspace.local())
-        plan = _with_kept(log, workspace, way, now, plan)
-    took = closed(way.chosen, log.head)
+    took = closed(_taken_back(way, plan), log.head)
     return replace(plan, took=took, warnings=_warnings(log, workspace, way, plan))
 
 
-def _with_kept(log: Known, workspace: Workspace, way: Way, now: bytes, plan: Plan) -> Plan:
-    """A plan with what the rewind that is done again kept, as far as it still has to be kept."""
+def _with_kept(
+    log: Known, workspace: Workspace, way: Way, now: bytes, found: Subtraction
+) -> Subtraction:
+    """With what the rewind that is done again kept, where it is a conflict still."""
     if not way.kept:
-        return plan
-    rewind = replace(way, spans=way.again)
-    planned = {step.path for step in plan.steps}
-    found = _subtraction(log, workspace, rewind, now, way.kept).plan.conflicts
-    kept = [step for step in found if step.path in way.kept - planned]
-    return replace(plan, steps=[*plan.steps, *kept], again=way.again) if kept else plan
+        return found
+    rewind = _subtraction(log, workspace, replace(way, spans=way.again), now, way.kept)
+    left = way.kept - {step.path for step in found.plan.steps}
+    kept = [step for step in rewind.plan.conflicts if step.path in left]
+    if not kept:
+        return found
+    plan = replace(found.plan, steps=[*found.plan.steps, *kept], again=way.again)
+    taken, moves = {**rewind.taken, **found.taken}, {**rewind.moves, **found.moves}
+    return Subtraction(plan, taken, moves)
+
+
+def _taken_back(way: Way, plan: Plan) -> Ranges:
+    """The events whose changes go back: the rewind's own, too, where what it kept is decided."""
+    decided = plan.again and any(step.acts and step.path in way.kept for step in plan.steps)
+    return (*way.again, *way.chosen) if decided else way.chosen
 
 
 def possible(
@@ -112,8 +130,6 @@ def _subtraction(
 
 
 def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
-    from .strangers import refusal
-
     refused = refusal(log.info, workspace.path) if plan.acts else None
     found = [] if refused is None else [refused]
     head = workspace.head()
@@ -125,3 +141,204 @@ def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[st
     for path, reason, _ in cannot_go(plan):
         found.append(f"cannot be undone: {path} stays ({reason})")
     return [*found, *workspace.problems]
+
+
+def changes_in(plan: Plan, get: Get) -> list[FileChange]:
+    """A plan for people: what has nothing to do is left out.
+
+    A file that only gets another name has no lines that come or go, as in a diff.
+    """
+    found = []
+    moves = renames(Difference(s.path, s.before, s.after) for s in plan.steps if s.acts)
+    for step in plan.steps:
+        if step.action == "skip" and step.reason == ALREADY:
+            continue
+        if step.action == "move" and step.after is None:
+            # Told where it moves to.
+            continue
+        other = moves.get(step.path) if step.acts else None
+        plus, minus = step_counts(get, step) if other is None else (0, 0)
+        reason = step.reason
+        if step.uncertain and WHY["doubtful"] not in reason:
+            reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
+        change = FileChange(
+            shown(step.path),
+            step.action,
+            reason,
+            plus,
+            minus,
+            folder=is_folder(step.before, step.after),
+            old_path=shown(other) if other is not None and step.before is None else None,
+            code=step.code,
+            no_merge=step.no_merge,
+            modes=modes_of(step.before, step.after) if step.acts else None,
+        )
+        found.append(change)
+    return found
+
+
+RUNS = ".envrc, .mcp.json, .claude/settings.json and the like run by themselves"
+
+
+class NotAllowed(Unsafe):
+    """A stranger's files would go into a folder that the person has not allowed."""
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(
+            f"{reason}. Nothing was changed: allow the folder once (`--allow`, "
+            "`backtrail config allow`), or take them into a new one (`fork --into DIR`)"
+        )
+        self.folder = folder
+        self.reason = reason
+
+
+def refusal(info: SessionInfo, root: str) -> str | None:
+    """Why the files of a session may not go into a folder yet; None if they may."""
+    origin = info.metadata.get(ORIGIN)
+    if origin is None or is_allowed(root):
+        return None
+    return (
+        f"session `{info.id}` came from a {origin}, and {root} is not allowed to take its files "
+        f"yet: {RUNS}"
+    )
+
+
+def check_allowed(info: SessionInfo, root: str, plan: Plan, get: Get) -> None:
+    """`Unsafe` where a plan would put a stranger's files where the person has not allowed them."""
+    if plan.acts and info.metadata.get(ORIGIN) is not None:
+        check_folder(info, root)
+        _refuse_bare(get, plan)
+
+
+def check_folder(info: SessionInfo, root: str) -> None:
+    """`NotAllowed` where the files of a session may not go into a folder."""
+    reason = refusal(info, root)
+    if reason is not None:
+        raise NotAllowed(root, reason)
+
+
+def _refuse_bare(get: Get, plan: Plan) -> None:
+    """`Unsafe` where a plan makes a directory that git takes for a bare repository."""
+    folders: dict[bytes, list[Step]] = {}
+    for step in plan.steps:
+        folders.setdefault(step.path.rpartition(b"/")[0], []).append(step)
+    there = Present(get, plan.now)
+    for path, steps in folders.items():
+        folder = there.at(path)
+        before = {*there.names(folder)} if folder and folder.kind == "directory" else set()
+        after = before - {_name(s) for s in steps if s.acts and s.after is None}
+        after |= {_name(step) for step in steps if step.acts and step.after is not None}
+        if is_bare(after) and not is_bare(before):
+            raise Unsafe(
+                f"{shown(path) or 'the root'} would become a bare repository, whose settings git "
+                "obeys: nothing was changed"
+            )
+
+
+def _name(step: Step) -> bytes:
+    return step.path.rpartition(b"/")[2]
+
+
+Scope = Literal["both", "conversation", "files"]
+"""What a rewind moves."""
+
+Mode = Literal["mine", "exact"]
+"""Which files a rewind takes back: this session's changes, or all to equal a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where an operation goes: the event to continue from, the files' point, its data.
+
+    `spans` are the events whose changes are taken back; None: all after the point. Where it does
+    a rewind again that kept paths, `again` are the events of which that one did not take back
+    the changes to `kept`.
+    """
+
+    anchor: int
+    point: Point
+    data: dict[str, Json]
+    spans: Ranges | None = None
+    again: Ranges = ()
+    kept: frozenset[bytes] = frozenset()
+
+    @property
+    def chosen(self) -> Ranges:
+        """The events whose changes are taken back."""
+        return (Range(self.point.cut + 1, None),) if self.spans is None else self.spans
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How files are to be taken back; by `force`, also while a call is open there."""
+
+    scope: Scope = "both"
+    mode: Mode = "mine"
+    paths: Collection[str] | None = None
+    on_conflict: OnConflict = "keep"
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("both", "conversation", "files"):
+            raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {self.scope!r}")
+        if self.mode not in ("mine", "exact"):
+            raise InvalidData(f"mode is 'mine' or 'exact', not {self.mode!r}")
+        if self.on_conflict not in ("keep", "merge", "aside", "overwrite"):
+            raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
+
+
+def undo_way(store: Store, session_id: str) -> Way:
+    """The way back over the last operation that is not undone yet."""
+    done = read_operations(store, session_id).done
+    if not done:
+        raise NotFound(f"session `{session_id}` has nothing to undo")
+    return _way(done[-1], _git_at(store, session_id, done[-1].seq))
+
+
+def finish_way(store: Store, session_id: str) -> Way:
+    """The way on with the last undo, which kept something."""
+    known = read_operations(store, session_id)
+    if known.unfinished is None:
+        raise NotFound(f"the last undo of session `{session_id}` kept nothing any more")
+    way = _way(known.unfinished, _git_at(store, session_id, known.unfinished.seq))
+    return replace(way, data={**way.data, FINISHES: known.undone[-1].spans[-1][0]})
+
+
+def redo_way(store: Store, session_id: str) -> Way:
+    """The way back over the last undo."""
+    undone = read_operations(store, session_id).undone
+    if not undone:
+        raise NotFound(f"session `{session_id}` has nothing to redo")
+    way, last = _way(undone[-1], None), undone[-1]
+    if last.kind != "rewound":
+        return way
+    data = find_event(store, session_id, last.seq).data
+    names, to = data.get(KEPT), data.get("to")
+    if not (isinstance(names, list) and isinstance(to, int)):
+        return way
+    # One that kept all changed no files, and does not say what it was about.
+    again = ranges_of(data.get("took_back")) or (Range(to + 1, last.seq - 1),)
+    return replace(way, again=again, kept=frozenset(hidden(name) for name in names))
+
+
+def _way(last: Operation, head: str | None) -> Way:
+    spans = tuple(Range(first, until) for first, until in last.spans)
+    point = Point(last.before, None, head)
+    return Way(last.before, point, {"of": last.seq, "kind": last.kind}, spans)
+
+
+def _git_at(store: Store, session_id: str, seq: int) -> str | None:
+    """What git had checked out when an operation began."""
+    begun = next(store.read(session_id, after=seq - 1, limit=1), None)
+    head = begun.data.get("git") if begun is not None else None
+    return head if isinstance(head, str) else None
+
+
+def made_root(store: Store, session_id: str, way: Way) -> bool:
+    """Whether what an undo or redo takes back made the workspace's folder again."""
+    found = (
+        event
+        for first, until in way.spans or ()
+        for event in store.read(session_id, after=first - 1, until=until, kinds=BACK_KINDS)
+    )
+    return any(event.data.get(MADE_ROOT) is True for event in found)

@@ -1,4 +1,6 @@
-"""The files at points of a session, as its log tells: trees, and who changed what. Pure reading.
+"""The files at points of a session, as its log has them: trees, and each change's author.
+
+Pure reading.
 
 A user's message and a checkpoint carry the `tree` of that moment; whatever changed files
 carries `files`, with the trees `before` and `after`. Files have one line of time, so all of
@@ -8,50 +10,36 @@ this goes by `seq` over the whole log and not along the history.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal
 
-from .._startup.frozen import dataclass, field, replace
-from ..errors import InvalidData, NotFound
+from .._startup.frozen import dataclass, field
+from ..errors import NotFound
 from ..events import AsDict, Event, Json
 from ..events.history import (
     BACK,
-    FINISHES,
-    KEPT,
-    MADE_ROOT,
     NOTED,
-    Operation,
+    REPEATS,
     digest_of,
     newest_look,
+    noted_in,
     root_of,
     tree_of,
 )
 from ..events.messages import speech_of
-from ..files.changes.effects import WHY, Change, Range, Ranges, changes_of, ranges_of
-from ..files.contents.totals import total
+from ..files.changes.effects import Change, changes_of
 from ..files.differences import (
     Diff,
     FileDiff,
     described,
-    is_folder,
-    modes_of,
     paths_of,
-    step_counts,
+    total,
 )
-from ..files.names import hidden, shown
-from ..files.restore.conflicts import OnConflict
-from ..files.restore.plan import ALREADY, Plan, renames, standing
+from ..files.restore.plan import standing
 from ..files.trees import Difference, Get, diff_trees
-from ..stores.base import Store, checkpoint_of, is_deleted
-from .points import Target, find_event, read_operations
-from .views import FileChange
+from ..stores.base import Store
+from ..stores.records import checkpoint_of, is_deleted
+from .points import Target, find_event
 
 _LAST = 100
-
-Scope = Literal["both", "conversation", "files"]
-"""What a rewind moves."""
-
-Mode = Literal["mine", "exact"]
-"""Which files a rewind takes back: this session's changes, or all to equal a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +47,7 @@ class Point:
     """Where files go back to: changes after `cut` are undone; `tree` is the state itself.
 
     `tree` is None where no state is known, `head` is what git had checked out, `root` the id of
-    the folder that was in that state, empty where it is not told.
+    the folder that was in that state, empty where it is not known.
     """
 
     cut: int
@@ -69,49 +57,8 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """Where an operation goes: the event to continue from, the files' point, its data.
-
-    `spans` are the events whose changes are taken back; None: all after the point. Where it does
-    a rewind again that kept paths, `again` are the events of which that one did not take back
-    the changes to `kept`.
-    """
-
-    anchor: int
-    point: Point
-    data: dict[str, Json]
-    spans: Ranges | None = None
-    again: Ranges = ()
-    kept: frozenset[bytes] = frozenset()
-
-    @property
-    def chosen(self) -> Ranges:
-        """The events whose changes are taken back."""
-        return (Range(self.point.cut + 1, None),) if self.spans is None else self.spans
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """How files are to be taken back; by `force`, also while a call of somebody is open there."""
-
-    scope: Scope = "both"
-    mode: Mode = "mine"
-    paths: Collection[str] | None = None
-    on_conflict: OnConflict = "keep"
-    force: bool = False
-
-    def __post_init__(self) -> None:
-        if self.scope not in ("both", "conversation", "files"):
-            raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {self.scope!r}")
-        if self.mode not in ("mine", "exact"):
-            raise InvalidData(f"mode is 'mine' or 'exact', not {self.mode!r}")
-        if self.on_conflict not in ("keep", "merge", "aside", "overwrite"):
-            raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
-
-
-@dataclass(frozen=True, slots=True)
 class CallChanges(AsDict):
-    """What one call, or somebody else in between, did to the files."""
+    """What one call, or others in between, did to the files."""
 
     seq: int
     by: str
@@ -163,9 +110,9 @@ def point_at(
     return Point(cut, tree, event.data.get("git"), root)
 
 
-def last_tree(store: Store, session_id: str, until: int | None = None) -> bytes | None:
-    """The newest state known up to an event."""
-    found = _last_look(store, session_id, until)
+def last_tree(store: Store, session_id: str) -> bytes | None:
+    """The newest state known."""
+    found = _last_look(store, session_id, None)
     return None if found is None else found[0]
 
 
@@ -182,12 +129,6 @@ def _last_look(store: Store, session_id: str, until: int | None) -> tuple[bytes,
     return None
 
 
-def first_tree(store: Store, session_id: str) -> bytes | None:
-    """The oldest state known."""
-    found = _first_look(store, session_id)
-    return None if found is None else found[0]
-
-
 def _first_look(store: Store, session_id: str) -> tuple[bytes, Event] | None:
     """The oldest state known, and the event that says so."""
     for event in store.read(session_id):
@@ -202,69 +143,9 @@ def _is_deleted(store: Store, session_id: str, event: Event) -> bool:
     return event.kind == "checkpoint" and is_deleted(store, session_id, event.id)
 
 
-# --- undo and redo -----------------------------------------------------------------------
-
-
-def undo_way(store: Store, session_id: str) -> Way:
-    """The way back over the last operation that is not undone yet."""
-    done = read_operations(store, session_id).done
-    if not done:
-        raise NotFound(f"session `{session_id}` has nothing to undo")
-    return _way(done[-1], _git_at(store, session_id, done[-1].seq))
-
-
-def finish_way(store: Store, session_id: str) -> Way:
-    """The way on with the last undo, which kept something."""
-    known = read_operations(store, session_id)
-    if known.unfinished is None:
-        raise NotFound(f"the last undo of session `{session_id}` kept nothing any more")
-    way = _way(known.unfinished, _git_at(store, session_id, known.unfinished.seq))
-    return replace(way, data={**way.data, FINISHES: known.undone[-1].spans[-1][0]})
-
-
-def redo_way(store: Store, session_id: str) -> Way:
-    """The way back over the last undo."""
-    undone = read_operations(store, session_id).undone
-    if not undone:
-        raise NotFound(f"session `{session_id}` has nothing to redo")
-    way, last = _way(undone[-1], None), undone[-1]
-    if last.kind != "rewound":
-        return way
-    data = find_event(store, session_id, last.seq).data
-    names, to = data.get(KEPT), data.get("to")
-    if not (isinstance(names, list) and isinstance(to, int)):
-        return way
-    # One that kept all changed no files, and does not say what it was about.
-    again = ranges_of(data.get("took_back")) or (Range(to + 1, last.seq - 1),)
-    return replace(way, again=again, kept=frozenset(hidden(name) for name in names))
-
-
-def _way(last: Operation, head: str | None) -> Way:
-    spans = tuple(Range(first, until) for first, until in last.spans)
-    point = Point(last.before, None, head)
-    return Way(last.before, point, {"of": last.seq, "kind": last.kind}, spans)
-
-
-def _git_at(store: Store, session_id: str, seq: int) -> str | None:
-    """What git had checked out when an operation began."""
-    begun = next(store.read(session_id, after=seq - 1, limit=1), None)
-    head = begun.data.get("git") if begun is not None else None
-    return head if isinstance(head, str) else None
-
-
-def made_root(store: Store, session_id: str, way: Way) -> bool:
-    """Whether what an undo or redo takes back made the workspace's folder again."""
-    found = (
-        event
-        for first, until in way.spans or ()
-        for event in store.read(session_id, after=first - 1, until=until, kinds=_BACK)
-    )
-    return any(event.data.get(MADE_ROOT) is True for event in found)
-
-
 # --- changes -----------------------------------------------------------------------------
 
-_BACK = ("rewound", "undone", "redone")
+BACK_KINDS = ("rewound", "undone", "redone")
 
 
 def own_changes(store: Store, session_id: str, first: int, until: int) -> list[Change]:
@@ -281,38 +162,38 @@ def changes_by(event: Event) -> list[Change]:
     by = author_of(event)
     if not isinstance(files, dict) or "after" not in files or by == "others":
         return []
-    goes_back = event.kind in _BACK or by == "going back"
+    goes_back = event.kind in BACK_KINDS or by == "going back"
     return changes_of(event.seq, files, goes_back=goes_back, took=event.data.get("took_back"))
 
 
-def changes_by_turn(
-    store: Store, session_id: str, get: Get, first: int = 0, until: int | None = None
-) -> list[TurnChanges]:
-    """What happened to the files, turn by turn, in the order of the log, from `first` on."""
-    turns = [TurnChanges(0, "")]
-    turn = turns[-1]
-    for event in store.read(session_id, after=max(0, first - 1), until=until):
+def changes_by_turn(store: Store, session_id: str, get: Get) -> list[TurnChanges]:
+    """What happened to the files, turn by turn, in the order of the log."""
+    turn = TurnChanges(0, "")
+    turns = {0: turn}
+    for event in store.read(session_id):
         if event.kind == "user_message":
-            # What a hook noted is said again where it belongs: it is one turn.
-            again = turns[-1].seq and turns[-1].seq == event.data.get(NOTED)
-            calls = turns.pop().calls if again else []
-            turns.append(TurnChanges(event.seq, speech_of(event.data.get("message")), calls))
-            turn = turns[-1]
+            # What a hook noted is said again where it belongs: it is one turn. So is one that
+            # the agent sends to the model in another place.
+            again = noted_in(event, REPEATS) or noted_in(event, NOTED)
+            found = turns.pop(again, None) if again else None
+            calls = found.calls if found is not None else []
+            turn = TurnChanges(event.seq, speech_of(event.data.get("message")), calls)
+            turns[event.seq] = turn
         elif event.kind == "rewound" and "source" in event.data and event.follows is not None:
             # The agent itself went back into a turn, and may go on with that without a word.
             to = event.follows
-            turn = next((one for one in reversed(turns) if one.seq <= to), turn)
+            turn = next((one for one in reversed(turns.values()) if one.seq <= to), turn)
         files = event.data.get("files")
         if isinstance(files, dict) and "after" in files:
-            diff = _diff_of(get, event.seq, files)
+            diff = event_diff(get, event)
             turn.calls.append(CallChanges(event.seq, author_of(event), diff.files))
-    return [turn for turn in turns if turn.seq or turn.calls]
+    return [turn for turn in turns.values() if turn.seq or turn.calls]
 
 
 def last_turn(store: Store, session_id: str) -> tuple[Event | None, list[Event]]:
     """The last message of the user in the history, and what follows it there, in order.
 
-    Where nobody said anything, as when a command was recorded, all of the history does.
+    Where there was no prompt, as when a command was recorded, all of the history does.
     """
     found: list[Event] = []
     for event in store.walk(session_id):
@@ -345,7 +226,7 @@ def turn_in_effect(
     seqs = {event.seq for event in events if event.kind != "rewound"}
     later = [*store.read(session_id, after=events[0].seq - 1)]
     later += [event for event in events if not later or event.seq > later[-1].seq]
-    if not any(event.kind in _BACK or BACK in event.data for event in later):
+    if not any(event.kind in BACK_KINDS or BACK in event.data for event in later):
         return changes_in_turn(get, events, paths)
     changes = [change for event in later for change in changes_by(event)]
     own = (change for change in changes if change.seq in seqs)
@@ -365,7 +246,7 @@ def others_since(
     for event in store.read(session_id, reverse=True):
         files = event.data.get("files")
         own = isinstance(files, dict) and "after" in files and event.kind != "files_changed"
-        if (own and event.kind in _BACK) or author_of(event) == "going back":
+        if (own and event.kind in BACK_KINDS) or author_of(event) == "going back":
             backs.append(event)
         elif own or (prompt is not None and event.seq == prompt.seq):
             tree, place = tree_of(event), root_of(event)
@@ -407,7 +288,7 @@ def events_behind(store: Store, session_id: str, turn: int) -> Iterator[Event]:
 
 
 def paths_changed(get: Get, events: Iterable[Event]) -> set[str]:
-    """The paths that calls changed, as `events` tell up to the next user's message."""
+    """The paths that calls changed, as `events` say up to the next user's message."""
     found: set[str] = set()
     for event in events:
         if event.kind == "user_message":
@@ -419,15 +300,23 @@ def paths_changed(get: Get, events: Iterable[Event]) -> set[str]:
 
 
 def author_of(event: Event) -> str:
-    """Who changed files with an event: a call by its name, others, or the agent going back."""
+    """The author of an event's changes: a call by its name, others, or the agent going back."""
     if event.kind == "files_changed":
         return "going back" if BACK in event.data else "others"
     name = event.data.get("name")
     return name if isinstance(name, str) else event.kind
 
 
-def _diff_of(get: Get, seq: int, files: Json) -> Diff:
-    return described(get, _own_differences(get, seq, files))
+def own_paths(get: Get, event: Event) -> Iterator[bytes]:
+    """The paths that a call changed; none where others changed files, or the session went back."""
+    for change in changes_by(event):
+        if not change.goes_back:
+            yield from (found.path for found in _own_differences_of(get, change))
+
+
+def event_diff(get: Get, event: Event) -> Diff:
+    """What one event that has `files` changed, without what is not its own."""
+    return described(get, _own_differences(get, event.seq, event.data["files"]))
 
 
 def _own_differences(get: Get, seq: int, files: Json) -> Iterator[Difference]:
@@ -446,37 +335,3 @@ def _readable(get: Get, change: Change) -> Iterator[Difference]:
         yield from diff_trees(get, change.before, change.after)
     except NotFound:
         return
-
-
-def changes_in(plan: Plan, get: Get) -> list[FileChange]:
-    """A plan for people: what has nothing to do is left out.
-
-    A file that only gets another name has no lines that come or go, as in a diff.
-    """
-    found = []
-    moves = renames(Difference(s.path, s.before, s.after) for s in plan.steps if s.acts)
-    for step in plan.steps:
-        if step.action == "skip" and step.reason == ALREADY:
-            continue
-        if step.action == "move" and step.after is None:
-            # Told where it moves to.
-            continue
-        other = moves.get(step.path) if step.acts else None
-        plus, minus = step_counts(get, step) if other is None else (0, 0)
-        reason = step.reason
-        if step.uncertain and WHY["doubtful"] not in reason:
-            reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))
-        change = FileChange(
-            shown(step.path),
-            step.action,
-            reason,
-            plus,
-            minus,
-            folder=is_folder(step.before, step.after),
-            old_path=shown(other) if other is not None and step.before is None else None,
-            code=step.code,
-            no_merge=step.no_merge,
-            modes=modes_of(step.before, step.after) if step.acts else None,
-        )
-        found.append(change)
-    return found

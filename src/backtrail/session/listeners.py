@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self
 
 from .._startup.frozen import dataclass, field
@@ -40,37 +39,31 @@ class Subscription:
     ) -> None:
         self._missed = missed
         self._ended = ended
-        self._after = after
+        self.after = after
+        """The last event that was given, or was there before; None while that is not known."""
+        self.behind = after is not None
+        """Whether events wait in the log because they did not fit into the queue."""
+        self.closed = False
+        """Whether nothing more will come."""
+        self.lost_deltas = 0
         self._size = size
         self._queue: deque[Event | Delta] = deque()
-        self._behind = after is not None
         self._ready = threading.Condition()
-        self._closed = False
-        self.lost_deltas = 0
         forks.register(self)
 
     def after_fork(self) -> None:
         """Read again what a thread of the parent may have been about to take."""
         self._ready = threading.Condition()
         self._queue = deque()
-        self._behind = self._after is not None
-
-    def begin(self, after: int) -> None:
-        """What came up to this `seq` is not news; said before anything is put that may be."""
-        self._after = after
-
-    @property
-    def after(self) -> int | None:
-        """The last event that was given, or was there before; None while that is not known."""
-        return self._after
+        self.behind = self.after is not None
 
     def put(self, item: Event | Delta) -> None:
         """Hand over an event or delta; never waits."""
         with self._ready:
             if isinstance(item, Event):
                 # A buffered event has no number yet: reading it from the log gives it one.
-                if self._behind or item.seq == 0 or len(self._queue) >= self._size:
-                    self._behind = True
+                if self.behind or item.seq == 0 or len(self._queue) >= self._size:
+                    self.behind = True
                 else:
                     self._queue.append(item)
             elif len(self._queue) >= self._size:
@@ -82,9 +75,7 @@ class Subscription:
     def get(self, timeout: float | None = None) -> Event | Delta | None:
         """The next event or delta; None after `timeout` seconds or when closed."""
         with self._ready:
-            self._ready.wait_for(
-                lambda: self._queue or self._behind or self._closed, timeout=timeout
-            )
+            self._ready.wait_for(lambda: self._queue or self.behind or self.closed, timeout=timeout)
             self.fill()
             return self.take()
 
@@ -94,55 +85,84 @@ class Subscription:
             while self._queue:
                 item = self._queue.popleft()
                 if isinstance(item, Event):
-                    if self._after is not None and item.seq <= self._after:
+                    if self.after is not None and item.seq <= self.after:
                         continue
-                    self._after = item.seq
+                    self.after = item.seq
                 return item
             return None
-
-    @property
-    def behind(self) -> bool:
-        """Whether events wait in the log because they did not fit into the queue."""
-        return self._behind
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more will come."""
-        return self._closed
 
     def fill(self) -> None:
         """Read what did not fit from the log, a queue's length at a time."""
         with self._ready:
-            if self._queue or not self._behind:
+            if self._queue or not self.behind:
                 return
-            for count, event in enumerate(self._missed(self._after or 0), 1):
+            for count, event in enumerate(self._missed(self.after or 0), 1):
                 self._queue.append(event)
                 if count == self._size:
                     return
-            self._behind = False
+            self.behind = False
 
     def __iter__(self) -> Iterator[Event | Delta]:
         while True:
             item = self.get()
             if item is not None:
                 yield item
-            elif self._closed:
+            elif self.closed:
                 return
 
     def close(self) -> None:
         """End the subscription; what is queued can still be taken."""
         with self._ready:
-            self._closed = True
+            self.closed = True
             self._ready.notify_all()
         self._ended(self)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Listeners:
+    """The subscriptions to one session object."""
+
+    def __init__(self, missed: Callable[[int], Iterator[Event]]) -> None:
+        self._missed = missed
+        self._lock = threading.Lock()
+        self.all: list[Subscription] = []
+        self.unbegun: list[Subscription] = []
+        """Those for which it is not known yet which events are news."""
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def add(self, size: int, after: int | None = None) -> Subscription:
+        """A new subscription. The store is not asked: without `after`, `begin` follows."""
+        new = Subscription(self._missed, self._ended, size, after)
+        with self._lock:
+            self.all = [*self.all, new]
+            if after is None:
+                self.unbegun = [*self.unbegun, new]
+        return new
+
+    def _ended(self, subscription: Subscription) -> None:
+        with self._lock:
+            self.all = [s for s in self.all if s is not subscription]
+
+    def begin(self, new: list[Subscription], after: int) -> None:
+        """Set the starting `seq` of new subscriptions, before anything is published to them."""
+        for subscription in new:
+            subscription.after = after
+        with self._lock:
+            self.unbegun = [s for s in self.unbegun if s not in new]
+
+    def put(self, item: Event | Delta) -> None:
+        """Hand an event or a delta to each."""
+        for subscription in self.all:
+            subscription.put(item)
+
+    def close(self) -> None:
+        """End every subscription."""
+        for subscription in self.all:
+            subscription.close()

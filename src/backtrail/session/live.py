@@ -1,7 +1,7 @@
 """An agent and the turn it answers, and from a name to an agent.
 
 "provider:model" goes to a factory found by entry point: the core imports no agent. A factory
-in the group `backtrail.session.live` takes the provider, the model's name and the options of the
+in the group `backtrail.agents` takes the provider, the model's name and the options of the
 session, and returns a callable that answers a turn.
 """
 
@@ -21,15 +21,18 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from .._startup.frozen import dataclass
 from ..errors import Unsupported
-from ..events import MAIN_LOG, Event, Format, Json, NewEvent
+from ..events import MAIN_LOG, Event, Format, Json
 from ..events.messages import speech_of
 from .listeners import Delta
-from .recall import Recall
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from .watching import Call, Watching
+    from .capture import Capture
+    from .log import SessionLog
+    from .session import Session
+    from .toolcalls import Call
+    from .turnlog import Recall
 
 ExitReason = Literal[
     "end_turn", "max_turns", "max_tokens", "max_budget", "interrupted", "error", "stop_sequence"
@@ -73,11 +76,15 @@ class Limits:
         return Limits(**{n: getattr(others, n) if v is None else v for n, v in own.items()})
 
 
-class Driver(Protocol):
-    """What a turn needs of the one who drives it."""
+class TurnHost(Protocol):
+    """What a turn needs of its driver; `session` is the one that agents see."""
 
-    def emit_delta(self, delta: Delta) -> None:
-        """Hand a delta to whoever listens, from any thread."""
+    @property
+    def session(self) -> Session:
+        """The session that the turn is one of."""
+
+    def notify(self, delta: Delta) -> None:
+        """Hand a delta to the listeners, from any thread."""
 
     def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
         """A bracket around a tool call, for `with` and for `async with`."""
@@ -93,15 +100,16 @@ class LiveTurn:
     """A turn under way, as its agent sees it."""
 
     def __init__(
-        self, session: Watching, event: Event, limits: Limits, cancelled: Callable[[], bool],
-        model: str | None, driver: Driver, recall: Recall,
+        self, log: SessionLog, capture: Capture, event: Event, limits: Limits,
+        cancelled: Callable[[], bool], model: str | None, host: TurnHost, recall: Recall,
     ) -> None:  # fmt: skip
-        self.session = session
+        self.log = log
+        self.capture = capture
         self.event = event
         self.limits = limits
         self.model = model
         self.cancelled = cancelled
-        self.driver = driver
+        self.host = host
         self.usage: dict[str, int] = {}
         self.cost_usd: float | None = None
         self.end = End("end_turn")
@@ -114,6 +122,11 @@ class LiveTurn:
         self._began = time.monotonic()
 
     @property
+    def session(self) -> Session:
+        """The session that the turn is one of."""
+        return self.host.session
+
+    @property
     def prompt(self) -> str:
         """What the user said, as text."""
         return speech_of(self.event.data.get("message"))
@@ -121,14 +134,14 @@ class LiveTurn:
     @cached_property
     def workspace(self) -> str | None:
         """The directory that is worked in."""
-        return self.session._directory()
+        return self.capture.directory()
 
     def messages(self, format: Format | None = None) -> Json:
         """The whole conversation, this turn included: a list, which an async agent awaits."""
-        return self._read(lambda: self.session.messages(format))
+        return self._read(lambda: self.log.messages(format))
 
     def recalled(self, format: Format) -> list[dict[str, Json]]:
-        """The same, for who changes nothing in it: only what is new is read."""
+        """The same, cached; treat the result as read-only."""
         return self.recall.messages(format)
 
     def said(self) -> Json:
@@ -136,12 +149,12 @@ class LiveTurn:
         return self._read(self._said)
 
     def _said(self) -> list[dict[str, Json]]:
-        found = (event.data.get("message") for event in since(self.session, self.event))
+        found = (event.data.get("message") for event in self.log.since(self.event))
         return [message for message in found if isinstance(message, dict)]
 
     def _read(self, read: Callable[[], Json]) -> Json:
         """What `read` gives; to an asynchronous agent as something to be awaited."""
-        return self.driver.later(read) if self.is_async else read()
+        return self.host.later(read) if self.is_async else read()
 
     def tool(
         self,
@@ -152,11 +165,11 @@ class LiveTurn:
         paths: Collection[str | os.PathLike[str]] | None = None,
     ) -> Around:
         """A bracket around a tool call, for `with` or `async with`; see `Session.tool`."""
-        return self.driver.bracket(name, input, {"id": id, "paths": paths})
+        return self.host.bracket(name, input, {"id": id, "paths": paths})
 
     def emit(self, delta: Delta) -> None:
-        """Hand a delta to whoever listens; it is not stored."""
-        self.driver.emit_delta(delta)
+        """Hand a delta to the listeners; it is not stored."""
+        self.host.notify(delta)
 
     def left(self) -> float | None:
         """Seconds that are left; None if there is no end to them."""
@@ -195,7 +208,7 @@ class LiveTurn:
         self.cost_usd = add_cost(self.cost_usd, cost_usd)
         limit = self.limits.max_cost_usd
         if usage and cost_usd is None and limit is not None:
-            self.session._complain(
+            self.log.complain(
                 "budget", f"the model's price is not known: ${limit:g} limits nothing", MAIN_LOG
             )
 
@@ -252,26 +265,6 @@ class Around:
         if self._later is None:
             return self.__exit__(kind, error, trace)
         return await self._later.__aexit__(kind, error, trace)
-
-
-def since(session: Watching, turn: Event, until: int | None = None) -> list[Event]:
-    """The live events of a turn behind its user's message, those not stored yet too."""
-    found: list[Event] = []
-    waiting = [] if until else [_unstored(event) for event in session._unsaved]
-    ids = [event.id for event in waiting]
-    if turn.id in ids:
-        return waiting[ids.index(turn.id) + 1 :]
-    at = until or session._at
-    for event in session.store.walk(session.id, until=at) if at != 0 else ():
-        if event.id == turn.id:
-            return [*reversed(found), *waiting]
-        found.append(event)
-    # It is not in the history: taken back, or refused.
-    return waiting
-
-
-def _unstored(new: NewEvent) -> Event:
-    return Event(0, new.id or "", "", new.kind, dict(new.data))
 
 
 # --- what an agent or a model streams, step by step --------------------------------------
@@ -348,7 +341,7 @@ def checked_flow(flow: Json) -> Json:
 
 
 class Reading:
-    """A model's stream, read in a thread, so that nobody has to wait for its next word."""
+    """A model's stream, read in a thread, so that the turn does not wait for its next word."""
 
     def __init__(self, begin: Callable[[], Iterable[Json]]) -> None:
         self._parts: SimpleQueue[Json] = SimpleQueue()
@@ -406,8 +399,8 @@ def resolve_agent(name: object, options: Mapping[str, Json]) -> Callable[..., Js
     """The agent that `"provider:model"` names."""
     provider, model = _named(name)
     if provider in _OWN:
-        opening = importlib.import_module("backtrail.agent.opening")
-        agent: Callable[..., Json] = opening.open_agent(provider, model, options)
+        own = importlib.import_module("backtrail.agent.factory")
+        agent: Callable[..., Json] = own.open_agent(provider, model, options)
         return agent
     factory: Factory = _installed(provider).load()
     return factory(provider, model, options)
@@ -422,7 +415,7 @@ def check_agent(name: object, options: Mapping[str, Json]) -> None:
     if provider is not None and provider not in _OWN:
         _installed(provider)
     elif options or provider is not None:
-        importlib.import_module("backtrail.agent.opening").check_options(options)
+        importlib.import_module("backtrail.agent.factory").check_options(options)
 
 
 def _named(name: object) -> tuple[str, str]:
@@ -437,7 +430,7 @@ def _installed(provider: str) -> EntryPoint:
     """The entry point of a provider that is not our own."""
     from importlib.metadata import entry_points
 
-    for point in entry_points(group="backtrail.session.live", name=provider):
+    for point in entry_points(group="backtrail.agents", name=provider):
         return point
     known = ", ".join(_OWN)
     raise Unsupported(f"no agent for `{provider}` is installed; this version knows {known}")

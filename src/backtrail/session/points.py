@@ -17,19 +17,18 @@ from ..events.history import (
     DEEDS,
     INHERITED,
     NOTED,
-    OPERATION_KINDS,
+    REPEATS,
     WORK_KINDS,
     Mark,
-    Operations,
     Spans,
     among,
-    attempt_at,
     noted_in,
-    operations,
     outside,
     spans,
 )
-from ..stores.base import Store, checkpoint_of, is_deleted
+from ..events.operations import OPERATION_KINDS, Operations, attempt_at, operations
+from ..stores.base import Store
+from ..stores.records import checkpoint_of, is_deleted
 from .views import is_pinned
 
 Target = Checkpoint | Event | int | str
@@ -70,7 +69,7 @@ def _find_event(store: Store, session_id: str, target: Target) -> Event:
         return _at(store, session_id, target)
     if isinstance(target, Event):
         if target.seq == 0:
-            # It was not stored yet when it was returned: only its id tells which it is.
+            # It was not stored yet when it was returned: only its id finds it.
             return store.find(session_id, target.id)
         event = _at(store, session_id, target.seq)
         if event.id != target.id:
@@ -242,6 +241,8 @@ def _last_operations(
     found: list[Event] = []
     noted: set[int] = set()
     for event in store.read(session_id, until=until, reverse=True, kinds=OPERATION_KINDS):
+        if REPEATS in event.data:
+            continue
         found.append(event)
         # What a hook noted and was said again is no turn of its own.
         noted.add(noted_in(event, NOTED))

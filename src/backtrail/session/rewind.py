@@ -1,4 +1,4 @@
-"""Going back: checkpoints, rewind, undo and redo, of the conversation and the files.
+"""Going back: rewind, undo and redo, of the conversation and the files.
 
 Each is an event; nothing is erased. The conversation's way is planned in `points.py`, the
 files' way in `files/`; preview and act share the plans. Files go first, under a journal
@@ -7,7 +7,7 @@ that holds the event: so conversation and files agree, also after a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,32 +16,34 @@ from typing import TYPE_CHECKING
 from .. import telemetry
 from .._startup.frozen import replace
 from ..errors import Conflict, InvalidData, NotFound, Unsupported
-from ..events import Checkpoint, Event, Json, NewEvent, new_id
-from ..events.history import deletion
+from ..events import Checkpoint, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
 from ..files.restore.conflicts import OnConflict, Put
 from ..files.restore.journal import Journal, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
-from ..files.restore.unfinished import told
+from ..files.restore.unfinished import described
 from ..files.trees import Get, digest_of
-from ..stores import due
-from ..stores.base import Store, checkpoint_of
+from ..stores.base import Store
 from ..stores.wrapper import unwrapped
-from .browsing import Browsing
-from .fileplans import Known, plan_files, possible
-from .filepoints import (
-    Mode,
-    Scope,
+from .capture import Capture
+from .drive import DrivingLease
+from .fileplans import (
+    Known,
     Way,
     Wish,
     changes_in,
+    check_allowed,
+    check_folder,
     finish_way,
     made_root,
-    point_at,
+    plan_files,
+    possible,
     redo_way,
     undo_way,
 )
+from .filepoints import point_at
+from .log import SessionLog, numbered, unstored
 from .points import (
     Move,
     Target,
@@ -51,7 +53,6 @@ from .points import (
     lost_prompt,
     plan_move,
     read_operations,
-    same_checkpoint,
 )
 from .uncaptured import KINDS, Row, missing
 from .views import Rewind
@@ -63,148 +64,53 @@ _TRIES = 5
 _MANY_TRIES = 100
 
 
-class Rewinding(Browsing):
-    """A conversation that can go back, and its files with it."""
+class Rewinder:
+    """Takes a session back, and its files with it."""
 
-    def checkpoint(
-        self,
-        label: str | None = None,
-        *,
-        at: Target | None = None,
-        metadata: Mapping[str, Json] | None = None,
-    ) -> Checkpoint:
-        """Mark a point to go back to: now, or the event `at`.
-
-        The same point, label, metadata and files give the same checkpoint.
-        """
-        if label is not None and not isinstance(label, str):
-            raise InvalidData(f"a label is text, not {label!r}")
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise InvalidData(f"metadata is a mapping, not {metadata!r}")
-        with telemetry.span(
-            "session.checkpoint", session_id=self.id, store=type(self.store).__name__
-        ) as span:
-            point, known = self._mark(label, at, dict(metadata or {}))
-            if telemetry.listeners:
-                span.measurements["message_count"] = len(self.messages(repair=False))
-                span.metadata.update(
-                    message_id=event_id(self.store, self.id, point.seq),
-                    checkpoint_id=point.id,
-                    snapshot_id=point.id,
-                    idempotent=known,
-                )
-            return point
-
-    def _mark(
-        self, label: str | None, at: Target | None, metadata: dict[str, Json]
-    ) -> tuple[Checkpoint, bool]:
-        """The checkpoint, and whether it was there already."""
-        self._check_open()
-        self._save()
-        details = self._look() if at is None else self._look_back(at)
-        with self._mutex:
-            self._save()
-            self._append([])
-            anchor = self._point() if at is None else anchor_of(self.store, self.id, at)
-            after, tree_now = self._listed_after(), details.get("tree")
-            known = same_checkpoint(self.store, self.id, anchor, label, metadata, after, tree_now)
-            if known is not None:
-                return known, True
-            data = {"at": anchor, "label": label, "metadata": metadata, **details}
-            return checkpoint_of(self._append([NewEvent("checkpoint", data)])[0], self.id), False
-
-    def delete_checkpoint(self, target: Target) -> Checkpoint:
-        """Delete a checkpoint: it is listed no more, and names no point to go back to.
-
-        The log keeps it, with an event behind it that says so. Other points and operations stay
-        as they are. What only the checkpoint kept of the files can be collected, and its label
-        no longer keeps its contents from the budget. `NotFound` if it is none of this session's.
-        """
-        self._check_open()
-        self._save()
-        event = find_event(self.store, self.id, target)
-        if event.kind != "checkpoint":
-            raise NotFound(f"event {event.seq} of session `{self.id}` is no checkpoint")
-        from ..files.contents.collect import drop_unnamed, has_contents, opened, trees_of
-
-        self._append([deletion(event.id)])
-        if event.seq and has_contents(self.store):
-            with opened(self.store) as depot:
-                drop_unnamed(self.store, self.id, depot, trees_of(event))
-            place = unwrapped(self.store)
-            due.note(place, due.name_of(place), due.GRACE)
-        return checkpoint_of(event, self.id)
-
-    def _point(self) -> int:
-        """The last event of the history that says or does something."""
-        notes = ("checkpoint", "checkpoint_deleted", "session_resume")
-        if self._at == 0:
-            return 0
-        said = (e for e in self.store.walk(self.id, until=self._at) if e.kind not in notes)
-        event = next(said, None)
-        return event.seq if event else 0
+    def __init__(self, log: SessionLog, capture: Capture, lease: DrivingLease) -> None:
+        self._log = log
+        self._capture = capture
+        self._recorder = capture.recorder
+        self._lease = lease
+        self._store, self._id = log.store, log.id
 
     def rewind(
-        self,
-        to: Target | None = None,
-        *,
-        before: Target | None = None,
-        scope: Scope = "both",
-        mode: Mode = "mine",
-        paths: Collection[str] | None = None,
-        on_conflict: OnConflict = "keep",
-        dry_run: bool = False,
-        force: bool = False,
+        self, to: Target | None, before: Target | None, wish: Wish, *, dry_run: bool = False
     ) -> Rewind:
-        """Continue from an earlier point: `to` keeps that event, `before` drops it too.
-
-        Files go back as well. Mode "mine" undoes what this session changed after the point
-        and leaves what others changed alone; "exact" makes the files equal to that point.
-        `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
-        and `undo` takes the rewind back. With `dry_run`, only say what it would do.
-
-        While a call of somebody else is under way in that directory, above or below it, files
-        do not go back: `SessionBusy`. By `force` they do; what that call did so far of this
-        session's goes back with them, and what it does later is still its own.
-        """
-        wish = Wish(scope, mode, paths, on_conflict, force)
+        """Continue from an earlier point; see `Session.rewind`."""
         if (to is None) == (before is None):
             raise InvalidData("rewind takes either `to` or `before`")
         target = before if to is None else to
         assert target is not None
         kind = "snapshot" if isinstance(target, Checkpoint) else "message"
         with telemetry.span(
-            "session.rewind", session_id=self.id, target=kind, store=type(self.store).__name__
+            "session.rewind", session_id=self._id, target=kind, store=type(self._store).__name__
         ) as s:
-            self._save()
-            anchor = anchor_of(self.store, self.id, target, before=before is not None)
-            data: dict[str, Json] = {"to": anchor, "mode": mode}
+            self._log.save()
+            anchor = anchor_of(self._store, self._id, target, before=before is not None)
+            data: dict[str, Json] = {"to": anchor, "mode": wish.mode}
             if anchor or before is not None:
-                named = find_event(self.store, self.id, target)
+                named = find_event(self._store, self._id, target)
                 # The history goes on behind `to`; this is what the caller named.
                 data |= {"target": named.seq} | ({"before": True} if before is not None else {})
                 s.metadata["target"] = "snapshot" if named.kind == "checkpoint" else "message"
-            state = mode == "exact" or paths is not None
-            point = point_at(self.store, self.id, target, before=before is not None, state=state)
+            state = wish.mode == "exact" or wish.paths is not None
+            point = point_at(self._store, self._id, target, before=before is not None, state=state)
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
     def undo(
-        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
     ) -> Rewind:
-        """Take back the last turn or rewind that is not undone yet, files included.
-
-        Directly after an undo that kept conflicts, another choice than "keep" finishes that
-        undo: it decides on what was kept, and takes back nothing older.
-        """
-        if on_conflict != "keep" and read_operations(self.store, self.id).unfinished:
+        """Take back the last turn or rewind; see `Session.undo`."""
+        if on_conflict != "keep" and read_operations(self._store, self._id).unfinished:
             wish = Wish("files", on_conflict=on_conflict, force=force)
             return self._take_back("undone", finish_way, wish, dry_run, anyway=False)
         wish = Wish(on_conflict=on_conflict, force=force)
         return self._take_back("undone", undo_way, wish, dry_run)
 
     def redo(
-        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
     ) -> Rewind:
         """Take back the last undo, if nothing was said or done since."""
         wish = Wish(on_conflict=on_conflict, force=force)
@@ -216,9 +122,9 @@ class Rewinding(Browsing):
     ) -> Rewind:  # fmt: skip
         redo = kind == "redone"
         with telemetry.span(
-            "session.undo", session_id=self.id, redo=redo, store=type(self.store).__name__
+            "session.undo", session_id=self._id, redo=redo, store=type(self._store).__name__
         ) as span:
-            way = partial(find, self.store, self.id)
+            way = partial(find, self._store, self._id)
             return self._go(span, kind, way, wish, dry_run=dry_run, anyway=anyway)
 
     # --- acting --------------------------------------------------------------------------
@@ -228,10 +134,10 @@ class Rewinding(Browsing):
         *, dry_run: bool, anyway: bool,
     ) -> Rewind:  # fmt: skip
         """Move what the wish says. Only then are calls of messages over that have no result."""
-        self._check_open()
-        watched = self._watched()
+        self._log.check_open()
+        watched = self._capture.watched()
         if watched is not None and not dry_run:
-            watched.recover(self.store)
+            watched.recover(self._store)
             self._settle(watched)
         workspace = self._for_files(wish)
         notes = self._unmoved() if workspace is None and wish.scope != "conversation" else []
@@ -241,20 +147,20 @@ class Rewinding(Browsing):
                 # What it would do depends on what that one comes to, and a preview ends nothing.
                 result = self._result(span, self._move(way, wish), None, _nothing, notes, wish,
                                       applied=False)  # fmt: skip
-                return replace(result, error=told(watched.path))
+                return replace(result, error=described(watched.path))
             plan, get, owed = self._preview(workspace, way, wish)
             plan, error = possible(workspace, plan, get)
             move = self._move(way, wish)
             if wish.scope != "files":
-                # What will be told of calls that nobody ended is dropped, too.
+                # What will be recorded of calls without an end is dropped, too.
                 move = replace(move, events_dropped=move.events_dropped + owed)
             result = self._result(span, move, plan, get, notes, wish, applied=False)
             return replace(result, error=error)
-        with self._driving():
-            self._save()
+        with self._lease.driving():
+            self._log.save()
             if workspace is not None and wish.force:
                 self._recorder.catch_up_elsewhere(workspace)
-                self._append([])
+                self._capture.flush()
             move, plan = self._moved(workspace, kind, find, wish, anyway=anyway)
             if wish.scope != "files":
                 self._recorder.end_asked()
@@ -265,9 +171,9 @@ class Rewinding(Browsing):
         self, workspace: Workspace | None, kind: str, find: Callable[[], Way], wish: Wish,
         *, anyway: bool,
     ) -> tuple[Move, Plan | None]:  # fmt: skip
-        """Plan and move; planned again if somebody appended in between."""
+        """Plan and move; planned again after an append in between."""
         for attempt in range(_TRIES):
-            head = self._head_now()
+            head = self._log.head()
             way = find()
             move = self._move(way, wish)
             data = {**way.data, "scope": wish.scope if workspace else "conversation"}
@@ -277,13 +183,13 @@ class Rewinding(Browsing):
                 plan = self._restore(workspace, way, wish, batch)
                 if plan.acts:
                     return move, plan
-                head = self._head_now()
+                head = self._log.head()
             if not (move.changes or anyway):
                 return move, plan
             if plan is not None:
                 batch = [kept(batch[0], plan), *batch[1:]]
             try:
-                self._append(batch, expected=head)
+                self._capture.append(batch, expected=head)
                 return move, plan
             except Conflict:
                 if attempt == _TRIES - 1:
@@ -293,16 +199,16 @@ class Rewinding(Browsing):
     def _settle(self, workspace: Workspace) -> None:
         """What calls did is in the log, before something builds on it."""
         if self._recorder.under_way:
-            self._look()
+            self._capture.look()
         else:
             with self._recorder.lock:
                 self._recorder.end_orphans(workspace)
-        self._append([])
+        self._capture.flush()
 
     def _preview(
         self, workspace: Workspace | None, way: Way, wish: Wish
     ) -> tuple[Plan | None, Get, int]:
-        """The plan, where its contents are, and how many events are told before it.
+        """The plan, where its contents are, and how many events are recorded before it.
 
         What it would write is not stored.
 
@@ -324,81 +230,79 @@ class Rewinding(Browsing):
             back = self._recorder.foresee_back(workspace, now, owed)
             return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return workspace.preview(self._log_name, plan_for, self.store), get, len(owed)
+        return workspace.preview(self._recorder.log, plan_for, self._store), get, len(owed)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
         if wish.scope == "conversation":
             return None
-        workspace = self._watched()
-        self._partial(None)
+        workspace = self._capture.watched()
+        self._capture.is_partial(None)
         if workspace is None and (wish.scope == "files" or wish.paths is not None):
-            raise Unsupported(self._unwatched)
+            raise Unsupported(self._capture.unwatched)
         return workspace
 
     def _unmoved(self) -> list[str]:
         """Why files stay as they are, where they were to be captured and could not be."""
-        why = self._unwatched
+        why = self._capture.unwatched
         kept = [f"files are not captured, and stay: {why}"]
-        return kept if any(problem.detail == why for problem in self.problems) else []
+        return kept if any(problem.detail == why for problem in self._log.problems) else []
 
     def _events(
         self, kind: str, way: Way, move: Move, data: dict[str, Json], wish: Wish
     ) -> list[NewEvent]:
-        """The events that tell of it, with ids, so that a journal can repeat them."""
+        """The events that record it, with ids, so that a journal can repeat them."""
         numbers = {"events_dropped": move.events_dropped, "message_count": move.message_count}
         follows = None if wish.scope == "files" else way.anchor
-        told = [NewEvent(kind, {**data, **numbers}, id=new_id(), follows=follows)]
+        found = [NewEvent(kind, {**data, **numbers}, id=new_id(), follows=follows)]
         prompt = move.reprompt() if wish.scope != "files" else None
         if prompt is not None:
-            told.append(replace(prompt, id=new_id()))
-        return told
+            found.append(replace(prompt, id=new_id()))
+        return found
 
     def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
         """Move the files, and append the events if any file moved."""
-        from . import strangers
-
         if not Path(workspace.path).is_dir():
             # It would be made again, wherever a stranger's session says that it was.
-            strangers.check_folder(self.store.record(self.id), workspace.path)
+            check_folder(self._store.record(self._id), workspace.path)
 
         recorder = self._recorder
 
         def plan_for(now: bytes) -> Plan:
-            # Without our own lock: who holds that may wait for the workspace's.
+            # Without our own lock: its holder may wait for the workspace's.
             if not recorder.under_way:
                 recorder.owe_others(now, recorder.put_back(workspace, now))
             recorder.tree = now
-            self._append([])
+            self._capture.flush()
             owed = [one.event for one in recorder.owed()]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
-            strangers.check(self.store.record(self.id), workspace.path, plan, workspace.get)
+            check_allowed(self._store.record(self._id), workspace.path, plan, workspace.get)
             return plan
 
         def journal_for(plan: Plan, now: bytes) -> Journal:
-            store = self.store
+            store = self._store
             return Journal(
-                new_id(), plan, now, store.url, store.scope, self.id, batch,
+                new_id(), plan, now, store.url, store.scope, self._id, batch,
                 store_id=unwrapped(store).id,
             )  # fmt: skip
 
         def append(journal: Journal, after: bytes) -> None:
-            # A rewind that moved files is told whatever else was appended meanwhile; its ids
+            # A rewind that moved files is recorded whatever else was appended meanwhile; its ids
             # make it safe to try again.
             for _ in range(_MANY_TRIES):
                 with suppress(Conflict):
-                    self._append(journal.told(after), expected=self._head_now())
+                    self._capture.append(journal.outcome(after), expected=self._log.head())
                     return
-            raise Conflict(f"others append to session `{self.id}` all the time: try again")
+            raise Conflict(f"others append to session `{self._id}` all the time: try again")
 
         try:
             done = workspace.restore(
-                self._log_name, plan_for, journal_for, append, self.store, force=wish.force,
-                unmake=made_root(self.store, self.id, way),
+                self._recorder.log, plan_for, journal_for, append, self._store, force=wish.force,
+                unmake=made_root(self._store, self._id, way),
             )  # fmt: skip
         except BaseException:
             with recorder.lock:
-                # It may be finished later; the log tells how the files are then.
+                # It may be finished later; the log says how the files are then.
                 recorder.tree = None
             raise
         with recorder.lock:
@@ -415,34 +319,29 @@ class Rewinding(Browsing):
 
         The events that are `owed` count as they would be numbered.
         """
-        head = self._head_now()
-        next_ones = enumerate(owed, head + 1)
-        events = [Event(n, "", "", one.kind, dict(one.data)) for n, one in next_ones]
-        log = Known(self.store, self.store.record(self.id), head, events)
+        head = self._log.head()
+        info = self._store.record(self._id)
+        log = Known(self._store, info, head, numbered(owed, head))
         return plan_files(log, workspace, way, wish, now, put)
 
     def _move(self, way: Way, wish: Wish) -> Move:
         """The conversation's way; a rewind of files alone has none."""
-        if wish.scope != "files":
-            return self._plan(way.anchor)
-        here = self._at if self._at is not None else self._head_now()
-        return self._plan(here)
+        return self._plan(way.anchor if wish.scope != "files" else self._log.view())
 
-    def _reprompt(self, anchor: int) -> NewEvent | None:
+    def reprompt(self, anchor: int) -> NewEvent | None:
         """What pins the system prompt again that a fork at `anchor` would lack."""
-        if self._prompt is not None:
-            return NewEvent("system_message", self._prompt.data)
-        lost = lost_prompt(self.store, self.id, self._at, anchor)
+        if self._log.prompt is not None:
+            return NewEvent("system_message", self._log.prompt.data)
+        lost = lost_prompt(self._store, self._id, self._log.at, anchor)
         return NewEvent("system_message", lost.data) if lost else None
 
     def _plan(self, anchor: int) -> Move:
         """The way to `anchor`, with the system prompt that is pinned but not stored yet."""
-        move = plan_move(self.store, self.id, self._at, anchor)
-        if self._prompt is None:
+        move = plan_move(self._store, self._id, self._log.at, anchor)
+        if self._log.prompt is None:
             return move
-        owed = Event(0, "", "", self._prompt.kind, dict(self._prompt.data))
         count = move.message_count + (move.prompt is None)
-        return replace(move, message_count=count, prompt=owed)
+        return replace(move, message_count=count, prompt=unstored(self._log.prompt))
 
     def _result(
         self, span: telemetry.Span, move: Move, plan: Plan | None, get: Get, notes: list[str],
@@ -452,7 +351,7 @@ class Rewinding(Browsing):
         span.measurements["messages_deleted"] = move.messages_dropped
         span.measurements["message_count"] = move.message_count
         if telemetry.listeners:
-            span.metadata["anchor_message_id"] = event_id(self.store, self.id, move.anchor)
+            span.metadata["anchor_message_id"] = event_id(self._store, self._id, move.anchor)
             span.metadata["applied"] = applied
         result = Rewind(applied, move.anchor, move.events_dropped, move.message_count)
         if plan is None:
@@ -471,10 +370,10 @@ class Rewinding(Browsing):
         """What the events that go back did not capture, and so is not taken back."""
         if not took:
             return []
-        events = self.store.read(self.id, after=took[0].first - 1, kinds=KINDS)
+        events = self._store.read(self._id, after=took[0].first - 1, kinds=KINDS)
         found = missing(event for event in events if among(event.seq, took))
         if wish.mode == "exact":
-            # The files are made as they were, whoever changed them and whoever saw it.
+            # The files are made as they were, whatever changed them and whether or not it was seen.
             found = [one for one in found if not one.is_call]
         if wish.paths is not None:
             found = [one for one in found if one.is_call]

@@ -1,472 +1,428 @@
-"""Session: one conversation on a store. It begins, appends, shows, goes back and forks.
-
-`conversation.py` is the plain half: appending and showing.
-"""
+"""Session: one conversation on a store, as people hold it. Each verb is one of its parts'."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
-from typing import Self, Unpack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal, Self, Unpack
 
-from .. import telemetry
-from .._startup.frozen import replace
-from ..errors import AlreadyExists, BacktrailError, Conflict, InvalidData, NotFound
-from ..events import Json, NewEvent, Problem, SessionInfo, check_session_id, new_id
-from ..events.history import COPIED, INHERITED
-from ..events.messages import as_message, message_event, prompt_event
-from ..files.restore.unfinished import at_opening
-from ..settings.allowance import ORIGIN, allow
-from ..stores.base import Store, checkpoint_of, is_deleted
-from ..stores.batches import drafts
-from ..stores.opening import open_store
-from ..stores.records import new_record
-from .drive import Sending
-from .live import check_agent
-from .options import Linked, SessionOptions, agent_named, checked, folder, options_of_agent
-from .points import (
-    Target,
-    anchor_of,
-    event_id,
-    lost_prompt,
-)
-from .views import beyond, last_of
-
-_NOTHING = nullcontext()
+from ..events import Checkpoint, Event, Format, Json, SessionInfo
+from ..events.calls import INTERRUPTED, ToolCall, pending
+from ..events.history import Branch, branches
+from ..events.messages import as_message, message_event
+from ..files.differences import Diff
+from ..files.restore.conflicts import OnConflict
+from ..stores.base import Store
+from . import begin
+from .fileplans import Mode, Scope, Wish
+from .filepoints import TurnChanges
+from .keywords import SessionOptions, checked
+from .listeners import Delta, Subscription
+from .log import SideLog
+from .parts import Parts
+from .points import Target
+from .toolcalls import Call
+from .turnlog import Turn
+from .turns import Content, Limits, Result, Retry
+from .views import Rewind, State, beyond, end_event, last_of, may_begin, own_event, user_message
 
 
-class Session(Sending):
+class Session:
     """One conversation. Made by `create`, `open`, `resume`, `latest` or `fork`.
 
     May be used from several threads; turns are served one after another.
     """
 
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.id = parts.log.id
+        self.store = parts.log.store
+        self.problems = parts.log.problems
+        parts.driver.session = self
+
+    @property
+    def agent(self) -> Callable[..., Json] | str | None:
+        """What answers a turn: a callable, or "provider:model"."""
+        return self.parts.turns.agent
+
+    @agent.setter
+    def agent(self, agent: Callable[..., Json] | str | None) -> None:
+        self.parts.turns.agent = agent
+
     # --- beginning -----------------------------------------------------------------------
 
     @classmethod
     def create(
-        cls,
-        store: Store | str | None = None,
-        session_id: str | None = None,
+        cls, store: Store | str | None = None, session_id: str | None = None,
         **options: Unpack[SessionOptions],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A new session; an id that exists is `AlreadyExists`."""
-        options = checked("create", options)
-        place, owns = _store(store, options)
-        try:
-            return cls._made(place, session_id, options, owns, base=None)
-        except BaseException:
-            if owns:
-                place.close()
-            raise
+        return cls(begin.created(store, session_id, checked("create", options)))
 
     @classmethod
     def open(
-        cls,
-        store: Store | str | None = None,
-        session_id: str | None = None,
+        cls, store: Store | str | None = None, session_id: str | None = None,
         **options: Unpack[SessionOptions],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """The session with this id or `key`, resumed if it exists, else created."""
-        options = checked("open", options)
-        place, owns = _store(store, options)
-        try:
-            while True:
-                known = _known(place, session_id, options.get("key"))
-                if known is not None:
-                    return cls._reopened(place, known, options, owns, at=None)
-                try:
-                    return cls._made(place, session_id, options, owns, base=None)
-                except AlreadyExists:
-                    # Somebody made it in between. A key held by another id is an error.
-                    if _known(place, session_id, options.get("key")) is None:
-                        raise
-        except BaseException:
-            if owns:
-                place.close()
-            raise
+        return cls(begin.opened(store, session_id, checked("open", options)))
 
     @classmethod
     def resume(
-        cls,
-        store: Store | str | None,
-        session_id: str,
-        at: Target | None = None,
-        replay_last_user_turn: bool = False,
-        **options: Unpack[SessionOptions],
-    ) -> Self:
+        cls, store: Store | str | None, session_id: str, at: Target | None = None,
+        replay_last_user_turn: bool = False, **options: Unpack[SessionOptions],
+    ) -> Self:  # fmt: skip
         """A session that exists, to go on with.
 
         `at` shows the history up to that event, and the first append continues from there.
         `replay_last_user_turn` does so from the last user message, so that it can be
         answered again; where there is none, the history is empty.
         """
-        options = checked("resume", options)
-        place, owns = _store(store, options, sought=f"no session `{session_id}`")
-        try:
-            _check_there(place, session_id)
-            left = _finished(place, session_id, options)
-            seq = None if at is None else anchor_of(place, session_id, at)
-            if replay_last_user_turn:
-                said = (e for e in place.walk(session_id, until=seq) if e.kind == "user_message")
-                last = next(said, None)
-                seq = last.seq if last else 0
-            return cls._reopened(place, session_id, options, owns, at=seq, left=left)
-        except BaseException:
-            if owns:
-                place.close()
-            raise
+        given, replay = checked("resume", options), replay_last_user_turn
+        return cls(begin.resumed(store, session_id, at, given, replay=replay))
 
     @classmethod
-    def latest(
-        cls,
-        store: Store | str | None = None,
-        **options: Unpack[SessionOptions],
-    ) -> Self:
+    def latest(cls, store: Store | str | None = None, **options: Unpack[SessionOptions]) -> Self:
         """The newest session of `cwd`, by default the current directory.
 
         Forks count, subagents do not. `NotFound` if there is none.
         """
-        options = checked("latest", options)
-        cwd = options.get("cwd") or folder(".")
-        sought = f"no previous session found in {os.fspath(cwd)}"
-        place, owns = _store(store, options, sought=sought)
-        try:
-            newest = place.latest(cwd)
-            # It belongs there by its root, perhaps, and stays in its own folder.
-            options.pop("cwd", None)
-            return cls._reopened(place, newest.id, options, owns, at=None)
-        except BaseException:
-            if owns:
-                place.close()
-            raise
-
-    @classmethod
-    def _made(
-        cls,
-        store: Store,
-        session_id: str | None,
-        options: SessionOptions,
-        owns: bool,
-        base: tuple[SessionInfo, int] | None,
-        around: AbstractContextManager[None] = _NOTHING,
-        notes: Mapping[str, Json] | None = None,
-    ) -> Self:
-        """A new session, made within `around` once nothing of it can be refused any more.
-
-        `notes` go into its first event, beside the record.
-        """
-        if session_id is None:
-            session_id = new_id()
-        info = SessionInfo(
-            id=check_session_id(session_id),
-            key=options.get("key"),
-            title=options.get("title"),
-            cwd=_text(options.get("cwd")),
-            root=_text(options.get("root")),
-            model=options.get("model"),
-            agent_name=options.get("agent_name"),
-            tags=list(options.get("tags", ())),
-            metadata=dict(options.get("metadata") or {}),
-        )
-        if base is not None:
-            parent, seq = base
-            info = replace(info, parent_id=parent.id, relation="fork", fork_seq=seq)
-        new_record(info, store.scope)
-        prompt = options.get("system_prompt")
-        seeds = [prompt_event(prompt)] if prompt is not None else []
-        seeds += [message_event(message) for message in options.get("messages", ())]
-        drafts(seeds)
-        session = cls(store, session_id, options, owns=owns, at=None)
-        session._recorder.folder.fresh = True
-        session._root = info.root or info.cwd
-        with around:
-            store.create(info, base=(base[0].id, base[1]) if base else None)
-        with session._opening():
-            session._hold()
-            about: dict[str, Json] = {"info": store.record(session_id).to_dict(), **(notes or {})}
-            start = NewEvent("session_start", about)
-            session._append([start, *seeds])
-        return session
-
-    @classmethod
-    def _reopened(
-        cls,
-        store: Store,
-        session_id: str,
-        options: SessionOptions,
-        owns: bool,
-        at: int | None,
-        left: list[Problem] | None = None,
-    ) -> Self:
-        """A session that exists; `left` is what `_finished` said, if it was asked already."""
-        if left is None:
-            left = _finished(store, session_id, options)
-        with telemetry.span(
-            "session.resume", session_id=session_id, store=type(store).__name__
-        ) as span:
-            session = cls(store, session_id, options, owns=owns, at=at)
-            session._resumed = True
-            session.problems.extend(left)
-            with session._opening():
-                session._hold()
-                session._adopt(options)
-                if telemetry.listeners:
-                    span.measurements["message_count"] = len(session.messages())
-                    span.metadata["source"] = "event_log"
-            return session
-
-    @contextmanager
-    def _opening(self) -> Iterator[None]:
-        """Close a session that cannot be opened; nobody else would."""
-        try:
-            yield
-        except BaseException:
-            with suppress(BacktrailError):
-                self.close()
-            raise
-
-    def _adopt(self, options: SessionOptions) -> None:
-        """Take over what a resuming caller says about the session, if nothing is refused."""
-        changes = self._said_anew(options)
-        prompt = options.get("system_prompt")
-        wanted = None if prompt is None else prompt_event(prompt)
-        given = [as_message(message) for message in options.get("messages", ())]
-        seeds = [message_event(message) for message in given]
-        drafts([wanted, *seeds] if wanted else seeds)
-        if given:
-            known = self.messages(repair=False)
-            new = beyond(known, given)
-            if known and new is given:
-                raise Conflict(
-                    f"session `{self.id}` has another history than `messages`: leave it out to "
-                    "resume, or fork"
-                )
-            seeds = seeds[len(seeds) - len(new) :]
-        if changes:
-            self.store.update(self.id, **changes)
-        if self._at is not None:
-            lost = lost_prompt(self.store, self.id, None, self._at)
-            self._prompt = NewEvent("system_message", lost.data) if lost else None
-        if (
-            wanted is not None
-            and last_of(self.messages(repair=False)[:1], "system") != wanted.data["message"]
-        ):
-            self._prompt = wanted
-        self._append(seeds)
-
-    def _said_anew(self, options: SessionOptions) -> dict[str, Json]:
-        """What a caller says about the session that its record does not."""
-        changes: dict[str, Json] = {}
-        names = ("title", "key", "model", "agent_name", "cwd")
-        said = {name: options.get(name) for name in names if options.get(name) is not None}
-        if said:
-            info = self.store.record(self.id)
-            changes = {name: value for name, value in said.items() if value != getattr(info, name)}
-            if changes.get("cwd") == info.root:
-                # That is where it belongs already, wherever in it the agent runs.
-                changes.pop("cwd", None)
-                self._cwd = info.cwd
-        if isinstance(changes.get("cwd"), Linked) and self._last_tree() is not None:
-            # A link may lead elsewhere now, and nobody chose that: the next look refuses it.
-            self._root = changes.pop("cwd")
-        if "cwd" in changes:
-            self._rebind(changes["cwd"])
-        if options.get("metadata"):
-            changes["metadata"] = dict(options["metadata"] or {})
-        if options.get("tags"):
-            changes["tags"] = list(options["tags"])
-        return changes
-
-    def _hold(self) -> None:
-        if self._lease_mode == "session":
-            self._held.enter_context(self.store.lease(self.id, wait=self._wait))
-
-    # --- forking ---------------------------------------------------------------------------
+        return cls(begin.latest(store, checked("latest", options)))
 
     def fork(
-        self,
-        at: Target | None = None,
-        *,
-        session_id: str | None = None,
-        into: str | os.PathLike[str] | None = None,
-        copy_checkpoints: bool = False,
+        self, at: Target | None = None, *, session_id: str | None = None,
+        into: str | os.PathLike[str] | None = None, copy_checkpoints: bool = False,
         **options: Unpack[SessionOptions],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A new session that begins with this one's history, up to `at` or to now.
 
         It works in the same directory, with the files as they are; with `into`, in that new
         directory, which gets the files as they were at that point.
         """
-        with telemetry.span(
-            "session.fork", parent_id=self.id, store=type(self.store).__name__
-        ) as span:
-            self._check_open()
-            options = checked("fork", options)
-            if not options.get("persist", True):
-                raise InvalidData("a fork is kept where its session is: `persist` is not for it")
-            place = None if into is None else folder(into)
-            if at is None and self._recorder.under_way:
-                self._look()
-            self._save()
-            self._append([])
-            parent = self.store.record(self.id)
-            seq = self._view_head() if at is None else anchor_of(self.store, self.id, at)
-            metadata = {**parent.metadata, **(options.get("metadata") or {})}
-            inherited: SessionOptions = {
-                "title": _forked(parent.title),
-                "cwd": parent.cwd,
-                "root": None if "cwd" in options else parent.root,
-                "model": parent.model,
-                "agent_name": parent.agent_name,
-                "lease": self._lease_mode,
-                "wait": self._wait,
-                "on_error": self._on_error,
-                "files": self._files,
-                **self._agent_for(options),
-                **options,
-                "metadata": metadata,
-            }
-            _check_agent(inherited)
-            prompt = self._reprompt(seq)
-            if place is not None:
-                inherited["cwd"], inherited["root"] = place, None
-            session_id = check_session_id(new_id() if session_id is None else session_id)
-            around = self._forking(session_id, options.get("key"), at, place)
-            lists = {COPIED: copy_checkpoints}
-            fork = self._made(
-                self.store, session_id, inherited, False, (parent, seq), around, lists
-            )
-            owed = [prompt] if prompt and options.get("system_prompt") is None else []
-            with fork._opening():
-                fork._append([*owed, *self._noted_later(seq, listed=copy_checkpoints)])
-            if telemetry.listeners:
-                span.measurements["message_count"] = len(fork.messages(repair=False))
-                anchor = event_id(self.store, self.id, seq)
-                span.metadata.update(session_id=fork.id, anchor_message_id=anchor)
-            return fork
+        return type(self)(begin.forked(self.parts, at, session_id, into, copy_checkpoints, options))
+
+    # --- writing -------------------------------------------------------------------------
+
+    def append(
+        self, message: object, *, id: str | None = None, kind: str | None = None,
+        format: Format | None = None, usage: Mapping[str, Json] | None = None,
+        cost_usd: float | None = None, ts: str | None = None,
+    ) -> Event:  # fmt: skip
+        """Append one message: a mapping, a `Message`, or anything with `model_dump()`.
+
+        A known `id` is not appended again; the event that has it is returned.
+        """
+        event = message_event(message, id, kind, format, usage, cost_usd, ts)
+        return self.parts.capture.append([event])[0]
+
+    def extend(self, messages: Sequence[object]) -> list[Event]:
+        """Append several messages as one batch, all or nothing.
+
+        A list that begins with the whole present conversation, as frameworks return it,
+        adds only what is new.
+        """
+        given = [as_message(message) for message in messages]
+        if not given:
+            return []
+        if may_begin(given, self.parts.log.pages()):
+            given = beyond(self.messages(repair=False), given)
+        return self.parts.capture.append([message_event(message) for message in given])
+
+    def record(
+        self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
+    ) -> Event:
+        """Append an event of your own kind."""
+        return self.parts.capture.append([own_event(kind, data, id)])[0]
+
+    def update(self, **changes: Json) -> SessionInfo:
+        """Change title, key, model, agent_name, cwd, tags or metadata."""
+        self.parts.log.check_open()
+        return self.store.update(self.id, **changes)
+
+    def end(self, reason: str = "end_turn") -> Event:
+        """Note that the session is over, and why. It can be resumed all the same."""
+        return self.parts.capture.append([end_event(reason)])[0]
+
+    def log(self, name: str) -> SideLog:
+        """A side log, such as "transcript"; its appends are buffered.
+
+        A process that a signal ends loses what it appended in the last quarter of a second;
+        `close`, `flush` and a normal exit write it.
+        """
+        return self.parts.log.side(name)
+
+    def subagent(self, id: str) -> SideLog:
+        """The log of a subagent."""
+        return self.log(f"subagents/{id}")
+
+    def tool(
+        self, name: str, input: Json = None, *, id: str | None = None,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> AbstractContextManager[Call]:  # fmt: skip
+        """A bracket around a tool call: what it does to the files is its own.
+
+        With the `id` of a model's call, its result is appended as a `tool_result`; without,
+        as an `action`. An exception becomes an error result, is recorded, and goes on up.
+        A tool that knows which `paths` it will touch says so, from the session's `cwd`: then
+        only these are looked at, and only these are its own.
+        """
+        return self.parts.capture.tool(name, input, id=id, paths=paths)
+
+    # --- turns ---------------------------------------------------------------------------
 
     @contextmanager
-    def _forking(
-        self, session_id: str, key: str | None, at: Target | None, place: str | None
-    ) -> Iterator[None]:
-        """A fork's files and contents; without the fork, its directory goes again."""
-        if place is None:
-            self._share_contents(session_id)
-            yield
-            return
-        if _known(self.store, session_id, None) or _known(self.store, None, key):
-            raise AlreadyExists(f"there is a session `{session_id}` or one with its key already")
-        there = Path(place).is_dir()
-        self._write_files(at, place)
-        if self.store.record(self.id).metadata.get(ORIGIN) is not None:
-            # All that is in the new folder is the session's own, and the caller named it.
-            allow(place)
-        try:
-            self._share_contents(session_id)
-            yield
-        except BaseException:
-            from ..files.beneath import remove_tree
+    def turn(
+        self, content: str | list[Json] | Mapping[str, Json], *, id: str | None = None
+    ) -> Iterator[Turn]:
+        """One turn around any code: appends the user's message, holds the lease.
 
-            remove_tree(place)
-            if there:
-                Path(place).mkdir()
-            raise
-
-    def _agent_for(self, options: SessionOptions) -> SessionOptions:
-        """The agent of this session, and what it is made with, for a fork that names no other."""
-        if "agent" in options or "provider" in options:
-            return {}
-        return {"agent": self.agent, "agent_options": self._agent_options}
-
-    def _noted_later(self, seq: int, *, listed: bool) -> list[NewEvent]:
-        """Copies of the checkpoints of events up to `seq` that were noted after it.
-
-        A fork can go there also when this session is gone, whether or not it lists them.
+        A known `id` goes on with its turn, as `send` does: the turn says whether it `is_new`
+        and whether it has `ended`, by then or in the block. A block that is left ends it, with
+        its error if it raised one. What changes in the files until then is the turn's own, as
+        long as no `tool` is used in it: then only what the tools do is.
         """
-        copies: list[NewEvent] = []
-        for event in self.events(after=seq, kinds=("checkpoint",)):
-            if checkpoint_of(event, self.id).seq <= seq and not is_deleted(
-                self.store, self.id, event.id
-            ):
-                data = {**event.data, INHERITED: True}
-                if listed:
-                    del data[INHERITED]
-                copies.append(NewEvent(event.kind, data, id=event.id, ts=event.ts))
-        return copies
+        turns = self.parts.turns
+        with self.parts.lease.driving():
+            turn = turns.begin(self, user_message(content), id)
+            try:
+                yield turn
+            except BaseException as error:
+                turns.end(turn, error)
+                raise
+            turns.end(turn, None)
 
-    def _view_head(self) -> int:
-        return self._head_now() if self._at is None else self._at
+    def send(
+        self, content: Content, *, id: str | None = None, retry: Retry = "errors",
+        model: str | None = None, max_turns: int | None = None,
+        budget: float | Limits | None = None,
+    ) -> Result:  # fmt: skip
+        """Say something and run the turn to its end.
 
+        A known `id` returns the recorded result. If its turn failed or was cut short, it runs
+        again (`retry="errors"`): it goes on where it is the last turn, and is said anew at the
+        head where it is not. Calls that have results never run again, and neither does a turn
+        that a person cancelled. With `retry="never"` only a last turn without an end goes on.
+        Another message under a known id is `Conflict`. `max_turns` limits
+        how often the model is asked, `budget` what it may cost in dollars; `Limits` also
+        have tokens and seconds.
+        """
+        driver = self.parts.driver
+        return driver.finished(driver.saying(content, id, retry), model, max_turns, budget)
 
-def _store(
-    store: Store | str | None, options: SessionOptions, *, sought: str | None = None
-) -> tuple[Store, bool]:
-    """The store to use, and whether it is ours to close.
+    def stream(
+        self, content: Content, *, id: str | None = None, retry: Retry = "errors",
+        model: str | None = None, max_turns: int | None = None,
+        budget: float | Limits | None = None,
+    ) -> Iterator[Delta | Event]:  # fmt: skip
+        """`send`, giving every delta and event as it comes; the last is a delta "done".
 
-    Nothing is made for an agent that cannot be, nor for a session that is to be there already:
-    `sought` says what is missing then.
-    """
-    _check_agent(options)
-    if not options.get("persist", True):
-        return open_store("null:"), True
-    if isinstance(store, Store):
-        return store, False
-    try:
-        return open_store(store, create=sought is None), True
-    except NotFound as error:
-        raise NotFound(f"{sought}: {error}") from error
+        It may be left early, which ends the turn, and gone on with in another thread.
+        """
+        driver = self.parts.driver
+        return driver.streamed(driver.saying(content, id, retry), model, max_turns, budget)
 
+    def proceed(
+        self, *, pending: Literal["fail", "retry"] = "fail", model: str | None = None,
+        max_turns: int | None = None, budget: float | Limits | None = None,
+    ) -> Result:  # fmt: skip
+        """Finish a turn that a crash cut short, from the head, without a new message.
 
-def _check_agent(options: SessionOptions) -> None:
-    agent = agent_named(options)
-    if not callable(agent):
-        check_agent(agent, options_of_agent(options))
+        No tool that has a result runs again. Calls that began and have none are answered
+        "interrupted", or with "retry" left for the agent to run. `NotFound` if no turn is
+        unfinished.
+        """
+        driver = self.parts.driver
+        return driver.finished(driver.proceeding(pending), model, max_turns, budget)
 
+    def cancel(self) -> None:
+        """End the turn under way, with `interrupted`; tools that run are stopped."""
+        self.parts.driver.cancel()
 
-def _check_there(store: Store, session_id: str) -> None:
-    """Raise `NotFound`, with the name of the store, unless it has this session."""
-    try:
-        store.logs(session_id)
-    except NotFound as error:
-        where = store.url or type(store).__name__
-        raise NotFound(f"no session `{session_id}` in the store {where}") from error
+    def answer(self, call_id: str, result: object) -> Event:
+        """Settle a call that has no result with what came of it: text, JSON, or blocks.
 
+        `NotFound` if no call of that id waits for a result; `pending` lists those that do.
+        """
+        return self.parts.turns.settle(call_id, result, failed=False)
 
-def _finished(store: Store, session_id: str, options: SessionOptions) -> list[Problem]:
-    """Finish what a crash cut short in the session's folder; what is to be said of it."""
-    files = bool(options.get("files", True))
-    return at_opening(store, session_id, files=files, cwd=options.get("cwd"))
+    def give_up(self, call_id: str) -> Event:
+        """Settle a call that has no result as interrupted: it is not known how far it came."""
+        return self.parts.turns.settle(call_id, INTERRUPTED, failed=True)
 
+    # --- going back ----------------------------------------------------------------------
 
-_FORK = re.compile(r" \(fork(?: (\d+))?\)$")
+    def checkpoint(
+        self, label: str | None = None, *, at: Target | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Checkpoint:  # fmt: skip
+        """Mark a point to go back to: now, or the event `at`.
 
+        The same point, label, metadata and files give the same checkpoint.
+        """
+        return self.parts.checkpoints.add(label, at, metadata)
 
-def _forked(title: str | None) -> str | None:
-    """The title of a fork; one without a title goes by what was said first, as its parent does."""
-    if title is None:
-        return None
-    found = _FORK.search(title)
-    if found is None:
-        return f"{title} (fork)"
-    return f"{title[: found.start()]} (fork {int(found[1] or 1) + 1})"
+    def checkpoints(self) -> list[Checkpoint]:
+        """The session's checkpoints, oldest first.
 
+        A fork lists its own, and its parent's if it was made with `copy_checkpoints`.
+        """
+        return self.parts.checkpoints.all()
 
-def _text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
+    def delete_checkpoint(self, target: Target) -> Checkpoint:
+        """Delete a checkpoint: it is listed no more, and names no point to go back to.
 
+        The log keeps it, with an event behind it that says so. Other points and operations stay
+        as they are. What only the checkpoint kept of the files can be collected, and its label
+        no longer keeps its contents from the budget. `NotFound` if it is none of this session's.
+        """
+        return self.parts.checkpoints.delete(target)
 
-def _known(store: Store, session_id: str | None, key: str | None) -> str | None:
-    """The id of the session that is meant, if it exists."""
-    if session_id is not None:
-        try:
-            # Not `info`: folding a long log only to know that it exists takes long.
-            store.logs(session_id)
-            return session_id
-        except NotFound:
-            return None
-    found = store.sessions(key=key, limit=1) if key is not None else []
-    return found[0].id if found else None
+    def rewind(
+        self, to: Target | None = None, *, before: Target | None = None, scope: Scope = "both",
+        mode: Mode = "mine", paths: Collection[str] | None = None,
+        on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False,
+    ) -> Rewind:  # fmt: skip
+        """Continue from an earlier point: `to` keeps that event, `before` drops it too.
+
+        Files go back as well. Mode "mine" undoes what this session changed after the point
+        and leaves what others changed alone; "exact" makes the files equal to that point.
+        `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
+        and `undo` takes the rewind back. With `dry_run`, only say what it would do.
+
+        While a call of another session is under way in that directory, above or below it, files
+        do not go back: `SessionBusy`. By `force` they do; what that call did so far of this
+        session's goes back with them, and what it does later is still its own.
+        """
+        wish = Wish(scope, mode, paths, on_conflict, force)
+        return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
+
+    def undo(
+        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+    ) -> Rewind:
+        """Take back the last turn or rewind that is not undone yet, files included.
+
+        Directly after an undo that kept conflicts, another choice than "keep" finishes that
+        undo: it decides on what was kept, and takes back nothing older.
+        """
+        return self.parts.rewinder.undo(on_conflict, dry_run=dry_run, force=force)
+
+    def redo(
+        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
+    ) -> Rewind:
+        """Take back the last undo, if nothing was said or done since."""
+        return self.parts.rewinder.redo(on_conflict, dry_run=dry_run, force=force)
+
+    # --- reading -------------------------------------------------------------------------
+
+    def info(self) -> SessionInfo:
+        """The session's record."""
+        return self.parts.log.info()
+
+    def messages(
+        self, format: Format | None = None, *, repair: bool = True
+    ) -> list[dict[str, Json]]:
+        """The conversation as it stands, as stored or in a provider's format.
+
+        A tool call that never got a result is answered "interrupted", unless `repair` is
+        off: providers refuse an open one.
+        """
+        return self.parts.log.messages(format, repair=repair)
+
+    def history(self) -> list[Event]:
+        """The live path through the main log, oldest first."""
+        return self.parts.log.history()
+
+    def events(
+        self, *, after: int = 0, until: int | None = None, limit: int | None = None,
+        reverse: bool = False, kinds: Collection[str] | None = None,
+    ) -> Iterator[Event]:  # fmt: skip
+        """Everything in the main log, the abandoned too."""
+        return self.parts.log.events(after, until, limit, reverse=reverse, kinds=kinds)
+
+    def pending(self) -> list[ToolCall]:
+        """Tool calls that have no result yet."""
+        return pending(self.messages(repair=False))
+
+    def state(self) -> State:
+        """Messages, usage, turns and open calls, for a loop of your own."""
+        info = self.info()
+        return State(self.id, self.messages(), info.usage, info.turn_count, self.pending())
+
+    def as_map(self) -> dict[str, Json]:
+        """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
+        messages = self.messages()
+        return {
+            "session_id": self.id,
+            "messages": messages,
+            "last_user": last_of(messages, "user"),
+            "last_assistant": last_of(messages, "assistant"),
+        }
+
+    def branches(self) -> list[Branch]:
+        """Ways the conversation went and was taken back from."""
+        return branches(self.events())
+
+    def follow(self, after: int | None = None) -> Iterator[Event]:
+        """Events as they come, from any process, until the session is closed."""
+        return self.parts.log.follow(after)
+
+    # --- files ---------------------------------------------------------------------------
+
+    def diff(
+        self, a: Target | None = None, b: Target | None = None, *,
+        paths: Collection[str | os.PathLike[str]] | None = None,
+    ) -> Diff:  # fmt: skip
+        """What differs in the files between two points; without `b`, between `a` and now.
+
+        Without `a`, from the beginning of the session.
+        """
+        return self.parts.browser.diff(a, b, paths)
+
+    def changes(self) -> list[TurnChanges]:
+        """What happened to the files, turn by turn: by which call, or by others."""
+        return self.parts.browser.changes()
+
+    def not_captured(self) -> list[tuple[str, str, int]]:
+        """All that is not captured: path, reason, size.
+
+        What the last scan did not keep; and with the size 0, calls that were missed, contents
+        that are lost, and paths outside of the workspace that tools named.
+        """
+        return self.parts.browser.not_captured()
+
+    def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
+        """Take `cwd`, or what is at the session's root now, as its workspace from here on.
+
+        The folder that the agent runs in moves along, if there is such a one in it.
+        Calls under way end here, and what they did in the old place is recorded. Returns how
+        its files differ from those the session knew last.
+        """
+        return self.parts.browser.relocate(cwd)
+
+    # --- listening and ending ------------------------------------------------------------
+
+    def subscribe(self, size: int = 256, *, after: int | None = None) -> Subscription:
+        """Every event and delta of this session object from now on.
+
+        A late listener names the `seq` `after` which to catch up from the log. Close it, or use
+        it in a `with` block. A slow listener loses deltas, never events.
+        """
+        return self.parts.log.subscribe(size, after)
+
+    def emit(self, delta: Delta) -> None:
+        """Hand a delta to the subscribers; it is not stored."""
+        self.parts.log.listeners.put(delta)
+
+    def close(self) -> None:
+        """Let go of the session. Writes nothing but what is still buffered or not saved."""
+        self.parts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} on {self.store.url or type(self.store).__name__}>"

@@ -23,8 +23,8 @@ from ..events import Event, Json, NewEvent
 from ..stores.batches import Call
 from ..stores.queue import Job, Postponed
 from .awaiting import is_within_trio
-from .session import Session
-from .sidelog import SideLog
+from .log import SessionLog, SideLog
+from .parts import Parts
 
 Queued = Job[Call, list[Event]]
 """An append that the store's queue has, and an event for the task that waits for it."""
@@ -171,12 +171,12 @@ class Loop:
             self._soon = asyncio.get_running_loop().call_soon_threadsafe
             self.event = asyncio.Event
 
-    def told(self, jobs: list[Queued]) -> None:
+    def arrived(self, jobs: list[Queued]) -> None:
         """Wake the tasks whose appends are done."""
         try:
             self._soon(_arrive, jobs)
         except RuntimeError:
-            # The loop has ended, and all who waited with it.
+            # The loop has ended, and all its tasks with it.
             return
 
 
@@ -199,26 +199,26 @@ def this_loop() -> Loop:
 
 
 async def append(
-    loop: Loop, line: anyio.Lock, session: Session, events: list[NewEvent], *, spans: bool = True
+    loop: Loop, line: anyio.Lock, parts: Parts, events: list[NewEvent], *, spans: bool = True
 ) -> list[Event]:
-    """`Session._append`: by the queue of the store where it can, else in a worker thread.
+    """`Capture.append`: by the queue of the store where it can, else in a worker thread.
 
     The appends of a session that need a thread stand in `line`: they would wait for each other in
     as many threads, and go on in any order.
     """
-    job: Queued = Job(None, loop.told, loop.event())
-    if line.locked() or not session._enqueue(events, job, spans=spans):
+    job: Queued = Job(None, loop.arrived, loop.event())
+    if line.locked() or not parts.capture.enqueue(events, job, spans=spans):
         async with line:
-            return await run(session._append, events, spans=spans)
+            return await run(parts.capture.append, events, spans=spans)
     try:
         await job.waiter.wait()
     except BaseException as stop:
         await _brought_down(job, stop)
-        session._land()
+        parts.log.land()
         if not isinstance(job.outcome, Postponed):
             job.result()
         raise
-    session._land()
+    parts.log.land()
     return job.result() or []
 
 
@@ -236,7 +236,7 @@ async def _brought_down(job: Queued, stop: BaseException) -> None:
 
 
 async def patient(attempt: Callable[[], Awaitable[object]], wait: float) -> None:
-    """Try until nobody else drives the session, for `wait` seconds, without a thread."""
+    """Try until no other driver has the session, for `wait` seconds, without a thread."""
     deadline = anyio.current_time() + wait
     while True:
         try:
@@ -276,11 +276,11 @@ class Pages(AsyncIterator[Event]):
 class Follow(AsyncIterator[Event]):
     """Events as they come: looked for now and then, with nothing held in between."""
 
-    def __init__(self, session: Session, after: int | None) -> None:
-        self._session = session
+    def __init__(self, log: SessionLog, after: int | None) -> None:
+        self._log = log
         self._after = after
         # It is not for the loop to ask the store where the log ends now.
-        self._begin = session._listen(1) if after is None else None
+        self._begin = log.listeners.add(1) if after is None else None
         self._page: deque[Event] = deque()
 
     async def __anext__(self) -> Event:
@@ -297,11 +297,11 @@ class Follow(AsyncIterator[Event]):
         """Fill the page; False once the session is closed."""
         try:
             if self._begin is not None:
-                self._session._begin_listening()
+                self._log.begin_listening()
                 self._after = self._begin.after or 0
                 self._begin.close()
                 self._begin = None
-            self._page.extend(islice(self._session.events(after=self._after or 0), _PAGE))
+            self._page.extend(islice(self._log.events(after=self._after or 0), _PAGE))
         except Closed:
             return False
         return True

@@ -3,13 +3,12 @@
 An agent is a callable `agent(turn)` that yields messages and deltas, sync or async. It may
 also yield requests (`Ask` a model, `Run` tools, `Pause`, `Do`), and is sent their answers.
 The engine is a plain generator with no I/O of its own: the synchronous driver is in
-`sending.py`, the asynchronous one in `aio_turning.py`. What goes wrong in a driver is thrown
+`drive.py`, the asynchronous one in `aio_drive.py`. What goes wrong in a driver is thrown
 into the engine, which has the end of the turn recorded, whatever happens.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Literal, get_args
 
@@ -64,7 +63,7 @@ class Said:
 class Ask:
     """A request: call this model. The answer is its reply.
 
-    Its deltas are told meanwhile, unless it is `quiet`.
+    Listeners get its deltas meanwhile, unless it is `quiet`.
     """
 
     model: Json
@@ -164,8 +163,8 @@ class Shut:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Hand this to whoever listens, and to the caller."""
+class Notify:
+    """Hand this to the listeners, and to the caller."""
 
     delta: Delta
 
@@ -185,7 +184,7 @@ class Finish:
 
 
 Todo = (
-    Append | Do | Finish | Next | Open | Pause | Run | Show | Shut | Start | Step | Tell
+    Append | Do | Finish | Next | Open | Pause | Run | Show | Shut | Start | Step | Notify
 )  # fmt: skip
 """What a driver carries out."""
 
@@ -218,8 +217,8 @@ def engine(turn: LiveTurn, agent: Callable[[LiveTurn], Json], first: Event | Non
             raise
         raise failure from None
     if turn.end.reason == "error":
-        yield Tell(Delta("error", {"error": turn.end.error}))
-    yield Tell(Delta("done", {"exit_reason": turn.end.reason, "usage": turn.usage}))
+        yield Notify(Delta("error", {"error": turn.end.error}))
+    yield Notify(Delta("done", {"exit_reason": turn.end.reason, "usage": turn.usage}))
     if failure is not None:
         raise failure
     return ended
@@ -240,7 +239,7 @@ def _steps(turn: LiveTurn, flow: Json) -> Generator[Todo, Json, None]:
 def _answer(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
     """What is to be done about one thing that an agent yielded; its answer is returned."""
     if isinstance(item, Delta):
-        yield Tell(item)
+        yield Notify(item)
         return None
     if isinstance(item, Ask):
         return (yield from _ask(item))
@@ -261,7 +260,7 @@ def _answer(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
 
 
 def _say(turn: LiveTurn, said: Said | None, item: object) -> Generator[Todo, Json, Event]:
-    """A message goes into the log, then to those who listen."""
+    """A message goes into the log, then to the listeners."""
     message = said.message if said is not None else item
     usage, cost = (said.usage, said.cost_usd) if said is not None else (None, None)
     new = message_event(message, usage=usage, cost_usd=cost)
@@ -273,13 +272,13 @@ def _say(turn: LiveTurn, said: Said | None, item: object) -> Generator[Todo, Jso
     stored = event.data["message"]
     if event.kind == "assistant_message":
         if usage:
-            yield Tell(Delta("usage", {"usage": dict(usage), "cost_usd": cost}))
-        yield Tell(Delta("message", {"message": stored, "seq": event.seq, "id": event.id}))
+            yield Notify(Delta("usage", {"usage": dict(usage), "cost_usd": cost}))
+        yield Notify(Delta("message", {"message": stored, "seq": event.seq, "id": event.id}))
     if said is None:
         for call in calls_in(stored):
             yield _called(call)
         for id in sorted(answers_in(stored)):
-            yield Tell(Delta("tool_result", {"id": id, "seq": event.seq}))
+            yield Notify(Delta("tool_result", {"id": id, "seq": event.seq}))
     return event
 
 
@@ -292,7 +291,7 @@ def _ask(ask: Ask) -> Generator[Todo, Json, Json]:
             if isinstance(part, Failed) or not hasattr(part, "text"):
                 break
             if not ask.quiet:
-                yield Tell(Delta(part.kind, {"text": part.text}))
+                yield Notify(Delta(part.kind, {"text": part.text}))
     except GeneratorExit:
         raise
     except BaseException:
@@ -303,7 +302,7 @@ def _ask(ask: Ask) -> Generator[Todo, Json, Json]:
 
 
 def _run(run: Run) -> Generator[Todo, Json, list[Event]]:
-    """Run tools, each in a bracket; its result is in the log when it is told."""
+    """Run tools, each in a bracket; its result is in the log before listeners get it."""
     together = run.parallel and len(run.jobs) > 1
     done: list[Event] = []
     for group in [run.jobs] if together else [[job] for job in run.jobs]:
@@ -314,14 +313,14 @@ def _run(run: Run) -> Generator[Todo, Json, list[Event]]:
             yield Show(event)
             data = {"id": job.call.id, "name": job.call.name, "seq": event.seq}
             failed = event.data.get("error") is True
-            yield Tell(Delta("tool_result", {**data, "error": failed}))
+            yield Notify(Delta("tool_result", {**data, "error": failed}))
         done += events
     return done
 
 
-def _called(call: ToolCall) -> Tell:
+def _called(call: ToolCall) -> Notify:
     data = {"id": call.id, "name": call.name, "input": call.arguments}
-    return Tell(Delta("tool_call", data))
+    return Notify(Delta("tool_call", data))
 
 
 # --- what both drivers share -------------------------------------------------------------
@@ -356,7 +355,7 @@ def end_by(error: BaseException) -> End:
 
 
 def was_cut_short(ended: Event) -> bool:
-    """Whether a turn that ended so may run again: it failed, or nobody meant it to stop."""
+    """Whether a turn that ended so may run again: it failed, or was not meant to stop."""
     reason = ended.data.get("reason")
     if reason == "interrupted":
         return bool(ended.data.get("error"))
@@ -385,37 +384,3 @@ def check_job(job: Job, cancelled: bool) -> None:
         raise Refused(job.refused)
     if cancelled:
         raise InterruptedError("the turn was cancelled")
-
-
-class Order:
-    """One after another, like an `RLock`; but it may be left in another thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None
-        self._depth = 0
-
-    def is_mine(self) -> bool:
-        """Whether this thread has it."""
-        return self._owner == threading.get_ident()
-
-    def is_others(self) -> bool:
-        """Whether another thread has it."""
-        return self._owner not in (None, threading.get_ident())
-
-    def claim(self) -> None:
-        """From now on this thread has it, if one has: what it does goes on here."""
-        if self._owner is not None:
-            self._owner = threading.get_ident()
-
-    def __enter__(self) -> None:
-        if not self.is_mine():
-            self._lock.acquire()
-            self._owner = threading.get_ident()
-        self._depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._owner = None
-            self._lock.release()

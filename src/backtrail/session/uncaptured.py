@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .._startup.frozen import NamedTuple
 from ..events import Event, Json, SessionInfo
-from ..files.workspace.baseline import PARTIAL
+from ..files.workspace.firstimport import PARTIAL
 from ..files.workspace.project import REFUSED
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Missing(NamedTuple):
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call as a whole, and nobody knows which paths."""
+        """Whether it is a call as a whole, and it is not known which paths."""
         return self.sign == "missed"
 
     @property
@@ -116,7 +116,7 @@ def row_dict(row: Row) -> dict[str, Json]:
 def whole(store: Store, info: SessionInfo) -> list[Row]:
     """The account of a session that is not open; without the folder where that cannot be had."""
     from ..errors import BacktrailError
-    from ..files.contents.collect import has_contents, opened
+    from ..files.depot import has_contents, opened
     from .filepoints import last_tree
 
     if info.root is None or not has_contents(store) or not Path(info.root).is_dir():

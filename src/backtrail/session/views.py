@@ -12,7 +12,8 @@ from typing import TypeVar, get_args
 import msgspec
 
 from .._startup.frozen import dataclass, field
-from ..events import MESSAGE_KINDS, AsDict, Event, Format, Json
+from ..errors import InvalidData
+from ..events import KINDS, MESSAGE_KINDS, AsDict, Event, Format, Json, NewEvent
 from ..events.calls import Tidy, ToolCall, answers_in, calls_in
 from ..events.calls import repair as repaired
 from ..events.messages import Page, Said, format_of
@@ -57,7 +58,7 @@ class Rewind:
     `anchor` is the event the session continues from (0: its very beginning),
     `events_dropped` what left the history, `message_count` what is in it now. `files` has
     one entry for each path that is looked at, `conflicts` those of them that stay because
-    somebody else changed them; `warnings` say what cannot be undone. Of the files, changes
+    others changed them; `warnings` say what cannot be undone. Of the files, changes
     after event `cut` went back. `not_captured` is what the events that go back missed, as
     rows of `Session.not_captured`: it stays as it is. With `error`, acting is refused, and
     why.
@@ -97,12 +98,12 @@ class Rewind:
             f"{_counted(self.message_count, 'message')} left"
         ]
         for file in self.files:
-            told = file.reason or f"+{file.insertions} -{file.deletions}"
-            lines.append(f"  {file.action} {file.path} ({told})")
+            text = file.reason or f"+{file.insertions} -{file.deletions}"
+            lines.append(f"  {file.action} {file.path} ({text})")
         return "\n".join([*lines, *(f"  {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Json]:
-        """The result as JSON, with `can_rewind` and `error` for those who expect them."""
+        """The result as JSON, with `can_rewind` and `error` for callers that expect them."""
         row: dict[str, Json] = msgspec.to_builtins(self)
         row["files_changed"] = self.files_changed
         names = ("path", "reason", "size")
@@ -285,3 +286,15 @@ def user_message(content: str | list[Json] | Mapping[str, Json]) -> dict[str, Js
     if isinstance(content, Mapping):
         return dict(content)
     return {"role": "user", "content": content}
+
+
+def own_event(kind: str, data: Mapping[str, Json] | None, id: str | None) -> NewEvent:
+    """An event of a caller's own kind."""
+    if kind in KINDS:
+        raise InvalidData(f"`{kind}` is a kind the library writes: choose another name")
+    return NewEvent(kind, data or {}, id=id)
+
+
+def end_event(reason: str) -> NewEvent:
+    """What notes that a session is over."""
+    return NewEvent("session_end", {"reason": reason})

@@ -4,15 +4,15 @@
 scheme that another package registers in the entry-point group `backtrail.stores`.
 
     base.py        the contract, and every derived verb
-    memory.py      the plain implementation; null.py: kept until close, then forgotten
-    jsonl/         one folder a session, one line an event (lines.py: the format)
+    memory.py      the plain implementation, and `null:`, which forgets everything at `close`
+    jsonl/         one folder a session, one line an event (jsonl/lines.py: the format)
     sqlite/        one database
     disk/          what both share: locks, group sync, databases, process forks
     queue.py       one way for many writers
     wrapper.py     a store around a store: buffered.py, redacting.py
     copies.py      from one store to another
     retention.py   sessions that have not been used for long, if that is asked for; due.py: when
-    batches.py, records.py, search.py, observing.py, options.py: what the implementations share
+    batches.py, records.py, search.py: what the implementations share
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .buffered import Buffered as Buffered
     from .jsonl import JSONLStore as JSONLStore
     from .memory import MemoryStore as MemoryStore
+    from .memory import NullStore as NullStore
     from .notes import Memory as Memory
-    from .null import NullStore as NullStore
     from .redacting import Redacting as Redacting
     from .sqlite import SQLiteStore as SQLiteStore
     from .wrapper import Wrapper as Wrapper
@@ -38,7 +38,7 @@ _HOME = {
     "JSONLStore": "jsonl",
     "Memory": "notes",
     "MemoryStore": "memory",
-    "NullStore": "null",
+    "NullStore": "memory",
     "Redacting": "redacting",
     "SQLiteStore": "sqlite",
     "Wrapper": "wrapper",
@@ -60,5 +60,5 @@ __all__ = [
     "open_store",
 ]
 
-# Whoever has no database loads none.
+# A caller without a database loads none.
 __getattr__ = loader(globals(), _HOME)

@@ -31,7 +31,6 @@ from .._startup.frozen import dataclass
 from ..errors import InvalidData, NotFound, Owner
 from ..events import (
     MAIN_LOG,
-    MESSAGE_KINDS,
     AsDict,
     Checkpoint,
     Event,
@@ -41,8 +40,8 @@ from ..events import (
     Problem,
     SessionInfo,
 )
-from ..events.history import DELETED, INHERITED, Mark, deletion_id, walk
-from .disk.fs import real_path
+from ..events.history import INHERITED, Mark, walk
+from .records import check_order, checkpoint_of, is_deleted, resolved
 
 if TYPE_CHECKING:
     from ..events.messages import Page
@@ -63,7 +62,7 @@ An append calls it under the session's lock: it must not append to that session 
 
 @dataclass(frozen=True, slots=True)
 class Lease(AsDict):
-    """The right to drive a session, and who has it."""
+    """The right to drive a session, and its owner."""
 
     session_id: str
     owner: Owner
@@ -81,8 +80,11 @@ class Store(ABC):
     contents: Path | None = None
     """The folder for contents of files; where it is None, one in the user's data folder."""
 
+    contents_url: str = ""
+    """Where contents of files are by another scheme; `contents` then has what belongs to them."""
+
     durability: Durability = "synced"
-    """What an acknowledged append survives; whoever stores more beside it does as much."""
+    """What an acknowledged append survives; what is stored beside it survives as much."""
 
     relies_on: Callable[[], None] | None = None
     """Syncs what events name that lies elsewhere; `flush` calls it first."""
@@ -156,7 +158,7 @@ class Store(ABC):
 
         `cwd` is compared as a resolved path, with a session's `cwd` and with its `root`; a
         record without a `root` has its `cwd` for one. `after` and `before` are exclusive bounds on
-        `updated_at`. A session that cannot be read is left out here and told by `verify`.
+        `updated_at`. A session that cannot be read is left out here; `verify` reports it.
         """
 
     @abstractmethod
@@ -292,7 +294,7 @@ class Store(ABC):
 
     @property
     def queue(self) -> Queue[Call, list[Event]]:
-        """Where those wait whose appends are written together; see `Queue`."""
+        """Where appends wait that are written together; see `Queue`."""
         found = self.__dict__.get("_queue")
         if found is None:
             from .queue import Queue
@@ -304,9 +306,7 @@ class Store(ABC):
         """The last `n` events, oldest first."""
         if n < 1:
             raise InvalidData(f"tail takes a positive number of events, not {n}")
-        events = list(self.read(session_id, log=log, limit=n, reverse=True))
-        events.reverse()
-        return events
+        return list(self.read(session_id, log=log, limit=n, reverse=True))[::-1]
 
     def walk(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
@@ -322,9 +322,7 @@ class Store(ABC):
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
     ) -> list[Event]:
         """The live path through a log, oldest first."""
-        events = list(self.walk(session_id, until=until, log=log))
-        events.reverse()
-        return events
+        return list(self.walk(session_id, until=until, log=log))[::-1]
 
     def outline(
         self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
@@ -394,25 +392,9 @@ class Store(ABC):
         A word matches whole, whatever its case; "quoted words" match in a row. An event
         shared by forks is found once.
         """
-        from ..events.messages import text_of
-        from .search import Query
+        from .search import search
 
-        query = Query(text)
-        hits: list[Hit] = []
-        if limit < 1:
-            return hits
-        # Not told from `parent_id`: that session may be gone, and its id used again.
-        seen: set[tuple[int, str, str]] = set()
-        for info in self.sessions():
-            for event in self.read(info.id, reverse=True, kinds=MESSAGE_KINDS):
-                words = text_of(event.data.get("message"))
-                name = (event.seq, event.id, event.ts)
-                if name not in seen and query.matches(words):
-                    seen.add(name)
-                    hits.append(Hit(info.id, event, query.snippet(words)))
-                    if len(hits) >= limit:
-                        return hits
-        return hits
+        return search(self, text, limit)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
         """The project's note: one Markdown text for each directory, never swept."""
@@ -421,7 +403,7 @@ class Store(ABC):
         return SessionMemory(self, resolved(cwd))
 
     def verify(self) -> list[Problem]:
-        """Read everything and tell what is wrong; empty when all is well."""
+        """Read everything and report what is wrong; empty when all is well."""
         problems: list[Problem] = []
         for info in self.sessions():
             for log in self.logs(info.id):
@@ -451,76 +433,15 @@ class Store(ABC):
         The session's deletion ends it with `NotFound`.
         """
         newest = next(self.read(session_id, log=log, reverse=True, limit=1), None)
-        if after is None:
-            after = newest.seq if newest else 0
-        return self._follow(session_id, after, log, poll, stop)
+        start = after if after is not None else newest.seq if newest else 0
 
-    def _follow(
-        self,
-        session_id: str,
-        after: int,
-        log: str,
-        poll: float,
-        stop: Callable[[], bool] | None,
-    ) -> Iterator[Event]:
-        while True:
-            for event in self.read(session_id, log=log, after=after):
-                after = event.seq
-                yield event
-            if stop is not None and stop():
-                return
-            time.sleep(poll)
+        def events(after: int) -> Iterator[Event]:
+            while True:
+                for event in self.read(session_id, log=log, after=after):
+                    after = event.seq
+                    yield event
+                if stop is not None and stop():
+                    return
+                time.sleep(poll)
 
-
-# --- shared by implementations -----------------------------------------------------------
-
-
-def resolved(cwd: str | os.PathLike[str]) -> str:
-    """A directory's one name: absolute, links followed."""
-    try:
-        # `Path` refuses bytes, which would be equal to no text that is stored.
-        return real_path(os.path.expanduser(cwd if type(cwd) is str else str(Path(cwd))))
-    except (TypeError, ValueError) as error:
-        raise InvalidData(f"{cwd!r} is not the path of a directory") from error
-
-
-def checkpoint_of(event: Event, session_id: str) -> Checkpoint:
-    """The checkpoint that a `checkpoint` event records."""
-    data = event.data
-    label, tree, metadata, at = (data.get(n) for n in ("label", "tree", "metadata", "at"))
-    return Checkpoint(
-        id=event.id,
-        seq=at if isinstance(at, int) else event.previous,
-        label=label if isinstance(label, str) else None,
-        tree=tree if isinstance(tree, str) else None,
-        metadata=metadata if isinstance(metadata, dict) else {},
-        ts=event.ts,
-        session_id=session_id,
-    )
-
-
-def is_deleted(store: Store, session_id: str, checkpoint_id: str) -> bool:
-    """Whether a session has deleted a checkpoint that its log holds."""
-    try:
-        event = store.find(session_id, deletion_id(checkpoint_id))
-    except NotFound:
-        return False
-    return event.kind == DELETED and event.data.get("checkpoint") == checkpoint_id
-
-
-def check_order(session_id: str, log: str, events: Iterator[Event]) -> Iterator[Problem]:
-    """Numbers that are missing or come twice, and ids that do."""
-    ids: set[str] = set()
-    last = 0
-    for event in events:
-        if event.seq > last + 1:
-            missing = tuple(range(last + 1, min(event.seq, last + 1001)))
-            detail = f"events {last + 1} to {event.seq - 1} are missing"
-            count = event.seq - last - 1
-            yield Problem(session_id, log, "gap", detail, count=count, seqs=missing)
-        elif event.seq <= last:
-            yield Problem(session_id, log, "order", f"event {event.seq} comes after {last}")
-        if event.id in ids:
-            yield Problem(session_id, log, "duplicate", f"id `{event.id}` is used twice")
-        ids.add(event.id)
-        last = max(last, event.seq)
+        return events(start)

@@ -6,9 +6,12 @@ lock, what each draft becomes: a new event with the next `seq`, or one already p
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
+from .. import telemetry
 from .._startup.frozen import NamedTuple
 from ..errors import Conflict, InvalidData
 from ..events import (
@@ -27,6 +30,7 @@ from ..events import (
     now,
     timestamp,
 )
+from .base import Store
 
 PURGED: dict[str, Json] = {"purged": True}
 """What is left of a purged event's body."""
@@ -49,6 +53,11 @@ class Draft(NamedTuple):
     data: dict[str, Json]
     body: bytes
 
+    @property
+    def usual(self) -> bool:
+        """Whether nearly all are like it: a kind of ours, and no id to be looked up."""
+        return not self.given and self.follows is None and self.kind in _KNOWN
+
 
 class Stored(NamedTuple):
     """A new event and its encoded body, ready to be written."""
@@ -58,7 +67,7 @@ class Stored(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One caller's append, checked and encoded. A `quiet` one is told to listeners elsewhere.
+    """One caller's append, checked and encoded. A `quiet` one is reported to listeners elsewhere.
 
     `since` is when its caller began to wait, by the monotonic clock: the queue does not wait for
     a lock longer than any other writer. Without it, the queue waits for a moment.
@@ -73,11 +82,10 @@ class Call(NamedTuple):
 
     @property
     def usual(self) -> bool:
-        """Whether it is what nearly every append is: one event, with no id to be looked up."""
-        if len(self.batch) != 1 or self.expected is not None:
+        """Whether it is what nearly every append is: one usual event, whatever the head is."""
+        if len(self.batch) != 1 or self.expected is not None or type(self.session_id) is not str:
             return False
-        draft = self.batch[0]
-        return not draft.given and draft.follows is None
+        return self.batch[0].usual
 
 
 Outcome = list[Event] | BaseException
@@ -127,7 +135,7 @@ class Prepared(NewEvent):
 if TYPE_CHECKING:
 
     class UsualEvent(NewEvent):
-        """What `is_usual` tells: its data is a dictionary."""
+        """What `is_usual` finds: its data is a dictionary."""
 
         data: dict[str, Json]
 
@@ -246,3 +254,67 @@ def _conflict(expected: int, head: int) -> Conflict:
         expected=expected,
         head=head,
     )
+
+
+# --- telemetry of appends ----------------------------------------------------------------
+
+
+Append = TypeVar("Append", bound=Callable[..., list[Event]])
+Each = Callable[[Any, Sequence[Call]], list[Outcome]]
+
+
+def observed(append: Append) -> Append:
+    """Emit `store.append`, or `store.error`, while there are listeners."""
+
+    @functools.wraps(append)
+    def wrapper(
+        self: Store,
+        session_id: str,
+        events: Sequence[NewEvent],
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+    ) -> list[Event]:
+        if not telemetry.listeners:
+            return append(self, session_id, events, log=log, expected=expected)
+        began = time.perf_counter()
+        try:
+            result = append(self, session_id, events, log=log, expected=expected)
+        except Exception as error:
+            _emit(self, session_id, log, len(events), began, error)
+            raise
+        _emit(self, session_id, log, len(result), began, result)
+        return result
+
+    return cast(Append, wrapper)
+
+
+def observed_each(append_each: Each) -> Each:
+    """The same for each of several calls."""
+
+    @functools.wraps(append_each)
+    def wrapper(self: Store, calls: Sequence[Call]) -> list[Outcome]:
+        if not telemetry.listeners:
+            return append_each(self, calls)
+        from .queue import Postponed
+
+        began = time.perf_counter()
+        outcomes = append_each(self, calls)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if not (call.quiet or isinstance(outcome, Postponed)):
+                _emit(self, call.session_id, call.log, len(call.batch), began, outcome)
+        return outcomes
+
+    return wrapper
+
+
+def _emit(
+    store: Store, session_id: str, log: str, count: int, began: float, outcome: Outcome
+) -> None:
+    numbers = {"count": count, "duration": time.perf_counter() - began}
+    metadata = {"session_id": session_id, "store": type(store).__name__, "log": log}
+    if isinstance(outcome, BaseException):
+        failure = {"error": type(outcome).__name__, "message": str(outcome)}
+        telemetry.emit("store.error", numbers, {**metadata, "operation": "append", **failure})
+    else:
+        telemetry.emit("store.append", numbers, metadata)

@@ -39,7 +39,7 @@ from .queue import Job, Queue
 from .wrapper import Wrapper
 
 OnError = Literal["raise", "record"] | Callable[[Exception], None]
-"""What happens to an error that nobody waits for."""
+"""What happens to an error that no caller waits for."""
 
 
 _Place = tuple[str, str]
@@ -107,7 +107,7 @@ class Buffered(Wrapper):
         self._owns = owns or inner is not store
         self._closed = False
         self.counters = {"queued": 0, "written": 0, "failed": 0, "dropped": 0}
-        # Its items say whether somebody waits for the outcome.
+        # Its items say whether a caller waits for the outcome.
         self._writer: Queue[bool, None] = Queue(self._write, "backtrail-buffer", interval)
         self.after_fork()
         forks.register(self)
@@ -197,7 +197,7 @@ class Buffered(Wrapper):
                 self._raise()
                 time.sleep(_AGAIN)
             if self._writer.is_mine:
-                # Whoever hears of an error may append; there is nobody to wait for.
+                # A listener that hears of an error may append; there is no writer to wait for.
                 return
 
     def drain(self) -> None:
@@ -212,7 +212,7 @@ class Buffered(Wrapper):
 
     def _write(self, awaited: Sequence[bool]) -> Sequence[BaseException | None]:
         """Write all that waits; only the thread of the queue comes here."""
-        # Before the first look: who comes later rouses us again.
+        # Before the first look: what comes later rouses us again.
         self._awake = False
         trouble = self._trouble = None
         while self._waiting and trouble is None:

@@ -1,4 +1,4 @@
-"""Copying logs from one store to another. Contents of files are for whoever calls this."""
+"""Copying logs from one store to another. Contents of files are for the caller."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def check_gap(last: int, seq: int, session_id: str) -> None:
     if seq - last - 1 > WIDEST:
         raise Damaged(
             f"session `{session_id}` has no events from {last + 1} to {seq - 1}, more than damage "
-            "takes: `verify` tells what is wrong with it; fork it before that to copy the rest"
+            "takes: `verify` reports what is wrong with it; fork it before that to copy the rest"
         )
 
 
 Before = Callable[[str, Iterable[Event | NewEvent]], None]
-"""Told the events that a session of the other store is about to get, some more than once."""
+"""Called with the events that a session of the other store is about to get, some more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ def _make(src: Store, dst: Store, info: SessionInfo, before: Before) -> None:
     if info.relation == "fork" and info.parent_id and info.fork_seq and _shares(src, dst, info):
         base = (info.parent_id, info.fork_seq)
     if base is not None and _head(dst, info.id) <= base[1]:
-        # Made with its events in one step. Told again after that: until there is such a
-        # session, whoever cleans up may find that nobody needs what they rely on.
+        # Made with its events in one step. Called again after that: until there is such a
+        # session, a collection may find that what they rely on is not needed.
         before(info.id, src.read(info.id, until=base[1]))
         _create(dst, info, base)
         before(info.id, src.read(info.id, until=base[1]))

@@ -1,4 +1,4 @@
-"""When contents of files are to be collected next, noted beside them, and who begins it.
+"""When contents of files are to be collected next, noted beside them, and how that begins.
 
 Deleting a session, or coming near the budget, notes a time in the file `upkeep`. Whoever is
 done with a store later and finds that time past begins a collection in a process of its own,
@@ -29,7 +29,7 @@ SWITCH = "BACKTRAIL_COLLECT"
 """The variable of the environment that says `off` where nothing is to be collected unasked."""
 
 GRACE = 3600.0
-"""Seconds for which contents that nobody relies on are spared: somebody may be about to."""
+"""Seconds for which contents without references are spared: one may be on its way."""
 
 AGAIN = 600.0
 """Seconds after which a collection that was begun, and ended nothing, is begun again."""
@@ -47,7 +47,7 @@ Plan = dict[str, list[float]]
 
 
 def note(store: Store, name: str, seconds: float) -> None:
-    """Have contents collected in so many seconds, or before that, by who comes by then."""
+    """Have contents collected in so many seconds, or before that, by the next to come by."""
     at = time.time() + seconds
 
     def later(plan: Plan, held: float) -> tuple[Plan, float]:
@@ -76,7 +76,9 @@ def settled(store: Store, began: float, *, full: bool) -> None:
         for name in (name_of(store), ANY):
             plan[name] = [moment for moment in plan.get(name, []) if moment > began]
         left = {name: moments for name, moments in plan.items() if moments}
-        return left, time.time() + (HELD if full else 0)
+        # What was deleted less than an hour ago was spared, and makes room in its time.
+        deleted = [moment for name, moments in left.items() if name != ANY for moment in moments]
+        return left, min([time.time() + (HELD if full else 0), *deleted])
 
     _change(store.contents, done)
 
@@ -97,10 +99,10 @@ def start(store: Store, retention: str | None = None, env: Mapping[str, str] | N
 
 
 def run_apart(module: str, *words: str, env: Mapping[str, str] | None = None) -> None:
-    """Run a module of ours in a process of its own, which nobody waits for."""
+    """Run a module of ours in a process of its own, which is not waited for."""
     import subprocess
 
-    # The shell ends at once, so that the process is nobody's child: no one has to ask for it.
+    # The shell ends at once, so that the process has no parent that would have to ask for it.
     subprocess.run(
         ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", module, *words],
         stdin=subprocess.DEVNULL,
@@ -159,7 +161,7 @@ def _read(folder: Path | None) -> tuple[Plan, float]:
 
 
 def _opened(folder: Path, flags: int) -> int:
-    """The file, opened; `OSError` where a pipe has its name, which nobody must wait for."""
+    """The file, opened; `OSError` where a pipe has its name, which must not be waited for."""
     fd = os.open(folder / NAME, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -167,12 +169,16 @@ def _opened(folder: Path, flags: int) -> int:
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(folder / NAME))
 
 
+_DATABASES = ("blobs.db", "catalogue.db")
+"""What lies in a folder for contents; without the first where these are elsewhere."""
+
+
 def _change(folder: Path | None, change: Callable[[Plan, float], tuple[Plan, float]]) -> None:
     """Change what is noted beside contents, if there are any.
 
     What keeps the note from being written keeps nothing else from being done.
     """
-    if folder is None or not os.path.exists(folder / "blobs.db"):
+    if folder is None or not any(map(os.path.exists, (folder / name for name in _DATABASES))):
         return
     with suppress(OSError):
         fd = _opened(folder, os.O_RDWR | os.O_CREAT)
@@ -193,7 +199,7 @@ def _encoded(plan: Plan, held: float) -> bytes:
 
 
 def _parsed(content: bytes) -> tuple[Plan, float]:
-    """What a file says; nothing where that cannot be told."""
+    """What a file says; nothing where that is not known."""
     import msgspec
 
     try:

@@ -1,4 +1,4 @@
-"""The sessions that this process has open, for whoever removes old ones."""
+"""The sessions that this process has open, for the removal of old ones."""
 
 from __future__ import annotations
 

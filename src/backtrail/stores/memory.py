@@ -30,14 +30,13 @@ from ..events import (
     encode_data,
 )
 from ..events.history import Fold, fold
-from .base import Durability, Lease, Store, resolved
-from .batches import PURGED, drafts, settle
+from .base import Durability, Lease, Store
+from .batches import PURGED, drafts, observed, settle
 from .disk import forks
 from .disk.locks import busy, me
 from .notes import Memory, check_note
-from .observing import observed
-from .options import Options
-from .records import Filters, changed_record, check_record, folded, new_record, select
+from .opening import Options
+from .records import Filters, changed_record, check_record, folded, new_record, resolved, select
 
 _PAGE = 256
 _TOMBSTONE = encode_data(PURGED)
@@ -334,3 +333,27 @@ class _Note(Memory):
         self._store.flush()
         check_note(text)
         self._notes[self._name] = text
+
+
+# --- a store that leaves nothing ---------------------------------------------------------
+
+
+def open_null(address: str, options: Options) -> NullStore:
+    """`null:` takes no address."""
+    return NullStore(scope=options.scope)
+
+
+class NullStore(MemoryStore):
+    """A memory store that forgets everything at `close` and never touches the disk.
+
+    A session on it keeps its history while it lives, so a model is sent the same as on
+    any other store.
+    """
+
+    def __init__(self, *, scope: str = "") -> None:
+        super().__init__(scope=scope)
+        self.url = "null:"
+
+    def close(self) -> None:
+        super().close()
+        self._state.sessions.clear()

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .._startup.folders import user_folder
-from ..errors import InvalidData, Unsupported
+from .._startup.frozen import NamedTuple
+from .._startup.loading import installed
+from ..errors import InvalidData, NotFound, Unsupported
 from ..events import check_text
 from .base import Durability, OnDamage, Store
-from .options import Options
+
+
+class Options(NamedTuple):
+    """The keywords of `open_store`, as a scheme's opener gets them."""
+
+    scope: str = ""
+    durability: Durability = "written"
+    on_damage: OnDamage | None = None
+    create: bool = True
+
+    def check(self, path: str) -> None:
+        """Raise `NotFound` if a store at `path` would be a new one, and may not be."""
+        if not self.create and not os.path.exists(path):
+            raise NotFound(f"there is no store at {path}")
+
 
 Opener = Callable[[str, Options], Store]
 """What an entry point of `backtrail.stores` is: it takes what stands behind `scheme:`."""
 
+_URL = re.compile(r"[A-Za-z][\w+.-]*://")
+
 # Asking for entry points costs more than opening a store, so our own need no asking.
 _OWN = {
     "memory": "memory:open_memory",
-    "null": "null:open_null",
+    "null": "memory:open_null",
     "file": "jsonl:open_jsonl",
     "sqlite": "sqlite:open_sqlite",
 }
@@ -40,7 +59,8 @@ def open_store(
 
     Without a URL: `BACKTRAIL_STORE` in the environment, else a SQLite database in the
     user's data folder. `blobs` is a folder for the contents of files, which several stores
-    may share; by default each has its own. `on_damage` is called for each damaged place.
+    may share, or a URL (`SCHEME://…`) of the entry-point group `backtrail.blobs`; by default each
+    has a folder of its own. `on_damage` is called for each damaged place.
 
     With a `retention` such as `30d` (or `12h`, `8w`), sessions not updated for that long
     are removed when the store is opened, at most once a day. Off by default.
@@ -65,7 +85,9 @@ def open_store(
             f"`{url}` is not the URL of a store: use file:DIR, sqlite:///PATH or memory:"
         )
     store = _opener(scheme)(address, Options(scope, durability, on_damage, create))
-    if blobs is not None:
+    if blobs is not None and _URL.match(blobs):
+        store.contents_url = blobs
+    elif blobs is not None:
         store.contents = Path(os.path.realpath(os.path.expanduser(blobs)))
     if retention is not None:
         try:
@@ -105,10 +127,8 @@ def _opener(scheme: str) -> Opener:
         opener: Opener = getattr(importlib.import_module(f"{__package__}.{module}"), name)
         _openers[scheme] = opener
         return opener
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group="backtrail.stores", name=scheme):
-        found: Opener = point.load()
+    found: Opener | None = installed("backtrail.stores", scheme)
+    if found is not None:
         return found
     known = ", ".join(f"{name}:" for name in sorted(_OWN))
     raise Unsupported(f"no store for `{scheme}:` is installed; this version has {known}")

@@ -6,7 +6,7 @@ the first job and ends when there was none for a while.
 
 Only that thread writes, so Ctrl-C, which comes to the main thread, never meets a writer: it
 ends a wait, and no more. Putting a job is one call of C code. There is nothing else to be
-left half done, hence no lock that a waiter holds, and nobody who has to wake another.
+left half done, hence no lock that a waiter holds, and no caller has to wake another.
 
 A job that the others would have to wait for is `Postponed`: the writer keeps it, in its order,
 and tries again. So it costs neither a thread nor its place.
@@ -26,8 +26,8 @@ from .disk import forks
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Told = Callable[[list[Any]], None]
-"""Wakes who waits: called by the writer, with those jobs of a group that have the same one."""
+Notify = Callable[[list[Any]], None]
+"""Wakes the waiters: called by the writer, with those jobs of a group that have the same one."""
 
 IDLE = 2.0
 """Seconds without a job after which the thread ends."""
@@ -49,14 +49,14 @@ _AT_ONCE = (False,)
 class Job(Generic[Item, Result]):
     """What one caller wants written, at most once, and what came of it.
 
-    One that nobody is to be `told` of is in no hurry. `waiter` is what `told` wakes.
+    One without `notify` is in no hurry. `waiter` is what `notify` wakes.
     """
 
-    __slots__ = ("_claim", "_given_up", "item", "outcome", "told", "waiter")
+    __slots__ = ("_claim", "_given_up", "item", "notify", "outcome", "waiter")
 
-    def __init__(self, item: Item | None, told: Told | None = None, waiter: Any = None) -> None:
+    def __init__(self, item: Item | None, notify: Notify | None = None, waiter: Any = None) -> None:
         self.item = item
-        self.told = told
+        self.notify = notify
         self.waiter = waiter
         self.outcome: Result | BaseException | None = None
         self._claim = allocate_lock()
@@ -135,7 +135,7 @@ class Queue(Generic[Item, Result]):
         return (job.item for job in self._held if job.item is not None)
 
     def put(self, job: Job[Item, Result]) -> None:
-        """Have a job done; its `told` is called then, in another thread."""
+        """Have a job done; its `notify` is called then, in another thread."""
         self._jobs.put(job)
         if not self._thread:
             self._start()
@@ -186,7 +186,7 @@ class Queue(Generic[Item, Result]):
             except Empty:
                 self._thread = 0
             if self._jobs.empty():
-                # Whoever puts a job from now on sees that there is no thread.
+                # A caller that puts a job from now on sees that there is no thread.
                 return
 
     def _waiting(self, wait: float) -> list[Job[Item, Result]]:
@@ -203,7 +203,7 @@ class Queue(Generic[Item, Result]):
         jobs, until = [job], time.monotonic() + self._delay
         hurry = not self._delay
         while True:
-            hurry = hurry or job.told is not None
+            hurry = hurry or job.notify is not None
             pause = 0.0 if hurry else until - time.monotonic()
             if self._jobs.empty() and pause <= 0:
                 return jobs
@@ -214,23 +214,23 @@ class Queue(Generic[Item, Result]):
             jobs.append(job)
 
     def _carry_out(self, jobs: list[Job[Item, Result]]) -> None:
-        """Write what was not taken back, and wake those who wait for it."""
+        """Write what was not taken back, and wake the callers that wait for it."""
         with self._writing:
             before, self._writer = self._writer, get_ident()
             try:
-                # Before any is begun: whoever cannot take a job back finds it here.
+                # Before any is begun: a caller that cannot take a job back finds it here.
                 self._held = [*self._held, *jobs]
                 jobs = [job for job in self._held if job.begin()]
                 self._held = self._attempt(jobs)
                 kept = set(self._held)
             finally:
                 self._writer = before
-        told: dict[Told, list[Job[Item, Result]]] = {}
+        done: dict[Notify, list[Job[Item, Result]]] = {}
         for job in jobs:
-            if job.told is not None and job not in kept:
-                told.setdefault(job.told, []).append(job)
-        for tell, done in told.items():
-            tell(done)
+            if job.notify is not None and job not in kept:
+                done.setdefault(job.notify, []).append(job)
+        for notify, group in done.items():
+            notify(group)
 
     def _attempt(self, jobs: list[Job[Item, Result]]) -> list[Job[Item, Result]]:
         """Write these; those of them that are to be tried again, in order."""
@@ -239,7 +239,7 @@ class Queue(Generic[Item, Result]):
             outcomes = self._write([job.item for job in wanted if job.item is not None])
             return [job for job, one in zip(wanted, outcomes, strict=True) if not job.settle(one)]
         except BaseException as error:
-            # Nobody else would tell them.
+            # They would not hear of it otherwise.
             for job in wanted:
                 job.outcome = error if job.outcome is None else job.outcome
             return []

@@ -1,18 +1,25 @@
-"""Session records: what a store keeps of `SessionInfo`, and how `update` changes it."""
+"""What stores share about records: what is kept of `SessionInfo`, how `update` changes it, filters.
+
+And what is read out of single events: checkpoints, and numbers that are out of order.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TypedDict, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from .._startup.frozen import replace
-from ..errors import InvalidData
+from ..errors import InvalidData, NotFound
 from ..events import (
     STORED_FIELDS,
     UPDATABLE_FIELDS,
+    Checkpoint,
+    Event,
     Json,
+    Problem,
     SessionInfo,
     check_session_id,
     check_text,
@@ -22,8 +29,11 @@ from ..events import (
     now,
     timestamp,
 )
-from ..events.history import Fold
-from .base import resolved
+from ..events.history import DELETED, Fold, deletion_id
+from .disk.fs import real_path
+
+if TYPE_CHECKING:
+    from .base import Store
 
 
 def new_record(info: SessionInfo, scope: str, base: tuple[str, int] | None = None) -> SessionInfo:
@@ -130,6 +140,16 @@ class Filters(TypedDict, total=False):
     limit: int | None
 
 
+class Range(TypedDict, total=False):
+    """The keywords of `Store.read` that say which events of a log."""
+
+    after: int
+    until: int | None
+    limit: int | None
+    reverse: bool
+    kinds: Collection[str] | None
+
+
 class Wanted:
     """The filters that need nothing to be counted; `place` is the folder asked for."""
 
@@ -162,3 +182,54 @@ def select(infos: Iterable[SessionInfo], **filters: Unpack[Filters]) -> list[Ses
     found.reverse()
     found.sort(key=lambda info: info.updated_at, reverse=True)
     return found if not isinstance(limit, int) else found[: max(limit, 0)]
+
+
+def resolved(cwd: str | os.PathLike[str]) -> str:
+    """A directory's one name: absolute, links followed."""
+    try:
+        # `Path` refuses bytes, which would be equal to no text that is stored.
+        return real_path(os.path.expanduser(cwd if type(cwd) is str else str(Path(cwd))))
+    except (TypeError, ValueError) as error:
+        raise InvalidData(f"{cwd!r} is not the path of a directory") from error
+
+
+def checkpoint_of(event: Event, session_id: str) -> Checkpoint:
+    """The checkpoint that a `checkpoint` event records."""
+    data = event.data
+    label, tree, metadata, at = (data.get(n) for n in ("label", "tree", "metadata", "at"))
+    return Checkpoint(
+        id=event.id,
+        seq=at if isinstance(at, int) else event.previous,
+        label=label if isinstance(label, str) else None,
+        tree=tree if isinstance(tree, str) else None,
+        metadata=metadata if isinstance(metadata, dict) else {},
+        ts=event.ts,
+        session_id=session_id,
+    )
+
+
+def is_deleted(store: Store, session_id: str, checkpoint_id: str) -> bool:
+    """Whether a session has deleted a checkpoint that its log holds."""
+    try:
+        event = store.find(session_id, deletion_id(checkpoint_id))
+    except NotFound:
+        return False
+    return event.kind == DELETED and event.data.get("checkpoint") == checkpoint_id
+
+
+def check_order(session_id: str, log: str, events: Iterator[Event]) -> Iterator[Problem]:
+    """Numbers that are missing or come twice, and ids that do."""
+    ids: set[str] = set()
+    last = 0
+    for event in events:
+        if event.seq > last + 1:
+            missing = tuple(range(last + 1, min(event.seq, last + 1001)))
+            detail = f"events {last + 1} to {event.seq - 1} are missing"
+            count = event.seq - last - 1
+            yield Problem(session_id, log, "gap", detail, count=count, seqs=missing)
+        elif event.seq <= last:
+            yield Problem(session_id, log, "order", f"event {event.seq} comes after {last}")
+        if event.id in ids:
+            yield Problem(session_id, log, "duplicate", f"id `{event.id}` is used twice")
+        ids.add(event.id)
+        last = max(last, event.seq)

@@ -1,6 +1,6 @@
-"""Retention: sessions that nobody touched for long are removed, if that is wished.
+"""Retention: sessions that were not used for long are removed, if that is wished.
 
-A session that somebody drives or this process has open stays, and so do those tagged
+A session that a process drives or this process has open stays, and so do those tagged
 `pinned` and the notes of projects. Forks of a removed session stay whole.
 """
 
@@ -54,7 +54,7 @@ def period(text: str) -> timedelta:
 def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[SessionInfo]:
     """Remove the sessions that were last updated longer ago than that; returns them.
 
-    With `dry_run`, only tell which these are.
+    With `dry_run`, only say which these are.
     """
     before = timestamp(datetime.now(UTC) - period(retention))
     removed: list[SessionInfo] = []
@@ -68,9 +68,9 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
                     continue
                 if not dry_run:
                     store.delete(info.id)
-                    told = ("id", "title", "cwd", "updated_at", "turn_count")
+                    named = ("id", "title", "cwd", "updated_at", "turn_count")
                     row = now.to_dict()
-                    note_gone(store, {"removed": {n: row[n] for n in told}, "after": retention})
+                    note_gone(store, {"removed": {n: row[n] for n in named}, "after": retention})
                     telemetry.logger().info(
                         "retention of %s removed session %s, last updated %s",
                         *(retention, info.id, now.updated_at),
@@ -140,7 +140,7 @@ def read_gone(store: Store) -> list[dict[str, Json]]:
         raise failed(error, f"read {path}") from error
     rows: list[dict[str, Json]] = []
     for line in lines:
-        # A line that a crash cut short tells nothing.
+        # A line that a crash cut short says nothing.
         with suppress(msgspec.MsgspecError):
             rows.append(msgspec.json.decode(line, type=dict))
     return [row for row in rows if row.get("scope") == store.scope]
@@ -167,7 +167,7 @@ def _stamp_path(store: Store) -> Path | None:
 
 
 def _read(path: Path) -> Stamps:
-    """The last sweep of each scope; none where that cannot be told."""
+    """The last sweep of each scope; none where that is not known."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Stamps)
     except FileNotFoundError:

@@ -8,8 +8,14 @@ a row. All parts must occur.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
+from ..events import MESSAGE_KINDS, Hit
+from ..events.messages import text_of
+
+if TYPE_CHECKING:
+    from .base import Store
 
 _PART = re.compile(r'"([^"]*)"|(\S+)')
 _WORD = re.compile(r"\w+")
@@ -45,3 +51,23 @@ class Query:
         first, last = max(0, start - _WIDTH), min(len(text), end + _WIDTH)
         shown = " ".join(text[first:last].split())
         return ("…" if first else "") + shown + ("…" if last < len(text) else "")
+
+
+def search(store: Store, text: str, limit: int) -> list[Hit]:
+    """`Store.search` by reading every session."""
+    query = Query(text)
+    hits: list[Hit] = []
+    if limit < 1:
+        return hits
+    # Not by `parent_id`: that session may be gone, and its id used again.
+    seen: set[tuple[int, str, str]] = set()
+    for info in store.sessions():
+        for event in store.read(info.id, reverse=True, kinds=MESSAGE_KINDS):
+            words = text_of(event.data.get("message"))
+            name = (event.seq, event.id, event.ts)
+            if name not in seen and query.matches(words):
+                seen.add(name)
+                hits.append(Hit(info.id, event, query.snippet(words)))
+                if len(hits) >= limit:
+                    return hits
+    return hits

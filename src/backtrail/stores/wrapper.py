@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
 from ..events.history import Mark
 from .base import Lease, Store
-from .records import Filters
+from .records import Filters, Range
 
 if TYPE_CHECKING:
     from .adopting import Logs
@@ -85,25 +85,9 @@ class Wrapper(Store):
         return self.inner.append(session_id, events, log=log, expected=expected)
 
     def read(
-        self,
-        session_id: str,
-        *,
-        log: str = MAIN_LOG,
-        after: int = 0,
-        until: int | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        kinds: Collection[str] | None = None,
+        self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
     ) -> Iterator[Event]:
-        return self.inner.read(
-            session_id,
-            log=log,
-            after=after,
-            until=until,
-            limit=limit,
-            reverse=reverse,
-            kinds=kinds,
-        )
+        return self.inner.read(session_id, log=log, **events)
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
         self.inner.purge(session_id, seqs, log=log)

@@ -1,4 +1,4 @@
-"""Models: one shape for a request and its answer, whoever answers.
+"""Models: one shape for a request and its answer, whichever provider answers.
 
 base.py         Request, Delta, Reply, Model, ModelFailed, open_model
 openai.py       OpenAI-compatible chat completions

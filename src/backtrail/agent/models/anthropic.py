@@ -19,7 +19,7 @@ from .base import Delta, ModelFailed, Reply, Request, StopReason
 from .hosted import Assembly, HostedModel
 
 MAX_TOKENS = 16_384
-"""How long an answer may be where nobody says; the API wants a number."""
+"""How long an answer may be where the caller does not say; the API wants a number."""
 
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 
@@ -166,7 +166,7 @@ class _Blocks(Assembly):
         return []
 
     def _count(self, usage: Json) -> None:
-        """Counts grow while the answer does: what is told last holds."""
+        """Counts grow while the answer does: the last count holds."""
         if isinstance(usage, Mapping):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
 

@@ -21,7 +21,7 @@ StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "ref
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model is told of it; `schema` is the JSON schema of its arguments."""
+    """A tool as a model gets it; `schema` is the JSON schema of its arguments."""
 
     name: str
     description: str = ""
@@ -56,7 +56,7 @@ class Delta:
 class Reply:
     """The whole answer: a message in the model's format, to be stored and sent back as it is.
 
-    `usage` has the names of `messages.normal_usage`, and is empty where the server told none.
+    `usage` has the names of `messages.normal_usage`, and is empty where the server gave none.
     """
 
     message: dict[str, Json]

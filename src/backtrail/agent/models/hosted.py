@@ -213,14 +213,14 @@ class HostedModel(Model):
     def _failure(self, error: Exception) -> Exception:
         """What went wrong as a `ModelFailed`; the error itself if it is none of the provider's."""
         sdk = import_module(self.package)
-        who = f"`{self.provider}:{self.name}`"
+        name = f"`{self.provider}:{self.name}`"
         if isinstance(error, sdk.APIConnectionError) or _is_transport(error):
             why = f"{error.__cause__ or error}" or type(error).__name__
-            return ModelFailed(f"lost the connection to {who}: {why}", transient=True)
+            return ModelFailed(f"lost the connection to {name}: {why}", transient=True)
         if isinstance(error, sdk.APIError):
-            return _refusal(who, error)
+            return _refusal(name, error)
         if isinstance(error, UnicodeDecodeError | JSONDecodeError):
-            return ModelFailed(f"{who} sent what is not JSON: {error}", transient=True)
+            return ModelFailed(f"{name} sent what is not JSON: {error}", transient=True)
         return error
 
 
@@ -243,7 +243,7 @@ _STATUS_OF = {
 }
 
 
-def _refusal(who: str, error: Any) -> ModelFailed:
+def _refusal(name: str, error: Any) -> ModelFailed:
     """An answer that is an error, at once or in the middle of a stream."""
     body = error.body if isinstance(error.body, Mapping) else {}
     inner = body.get("error", body)
@@ -258,7 +258,7 @@ def _refusal(who: str, error: Any) -> ModelFailed:
     wait = _retry_after(response.headers) if response is not None else None
     what = f"answered {status}" if status else "broke off"
     return ModelFailed(
-        f"{who} {what}: {said}", transient=transient, status=status, retry_after=wait
+        f"{name} {what}: {said}", transient=transient, status=status, retry_after=wait
     )
 
 

@@ -229,11 +229,11 @@ class _Chat(Assembly):
             if isinstance(index, int):
                 self._at[index] = call
         call["id"] = call["id"] or id or ""
-        told = call["function"]
-        if (name := function.get("name")) and name != told["name"] and not told["arguments"]:
-            told["name"] += name
+        known = call["function"]
+        if (name := function.get("name")) and name != known["name"] and not known["arguments"]:
+            known["name"] += name
         if (arguments := function.get("arguments")) is not None:
-            told["arguments"] += as_json_text(arguments)
+            known["arguments"] += as_json_text(arguments)
         for key, value in piece.items():
             if key not in ("index", "id", "type", "function") and value is not None:
                 call[key] = value
@@ -268,7 +268,7 @@ class _Chat(Assembly):
                 return "tool_use"
             if message.get("refusal"):
                 return "refusal"
-            # vLLM tells which of the wanted words ended the answer.
+            # vLLM says which of the wanted words ended the answer.
             if self._matched in self._stop and self._matched is not None:
                 return "stop_sequence"
         return reason

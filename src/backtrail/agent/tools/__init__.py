@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .base import Context, Tool, ToolFailed, check_input, tool_from, tools_named, watched_paths
+from .bash import BASH
 from .files import EDIT, READ, WRITE
+from .grep import GLOB, GREP
 from .patch import APPLY_PATCH
-from .search import GLOB, GREP
-from .shell import BASH
 from .task import TASK
 
 BUILT_IN: dict[str, Tool] = {

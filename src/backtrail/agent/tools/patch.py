@@ -77,13 +77,13 @@ def apply_patch(ctx: Context, patch: str) -> str:
         patch: The whole patch.
     """
     changes = parse(patch)
-    told: list[str] = []
+    lines: list[str] = []
     with places(ctx) as opened:
         drafts = _Drafts(opened)
         for change in changes:
-            told.append(_draft(drafts, change))
+            lines.append(_draft(drafts, change))
         _carry_out(drafts.changed())
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def _draft(drafts: _Drafts, change: Change) -> str:

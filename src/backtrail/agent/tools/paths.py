@@ -26,7 +26,7 @@ _HOPS = 40
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Mark = tuple[int, int, int, int]
-"""What tells whether a file is still the one that was read."""
+"""What shows whether a file is still the one that was read."""
 
 
 class Root:
@@ -173,7 +173,7 @@ def _keep_owner(file: int, like: os.stat_result) -> None:
 
 
 def mark_of(status: os.stat_result | None) -> Mark | None:
-    """What tells whether a file is still the one that was looked at."""
+    """What shows whether a file is still the one that was looked at."""
     if status is None:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

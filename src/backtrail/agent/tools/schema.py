@@ -94,13 +94,13 @@ def schema_of(parameters: Mapping[str, inspect.Parameter], about: Mapping[str, s
 
 
 def _described(parameter: inspect.Parameter, about: str | None) -> dict[str, Json]:
-    told: dict[str, Json] = {"description": about} if about else {}
+    found: dict[str, Json] = {"description": about} if about else {}
     if parameter.default is not parameter.empty and parameter.default is not None:
         try:
-            told["default"] = msgspec.to_builtins(parameter.default)
+            found["default"] = msgspec.to_builtins(parameter.default)
         except TypeError:
-            return told
-    return told
+            return found
+    return found
 
 
 def _inlined(
@@ -184,9 +184,9 @@ def _fit(schema: Json, value: Json, at: str, top: Schema) -> Json:
         value = _fit(part, value, at, top)
     value = _typed(schema, value, at)
     if "enum" in schema and value not in schema["enum"]:
-        raise Mismatch(f"{at or 'the input'} must be one of {_told(schema['enum'])}")
+        raise Mismatch(f"{at or 'the input'} must be one of {_shown(schema['enum'])}")
     if "const" in schema and value != schema["const"]:
-        raise Mismatch(f"{at or 'the input'} must be {_told(schema['const'])}")
+        raise Mismatch(f"{at or 'the input'} must be {_shown(schema['const'])}")
     _check_bounds(schema, value, at)
     if isinstance(value, dict):
         return _fit_object(schema, value, at, top)
@@ -231,7 +231,7 @@ def _typed(schema: Mapping[str, Json], value: Json, at: str) -> Json:
         if _is(one, meant):
             return meant
     wanted = " or ".join(str(one) for one in kinds)
-    raise Mismatch(f"{at or 'the input'} must be of type {wanted}, and is {_told(value)}")
+    raise Mismatch(f"{at or 'the input'} must be of type {wanted}, and is {_shown(value)}")
 
 
 def _meant(kind: Json, value: Json) -> Json:
@@ -303,6 +303,6 @@ def _fit_list(schema: Mapping[str, Json], value: list[Json], at: str, top: Schem
     ]
 
 
-def _told(value: Json) -> str:
+def _shown(value: Json) -> str:
     text = msgspec.json.encode(value).decode("utf-8", "replace")
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -4,9 +4,9 @@
 events refer to. `read_bundle` checks all of it before anything is written, and then makes the
 session as one step: contents first, the session last.
 
-    bundle_container.py   the archive: a strict tar, zstd, limits
-    bundle_manifest.py    what is in it: manifest, lines
-    bundle_checking.py    reading it, and believing nothing
+    container.py   the archive: a strict tar, zstd, limits
+    manifest.py    what is in it: manifest, lines
+    check.py       reading it, and believing nothing
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from typing import BinaryIO
 import msgspec
 
 from ...errors import AlreadyExists, Damaged, NotFound
-from ...events import MAIN_LOG, Event, Json, NewEvent, SessionInfo, check_session_id
+from ...events import MAIN_LOG, AsDict, Event, NewEvent, SessionInfo, check_session_id
 from ...files.contents.blobs import Reference
-from ...files.contents.collect import has_contents, opened, store_name
 from ...files.contents.garbage import check_floor, reach
+from ...files.depot import has_contents, opened
 from ...files.trees import EMPTY, EMPTY_DIGEST, Get
 from ...formats.secrets import Masking
 from ...stores.base import Store
 from ...stores.copies import check_gap
 from ...stores.opening import store_at
+from ...stores.wrapper import store_name
 from ..export.placing import placed
 from .check import Bundle, Reading, check_bundle, check_file, opened_bundle
 from .container import Limits, Packer
@@ -64,7 +65,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bundled:
+class Bundled(AsDict):
     """What was packed. `missing` counts contents that were gone or damaged in the store."""
 
     session_id: str
@@ -73,11 +74,6 @@ class Bundled:
     blobs: int
     missing: int
     masked: int
-
-    def to_dict(self) -> dict[str, Json]:
-        """The outcome as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
 
 
 # --- writing -----------------------------------------------------------------------------
@@ -134,7 +130,7 @@ def pack(
 def _spool(
     log: str, events: Iterator[Event], spool: BinaryIO, masking: Masking, trees: dict[str, None]
 ) -> LogEntry:
-    """Write a log aside, since the manifest comes first and tells its length."""
+    """Write a log aside, since the manifest comes first and states its length."""
     total = hashlib.sha256()
     size = count = 0
     for event in events:
@@ -234,18 +230,14 @@ def read_bundle(
 
 
 def would_read(
-    store: Store,
-    path: str | os.PathLike[str],
-    *,
-    as_id: str | None = None,
-    limits: Limits | None = None,
+    store: Store, path: str | os.PathLike[str], *, as_id: str | None = None
 ) -> tuple[Bundle, bool]:
     """What `read_bundle` would make, checked as a whole, and whether it is there already.
 
     Nothing is written, and what would be refused is refused.
     """
     with opened_bundle(path) as file:
-        bundle, info, is_there = _compared(store, file, as_id, limits or Limits())
+        bundle, info, is_there = _compared(store, file, as_id, Limits())
     return replace(bundle, info=info), is_there
 
 
@@ -281,7 +273,7 @@ def _known(store: Store, session_id: str) -> bool:
 def _take(store: Store, info: SessionInfo, bundle: Bundle, file: BinaryIO, limits: Limits) -> None:
     """Contents and what relies on them first, the session last.
 
-    Whoever is killed in between leaves contents that the next collection removes.
+    A process that is killed in between leaves contents that the next collection removes.
     """
     manifest = bundle.manifest
     with ExitStack() as stack:

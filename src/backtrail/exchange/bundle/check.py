@@ -19,8 +19,7 @@ from typing import BinaryIO
 
 from ...errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, Unsafe
 from ...events import MAIN_LOG, Json, NewEvent, SessionInfo
-from ...files.control import is_bare, is_control, is_marker
-from ...files.names import LONGEST, shown
+from ...files.names import LONGEST, is_bare, is_control, is_marker, shown
 from ...files.trees import MAGIC, Tree, parse_tree
 from ...stores.adopting import whole
 from ...stores.base import Store
@@ -92,7 +91,7 @@ def opened_bundle(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def check_bundle(path: str | os.PathLike[str], limits: Limits | None = None) -> Bundle:
-    """Check all of a bundle and tell what is in it; nothing is written anywhere."""
+    """Check all of a bundle and say what is in it; nothing is written anywhere."""
     with opened_bundle(path) as file:
         return check_file(file, limits or Limits())
 
@@ -224,7 +223,7 @@ def _refused(tree: Tree) -> Unsafe | None:
 def _check_size(roots: Iterable[bytes], trees: Mapping[bytes, Held | Damaged | Unsafe]) -> None:
     """Refuse a state that has more paths, or a deeper one, than any project.
 
-    A few trees that name each other twice are more paths than anybody could ever list.
+    A few trees that name each other twice are more paths than any program could ever list.
     """
     sizes: dict[bytes, int] = {}
     levels: dict[bytes, int] = {}
@@ -250,7 +249,7 @@ def _check_size(roots: Iterable[bytes], trees: Mapping[bytes, Held | Damaged | U
 
 
 def _check_trees(manifest: Manifest, trees: dict[bytes, Held | Damaged | Unsafe]) -> None:
-    """What events refer to must be there or told missing, be sound, and be all there is."""
+    """What events refer to must be there or listed as missing, be sound, and be all there is."""
     there = {bytes.fromhex(blob.sha256) for blob in manifest.blobs}
     missing = {bytes.fromhex(digest) for digest in manifest.missing}
     reached: set[bytes] = set()

@@ -74,7 +74,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     def info(self) -> SessionInfo:
         """The session's record, as it is taken in.
 
-        The address of a model's server is put aside: nobody here has agreed to talk to it. And
+        The address of a model's server is put aside: no person here has agreed to talk to it. And
         it is marked as a stranger's, whatever the bundle says.
         """
         info = SessionInfo(**{name: getattr(self, name) for name in self.__struct_fields__})
@@ -168,7 +168,7 @@ def _check_manifest(manifest: Manifest, limits: Limits) -> None:
     ):
         raise Damaged(f"the session was forked at event {fork_seq}, which it does not have")
     if not manifest.session.created_at:
-        raise Damaged("the bundle does not tell when its session was made")
+        raise Damaged("the bundle does not say when its session was made")
     new_record(manifest.session.info(), "")
 
 

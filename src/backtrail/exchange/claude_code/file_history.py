@@ -1,11 +1,14 @@
 """What a Claude Code session did to files, out of its transcript and its backups.
 
 Claude Code copies a file before it edits it, and all files it ever edited at each prompt. The
-results of its edit tools tell what came of it. Together that is, for each call, the file
+results of its edit tools say what came of it. Together that is, for each call, the file
 before and after; and at each prompt, what else happened to these files meanwhile.
 
 Only these files are known, never the whole directory. So the trees made of them hold just the
 paths that changed, like those of a call that declares its paths, and are marked `partial`.
+
+The result of an edit carries the path, the file before the edit, and the edit. Where the bytes
+before are known from elsewhere they count, since text in a transcript has lost its line ends.
 """
 
 from __future__ import annotations
@@ -13,23 +16,22 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...events import Json, NewEvent
+from ...events.messages import text_of
 from ...files.contents.blobs import Reference
-from ...files.contents.collect import store_name
-from ...files.control import control_in
 from ...files.depot import Depot
-from ...files.names import shown
+from ...files.names import control_in, shown
 from ...files.trees import EMPTY_DIGEST, Entry, Tree, digest_of, encode_tree
 from ...files.workspace.ignore import FILE_LIMIT
 from ...stores.base import Store
+from ...stores.wrapper import store_name
 from ..jsonlines import Line, read_small
 from ..transcript import fit_id, fit_time
 from . import format as cc
-from .edits import Edit, after, edit_in, edits_in
 
 BETWEEN = "outside edit tools"
 """The name of what happened to files otherwise: by a shell, or by a person."""
@@ -37,6 +39,7 @@ BETWEEN = "outside edit tools"
 _BACKUP = re.compile(r"[0-9A-Za-z]{1,64}@v[0-9]{1,9}")
 _UNKNOWN = Entry("skipped", 0, 0, b"the transcript does not tell")
 _GATHERED = 32 << 20
+_BOM = b"\xef\xbb\xbf"
 
 Changes = dict[bytes, tuple[Entry | None, Entry | None]]
 """Paths with what was there before and after."""
@@ -70,7 +73,7 @@ class FileHistory:
     _outside: int = 0
 
     def look(self, line: Line) -> None:
-        """Learn what a line tells."""
+        """Learn what a line says."""
         value = line.value
         if value is None:
             return
@@ -123,7 +126,7 @@ class FileHistory:
     # --- states --------------------------------------------------------------------------
 
     def _learn(self, name: str, backup: Mapping[str, Json]) -> tuple[bytes, Entry | None] | None:
-        """What a backup tells of a path; noted if the path was not known."""
+        """What a backup says of a path; noted if the path was not known."""
         path = inside(self.root, name)
         if path is None:
             self._outside += 1
@@ -157,14 +160,15 @@ class FileHistory:
         return Entry("file", self._mode(path), len(content), self._put(content))
 
     def _mode(self, path: bytes) -> int:
-        """The mode of a path; where nothing tells, what the file has now, or the usual."""
+        """The mode of a path, of a folder with a slash behind it: as it is now, or the usual."""
         if path not in self._modes:
+            is_such, usual = (stat.S_ISREG, 0o644) if path[-1:] != b"/" else (stat.S_ISDIR, 0o755)
             try:
-                status = os.lstat(b"%b/%b" % (os.fsencode(self.root), path))
-                found = stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else 0o644
+                place = b"%b/%b" % (os.fsencode(self.root), path.removesuffix(b"/"))
+                mode = os.lstat(place).st_mode
             except (OSError, ValueError):
-                found = 0o644
-            self._modes[path] = found
+                mode = 0
+            self._modes[path] = stat.S_IMODE(mode) if is_such(mode) else usual
         return self._modes[path]
 
     # --- changes -------------------------------------------------------------------------
@@ -199,8 +203,8 @@ class FileHistory:
         own = edit_in(value.get("toolUseResult"))
         edits = [own] if own is not None else []
         name = own.tool if own is not None else "Agent"
-        told = value.get("toolUseResult")
-        names = [told.get("agentId")] if isinstance(told, Mapping) else []
+        result = value.get("toolUseResult")
+        names = [result.get("agentId")] if isinstance(result, Mapping) else []
         names += [
             b.get("tool_use_id") for b in value["message"]["content"] if isinstance(b, Mapping)
         ]
@@ -263,22 +267,11 @@ class FileHistory:
             digest = self._put(encode_tree(folders[path]))
             if path:
                 parent, _, name = path.rpartition(b"/")
-                folders[parent][name] = Entry("directory", self._folder_mode(path), 0, digest)
+                folders[parent][name] = Entry("directory", self._mode(path + b"/"), 0, digest)
             else:
                 self._trees[digest] = None
                 return digest
         return EMPTY_DIGEST
-
-    def _folder_mode(self, path: bytes) -> int:
-        key = path + b"/"
-        if key not in self._modes:
-            try:
-                status = os.lstat(b"%b/%b" % (os.fsencode(self.root), path))
-                found = stat.S_IMODE(status.st_mode) if stat.S_ISDIR(status.st_mode) else 0o755
-            except (OSError, ValueError):
-                found = 0o755
-            self._modes[key] = found
-        return self._modes[key]
 
     def _put(self, content: bytes) -> bytes:
         digest = digest_of(content)
@@ -316,3 +309,114 @@ def inside(root: str, name: str) -> bytes | None:
     if not path or control_in(path) or any(len(part) > 255 for part in path.split(b"/")):
         return None
     return path
+
+
+# --- edits -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """An edit of one file: by which tool, and how it was before, as text.
+
+    `before` is None where there was no file, or where that is not known; `created` distinguishes
+    these.
+    """
+
+    tool: str
+    path: str
+    before: str | None
+    created: bool
+    result: Mapping[str, Json]
+
+
+def edit_in(result: Json) -> Edit | None:
+    """The edit that a tool result describes, if it does."""
+    if not isinstance(result, Mapping):
+        return None
+    path = _text(result, "filePath") or _text(result, "notebook_path")
+    if not path:
+        return None
+    if _text(result, "updated_file") is not None:
+        return Edit("NotebookEdit", path, _text(result, "original_file"), False, result)
+    if isinstance(result.get("edits"), list):
+        before = _text(result, "originalFileContents")
+        before = _text(result, "originalFile") if before is None else before
+        return Edit("MultiEdit", path, before, False, result)
+    if _text(result, "oldString") is not None and _text(result, "newString") is not None:
+        return Edit("Edit", path, _text(result, "originalFile"), False, result)
+    if result.get("type") in ("create", "update") and _text(result, "content") is not None:
+        created = result["type"] == "create"
+        return Edit("Write", path, _text(result, "originalFile"), created, result)
+    return None
+
+
+def edits_in(messages: Iterable[Mapping[str, Json]]) -> Iterator[Edit]:
+    """The edits that calls in a conversation ask for, and whose results are no errors.
+
+    Subagents' results do not say what was before.
+    """
+    asked: dict[str, tuple[str, Json]] = {}
+    for message in messages:
+        asked |= cc.calls_of([message])
+        for block in cc.blocks_of(message, "tool_result"):
+            name, given = asked.pop(str(block.get("tool_use_id")), ("", None))
+            if block.get("is_error") is True or not isinstance(given, Mapping):
+                continue
+            edit = edit_in(_as_result(name, given, text_of(block.get("content"))))
+            if edit is not None:
+                yield edit
+
+
+def _as_result(name: str, given: Mapping[str, Json], said: str) -> Json:
+    """A call's input in the words of its result."""
+    path = given.get("file_path")
+    if name == "Write":
+        kind = "create" if "created successfully" in said else "update"
+        return {"type": kind, "filePath": path, "content": given.get("content")}
+    if name == "Edit":
+        old, new = given.get("old_string"), given.get("new_string")
+        everywhere = given.get("replace_all")
+        return {"filePath": path, "oldString": old, "newString": new, "replaceAll": everywhere}
+    return {"filePath": path, "edits": given.get("edits")} if name == "MultiEdit" else None
+
+
+def after(edit: Edit, before: bytes | None) -> bytes | None:
+    """The file behind an edit of these bytes; None where that is not known."""
+    whole = _text(edit.result, "content" if edit.tool == "Write" else "updated_file")
+    if edit.tool in ("Write", "NotebookEdit"):
+        return whole.encode() if whole is not None else None
+    if before is None:
+        return None
+    try:
+        text = before.removeprefix(_BOM).decode()
+    except UnicodeDecodeError:
+        return None
+    windows = "\r\n" in text
+    text = text.replace("\r\n", "\n")
+    for old, new, everywhere in _replacements(edit):
+        if not old:
+            text = text or new
+        elif old not in text:
+            return None
+        else:
+            text = text.replace(old, new) if everywhere else text.replace(old, new, 1)
+    text = text.replace("\n", "\r\n") if windows else text
+    return (_BOM if before.startswith(_BOM) else b"") + text.encode()
+
+
+def _replacements(edit: Edit) -> list[tuple[str, str, bool]]:
+    if edit.tool == "Edit":
+        result = edit.result
+        old, new = str(result["oldString"]), str(result["newString"])
+        return [(old, new, result.get("replaceAll") is True)]
+    found = []
+    for one in edit.result["edits"]:
+        if isinstance(one, Mapping):
+            before, then = _text(one, "old_string") or "", _text(one, "new_string") or ""
+            found.append((before, then, one.get("replace_all") is True))
+    return found
+
+
+def _text(value: Mapping[str, Json], name: str) -> str | None:
+    found = value.get(name)
+    return found if isinstance(found, str) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ...events import Json
@@ -31,7 +31,7 @@ _NOTES = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>",
 _PRINTED = ("<bash-stdout>", "<bash-stderr>")
 _BY_HAND = ("<command-name>", "<bash-input>")
 _STOPPED = ("[Request interrupted by user]", "[Request interrupted by user for tool use]")
-"""What it writes in a person's place who stops it."""
+"""What it writes in the name of a person that stops it."""
 
 _COMMAND = re.compile(
     r"<command-message>[^<]*</command-message>\s*<command-name>([^<]*)</command-name>"
@@ -62,7 +62,7 @@ def what_is(line: Mapping[str, Json]) -> What:
         return "assistant"
     if line.get("isCompactSummary") is True:
         return "summary"
-    if _has_results(message["content"]):
+    if any(blocks_of(message, "tool_result")):
         return "result"
     return "note" if line.get("isMeta") is True or is_note(said(message)) else "prompt"
 
@@ -71,7 +71,7 @@ def message_of(line: Mapping[str, Json]) -> Mapping[str, Json]:
     """The message in a line; of what a person typed while the model was at work, one made of it.
 
     Such a prompt is an attachment, which the model is sent with the next results. A command that
-    a person made is what they typed, as a hook is told it.
+    a person made is what they typed, as a hook is given it.
     """
     message = line.get("message")
     if isinstance(message, Mapping):
@@ -107,10 +107,12 @@ def is_command(line: Mapping[str, Json]) -> bool:
     return isinstance(words, str) and not is_meta and words.strip().startswith(_BY_HAND)
 
 
-def _has_results(content: Json) -> bool:
-    return isinstance(content, list) and any(
-        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
-    )
+def blocks_of(message: Mapping[str, Json], kind: str) -> Iterator[Mapping[str, Json]]:
+    """The blocks of a kind in a message."""
+    content = message.get("content")
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping) and block.get("type") == kind:
+            yield block
 
 
 def said(message: Mapping[str, Json]) -> str:
@@ -118,8 +120,7 @@ def said(message: Mapping[str, Json]) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    blocks = content if isinstance(content, list) else ()
-    texts = [b.get("text") for b in blocks if isinstance(b, Mapping) and b.get("type") == "text"]
+    texts = [block.get("text") for block in blocks_of(message, "text")]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -143,15 +144,22 @@ def starts_over(line: Mapping[str, Json]) -> bool:
     `promptIndex` typed prompts alone: a headless prompt has the number of the typed one before it.
     """
     what = what_is(line)
-    if what != "prompt" and not (what == "note" and _is_printed(line)):
+    is_printed = what == "note" and said(message_of(line)).strip().startswith(_PRINTED)
+    if what != "prompt" and not is_printed:
         return False
     position = line.get("turnPosition")
     return isinstance(position, Mapping) and position.get("turnIndex") == 1
 
 
-def _is_printed(line: Mapping[str, Json]) -> bool:
-    """Whether a note is what a command behind `!` printed."""
-    return said(message_of(line)).strip().startswith(_PRINTED)
+def sent_anew(line: Mapping[str, Json]) -> list[str]:
+    """The hashes of all messages of a request that builds on no earlier one; [] for other lines.
+
+    A process begins with one, and each time that it changes more than the end of a conversation.
+    """
+    tail = line.get("tail")
+    if line.get("type") != "api-request" or not isinstance(tail, list) or line.get("base"):
+        return []
+    return tail if all(isinstance(one, str) for one in tail) else []
 
 
 def response_of(line: Mapping[str, Json]) -> str | None:
@@ -233,24 +241,19 @@ WRITERS = {
 
 def results_of(line: Mapping[str, Json]) -> dict[str, bool]:
     """The calls that a line answers, by id, each with whether it failed."""
-    content = message_of(line).get("content")
-    found: dict[str, bool] = {}
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, Mapping) and block.get("type") == "tool_result":
-            id = block.get("tool_use_id")
-            if isinstance(id, str):
-                found[id] = block.get("is_error") is True
-    return found
+    return {
+        id: block.get("is_error") is True
+        for block in blocks_of(message_of(line), "tool_result")
+        if isinstance(id := block.get("tool_use_id"), str)
+    }
 
 
 def calls_of(messages: Iterable[Mapping[str, Json]]) -> dict[str, tuple[str, Json]]:
     """The tool calls in messages: name and input, by id."""
     found: dict[str, tuple[str, Json]] = {}
     for message in messages:
-        content = message.get("content")
-        for block in content if isinstance(content, list) else ():
-            if isinstance(block, Mapping) and block.get("type") == "tool_use":
-                id, name = block.get("id"), block.get("name")
-                if isinstance(id, str) and isinstance(name, str):
-                    found[id] = (name, block.get("input"))
+        for block in blocks_of(message, "tool_use"):
+            id, name = block.get("id"), block.get("name")
+            if isinstance(id, str) and isinstance(name, str):
+                found[id] = (name, block.get("input"))
     return found

@@ -6,18 +6,20 @@ ends with the latest leaf, and every other way the conversation went is a branch
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 
 from ...events import Event, Json, NewEvent
-from ...events.messages import normal_usage, text_of
-from ..intake import GrowingLog, Taken
+from ...events.messages import text_of
+from ..growing_log import GrowingLog
+from ..intake import Taken
 from ..jsonlines import Line
-from ..transcript import find_line, fit_id, fit_time, line_id
+from ..transcript import find_line, fit_id, line_id
 from . import format as cc
+from .resent import Resent
+from .sides import Cost, name_of, note_usage, responses, side_events, side_name
 from .unseen import Unseen
 
 _KINDS = {
@@ -26,13 +28,7 @@ _KINDS = {
     "result": "tool_result",
     "assistant": "assistant_message",
 }
-_LARGEST = 32 << 20
 _WALK = 100_000
-
-
-def name_of(line: Line) -> tuple[str | None, str | None]:
-    """A line's own id and time."""
-    return fit_id(line.get("uuid")), fit_time(line.get("timestamp"))
 
 
 def may_cut(line: Line) -> bool:
@@ -40,15 +36,12 @@ def may_cut(line: Line) -> bool:
     return line.value is not None and cc.what_is(line.value) == "prompt"
 
 
-Cost = Callable[[str, Mapping[str, Json]], float | None]
-"""What a model's tokens cost; None if that is not known."""
-
 FilesOf = Callable[[Line], tuple[dict[str, Json] | None, NewEvent | None]]
-"""What a line tells about files: for its own event, and an event that comes before it."""
+"""What a line says about files: for its own event, and an event that comes before it."""
 
 
 def no_files(line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
-    """Nothing is told about files."""
+    """Nothing is known about files."""
     return None, None
 
 
@@ -83,16 +76,18 @@ class _Batch(msgspec.Struct):
     latest: str | None = None
     aside: dict[str, list[Line]] = {}
     unseen: Unseen | None = None
+    resent: Resent | None = None
 
     def made(self) -> Taken:
+        self.resent = Resent(self.maker.file, self.log, self._line, self._home)
         if self.maker.is_hooked:
             self.unseen = Unseen(self.log, self._line)
         for line in self.lines:
             uuid = fit_id(line.get("uuid"))
             if line.value is None:
-                self._tell(line, line.problem)
+                self._report(line, line.problem)
             elif uuid is not None and uuid in self.by_uuid:
-                self._tell(line, f"has the uuid of an earlier one, `{uuid}`")
+                self._report(line, f"has the uuid of an earlier one, `{uuid}`")
             elif uuid is not None:
                 self.by_uuid[uuid] = line
             value = line.value or {}
@@ -105,7 +100,7 @@ class _Batch(msgspec.Struct):
             note_usage(name, lines, self.log, self.maker.cost)
         return self.taken
 
-    def _tell(self, line: Line, problem: str) -> None:
+    def _report(self, line: Line, problem: str) -> None:
         self.taken.problems.append(f"line at byte {line.at} {problem}")
 
     def _place(self, line: Line) -> None:
@@ -125,7 +120,7 @@ class _Batch(msgspec.Struct):
                 self.done.add(one.at)
                 self._take(one)
             elif parent.at in path:
-                self._tell(one, "is its own ancestor; it follows the line before it")
+                self._report(one, "is its own ancestor; it follows the line before it")
                 self.done.add(one.at)
                 waiting.pop()
                 self._take(one, astray=True)
@@ -138,6 +133,8 @@ class _Batch(msgspec.Struct):
         if line.value is None:
             return
         what = cc.what_is(line.value)
+        if self.resent is not None:
+            self.resent.take(line)
         if line.get("isSidechain") is True and what != "other":
             self._aside(line, what)
             return
@@ -171,14 +168,14 @@ class _Batch(msgspec.Struct):
             return self._before(), False
         found = self._home(parent)
         if found is None:
-            self._tell(line, f"has a parent that is not there, `{parent[:80]}`")
+            self._report(line, f"has a parent that is not there, `{parent[:80]}`")
             return self._before(), False
         return found or None, not found
 
     def _starts_over(self, line: Line) -> bool:
         """Whether nothing was said before a line, whatever parent it names."""
         value = line.value or {}
-        # Of a command behind `!`, only the line below it tells.
+        # Of a command behind `!`, only the line below it shows that.
         below = cc.is_command(value) and fit_id(line.get("uuid")) in self.anew
         return below or cc.starts_over(value)
 
@@ -201,10 +198,16 @@ class _Batch(msgspec.Struct):
 
     def _before(self) -> str | None:
         """The event of the line before; of what was said last, where there is none."""
-        return self.latest or self.log.tip
+        latest = self.latest or self.log.tip
+        return self.resent.place(latest) if self.resent is not None and latest else latest
 
     def _home(self, uuid: str) -> str | None:
         """The event of a line, or of the nearest line above that has one; "" at the root."""
+        found = self._first_home(uuid)
+        return self.resent.place(found) if self.resent is not None and found else found
+
+    def _first_home(self, uuid: str) -> str | None:
+        """The event that was made of a line, wherever it was repeated since."""
         passed: set[str] = set()
         # Lines may name each other as parents: then there is no way up.
         while uuid not in passed and len(passed) < _WALK:
@@ -251,7 +254,7 @@ class _Batch(msgspec.Struct):
             return
         data = self._data(group, what)
         if more:
-            # The lines of a response all tell what the whole of it used.
+            # The lines of a response all say what the whole of it used.
             data["usage"] = {}
             data.pop("cost_usd", None)
         if own is not None:
@@ -290,7 +293,7 @@ class _Batch(msgspec.Struct):
     ) -> tuple[list[Line], str | None, bool]:
         """The lines of a response that are in no event yet, and what they come after.
 
-        Somebody who read the file when it was shorter or longer may have taken in some.
+        A process that read the file when it was shorter or longer may have taken in some.
         """
         for id in (after, name_of(group[0])[0] or line_id(group[0])):
             there = _lines_in(self.log.event(id)) if id is not None else []
@@ -325,7 +328,7 @@ class _Batch(msgspec.Struct):
         return data
 
     def _compact(self, line: Line, after: str | None) -> str:
-        """A compaction: the summary, and up to which event it tells."""
+        """A compaction: the summary, and up to which event it goes."""
         id, ts = name_of(line)
         value = line.value or {}
         until = self.log.seq(after) if after is not None else 0
@@ -368,114 +371,3 @@ def _lines_in(event: Event | None) -> list[Json]:
     source = event.data.get("source")
     lines = source.get("lines") if isinstance(source, Mapping) else None
     return lines if isinstance(lines, list) else []
-
-
-def responses(lines: list[Line], by_uuid: Mapping[str, Line]) -> dict[int, list[Line]]:
-    """The lines of each response of a model, by the place of its first line.
-
-    They have one response id, and hang one below the other.
-    """
-    leaders: dict[str, Line] = {}
-    groups: dict[int, list[Line]] = {}
-    for line in lines:
-        if line.value is None or cc.what_is(line.value) != "assistant":
-            continue
-        response = cc.response_of(line.value)
-        above = leaders.get(cc.parent_of(line.value) or "")
-        same = above is not None and cc.response_of(above.value or {}) == response
-        leader = above if above is not None and same and response else line
-        group = groups.setdefault(leader.at, [])
-        if sum(len(one.raw) for one in group) + len(line.raw) > _LARGEST:
-            leader = line
-            group = groups.setdefault(leader.at, [])
-        group.append(line)
-        uuid = fit_id(line.get("uuid"))
-        if uuid is not None and by_uuid.get(uuid) is line:
-            leaders[uuid] = leader
-    return groups
-
-
-def side_name(value: Json) -> str | None:
-    """`value` if a log may be called so."""
-    found = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", value)
-    return str(value) if found else None
-
-
-def side_events(lines: list[Line]) -> Iterator[NewEvent]:
-    """The messages of a subagent, for its own log."""
-    by_uuid = {uuid: line for line in reversed(lines) if (uuid := fit_id(line.get("uuid")))}
-    groups = responses(lines, by_uuid)
-    told = {one.at for group in groups.values() for one in group[1:]}
-    for line in lines:
-        if line.value is None or cc.what_is(line.value) not in _KINDS or line.at in told:
-            continue
-        group = groups.get(line.at, [line])
-        messages = [cc.message_of(one.value) for one in group if one.value is not None]
-        id, ts = name_of(line)
-        message = cc.merged(messages) if len(messages) > 1 else messages[0]
-        yield NewEvent("message", {"message": message}, id=id or line_id(line), ts=ts)
-
-
-def note_usage(name: str, lines: list[Line], log: GrowingLog, cost: Cost) -> None:
-    """Note in the main log what a subagent's responses in these lines used, each once.
-
-    Lines that are read again, as after a crash, begin with those that were noted before.
-    """
-    last = next(
-        log.store.read(log.session_id, log=f"subagents/{name}", reverse=True, limit=1), None
-    )
-    known = _response_in(last)
-    responses: dict[str, Line] = {}
-    for line in lines:
-        response = cc.response_of(line.value or {})
-        if line.get("type") == "assistant" and response is not None and response != known:
-            responses[response] = line
-    found = list(responses.items())
-    while found:
-        id = f"{name[-128:]}-{found[0][0][-100:]}-usage"
-        there = log.event(id)
-        if there is None:
-            data = _used(name, [line for _, line in found], cost)
-            log.note("subagent_usage", data, id, name_of(found[-1][1])[1])
-            return
-        told = there.data.get("responses")
-        found = found[told if isinstance(told, int) and told > 0 else 1 :]
-
-
-def _response_in(event: Event | None) -> str | None:
-    message = event.data.get("message") if event is not None else None
-    return cc.response_of({"message": message})
-
-
-def _used(name: str, lines: list[Line], cost: Cost) -> dict[str, Json]:
-    """What responses used in all: tokens, and the cost where it is known."""
-    total: dict[str, int] = {}
-    price: float | None = None
-    for line in lines:
-        usage = line.value["message"].get("usage") if line.value is not None else None
-        usage = usage if isinstance(usage, Mapping) else {}
-        for kind, count in normal_usage(usage).items():
-            total[kind] = total.get(kind, 0) + count
-        model = cc.model_of(line.value or {})
-        paid = cost(model, usage) if model is not None else None
-        price = price if paid is None else (price or 0.0) + paid
-    data: dict[str, Json] = {"subagent": name, "responses": len(lines), "usage": total}
-    return data if price is None else {**data, "cost_usd": price}
-
-
-class SideMaker(msgspec.Struct):
-    """Makes the events of a subagent's own file."""
-
-    name: str
-    about: NewEvent
-    cost: Cost = lambda model, usage: None
-
-    def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
-        """The events of these lines; for the main log, what they used."""
-        taken = Taken()
-        note_usage(self.name, lines, log, self.cost)
-        for line in lines:
-            if line.value is None:
-                taken.problems.append(f"line at byte {line.at} {line.problem}")
-        taken.sides[f"subagents/{self.name}"] = [self.about, *side_events(lines)]
-        return taken

@@ -20,13 +20,14 @@ from ...errors import BacktrailError, NotFound
 from ...events import Json, NewEvent, SessionInfo
 from ...events.messages import normal_usage, speech_of
 from ...stores.base import Store
-from ..foreign import Span, import_from, reader_of
+from ..foreign import Span
 from ..intake import Progress, Taken, append_new, take_in
 from ..jsonlines import Line, Unreadable, read_lines, read_object, size_of
-from ..records import Facts, Found, Imported, Natives, known
+from ..records import Facts, Found
 from ..transcript import fit_time, position
 from . import format as cc
-from .lines import FilesOf, Maker, SideMaker, may_cut, name_of, no_files, side_name
+from .lines import FilesOf, Maker, may_cut, no_files
+from .sides import SideMaker, name_of, side_name
 
 if TYPE_CHECKING:
     from .file_history import FileHistory
@@ -35,7 +36,7 @@ AGENT: Literal["claude-code"] = "claude-code"
 """The agent's name in keys and records."""
 
 
-def config_dir() -> Path:
+def home() -> Path:
     """Where Claude Code keeps its things: `CLAUDE_CONFIG_DIR`, else `~/.claude`."""
     named = os.environ.get("CLAUDE_CONFIG_DIR")
     return Path(named) if named else Path.home() / ".claude"
@@ -50,7 +51,7 @@ def find(path: Path | None = None) -> list[Found]:
     A folder that has none is taken for a project: its sessions are looked for where Claude
     Code keeps them. Oldest first. `NotFound` if there is nothing of the kind.
     """
-    place = (config_dir() if path is None else path).absolute()
+    place = (home() if path is None else path).absolute()
     if place.is_file():
         return [Found(AGENT, native_id(place), place)]
     if not place.is_dir():
@@ -58,7 +59,7 @@ def find(path: Path | None = None) -> list[Found]:
             f"there is no {place}: give a .jsonl file, a project's folder or a config directory"
         )
     files = _files_in(place)
-    kept = config_dir().absolute() / "projects" / cc.slug(str(place.resolve()))
+    kept = home().absolute() / "projects" / cc.slug(str(place.resolve()))
     if not files and kept.is_dir():
         files = _transcripts(kept)
     if not files:
@@ -96,7 +97,7 @@ def subagents(path: Path, *, old: bool = False) -> Iterator[tuple[str, Path]]:
     """
     beside = path.with_suffix("")
     top = beside / "subagents"
-    # A folder that is a link may lead to files that nobody meant to hand over.
+    # A folder that is a link may lead to files that no person meant to hand over.
     linked = beside.is_symlink() or top.is_symlink()
     for folder, folders, files in os.walk(top, followlinks=False) if not linked else ():
         folders.sort()
@@ -141,21 +142,6 @@ def _backups(path: Path) -> Path | None:
 # --- importing ---------------------------------------------------------------------------
 
 
-def import_session(
-    store: Store,
-    found: Found,
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    others: Natives | None = None,
-) -> Imported:
-    """Take a transcript into the store, with subagents and files; or say what that would do."""
-    info = known(store, found, others)
-    return import_from(
-        reader_of(AGENT), store, found, found.path, info, dry_run=dry_run, progress=progress
-    )
-
-
 def native_id(path: Path) -> str:
     """The agent's own id of the session in a file: its name."""
     return path.name.removesuffix(".jsonl")
@@ -171,7 +157,7 @@ def speaks(line: Line) -> bool:
 def take_all(
     store: Store, info: SessionInfo, found: Found, file: Path, span: Span, progress: Progress | None
 ) -> Taken:
-    """Take in what is new: the transcript, the files it tells of, and subagents."""
+    """Take in what is new: the transcript, the files it names, and subagents."""
     start, until = span
     history, problems = _files(store, info, found, start) if start != until else (None, [])
     try:
@@ -182,7 +168,7 @@ def take_all(
         if history is not None:
             problems += history.problems
             history.close()
-    _add(taken, take_sides(store, info.id, file, final=True, progress=progress))
+    taken.add(take_sides(store, info.id, file, final=True, progress=progress))
     taken.problems = problems + taken.problems
     return taken
 
@@ -190,7 +176,7 @@ def take_all(
 def _files(
     store: Store, info: SessionInfo, found: Found, start: int
 ) -> tuple[FileHistory | None, list[str]]:
-    """What the transcript tells of files; nothing where hooks told it already."""
+    """What the transcript says of files; nothing where hooks recorded it already."""
     if not info.metadata.get("imported") or info.cwd is None:
         return None, []
     # Only an import needs it, and a hook that mirrors pays for every import.
@@ -242,7 +228,7 @@ def take_sides(
                 maker = SideMaker(name, begin, _price)
                 taken = take_in(store, session_id, file, file.name, maker, name_of,
                                 side=name, final=final, progress=progress)  # fmt: skip
-                _add(total, taken)
+                total.add(taken)
             total.events += _finish(store, session_id, name, file)
         except Unreadable as error:
             total.problems.append(f"subagent {name}: {error}")
@@ -254,7 +240,7 @@ def _price(model: str, usage: Mapping[str, Json]) -> float | None:
 
 
 def _about(file: Path) -> Path:
-    """The file that tells about a subagent."""
+    """The file that describes a subagent."""
     return file.with_name(f"{file.name.removesuffix('.jsonl')}.meta.json")
 
 
@@ -288,17 +274,11 @@ def _finish(store: Store, session_id: str, name: str, file: Path) -> int:
     return len(append_new(store, session_id, log, [result]))
 
 
-def _add(total: Taken, taken: Taken) -> None:
-    total.events += taken.events
-    total.lines += taken.lines
-    total.problems += taken.problems
-
-
 # --- facts -------------------------------------------------------------------------------
 
 
 def facts_in(lines: Iterator[Line]) -> Facts:
-    """What lines tell about their session."""
+    """What lines say about their session."""
     facts = Facts()
     for line in lines:
         value = line.value

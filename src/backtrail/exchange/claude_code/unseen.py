@@ -1,4 +1,4 @@
-"""Calls in a transcript that no hook saw, so that nobody captured what they did to files.
+"""Calls in a transcript that no hook saw, so that what they did to files was not captured.
 
 A session that hooks record may have turns without them: from before they were installed, with
 `BACKTRAIL_HOOKS=off`, or of the session that the agent itself made a fork of. The transcript
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from ...events import Event, Json
-from ..intake import SEEN, GrowingLog
+from ..growing_log import SEEN, GrowingLog
 from ..jsonlines import Line
 from ..transcript import fit_time
 from . import format as cc
@@ -25,7 +25,7 @@ LineOf = Callable[[str], Line]
 
 
 class Unseen(msgspec.Struct):
-    """What some lines tell of calls that no hook saw, while they become events.
+    """What some lines say of calls that no hook saw, while they become events.
 
     For each event, `since` has the time of the prompt of its turn; "" if a hook saw the turn.
     """
@@ -95,7 +95,7 @@ class Unseen(msgspec.Struct):
         return self.calls.get(id, ("", None))
 
     def _captured(self) -> set[Json]:
-        """The calls of which hooks told."""
+        """The calls that hooks recorded."""
         if self.actions is None:
             store, id = self.log.store, self.log.session_id
             found = store.read(id, until=self.log.head, kinds=("action",)) if self.log.head else ()

@@ -56,6 +56,8 @@ class Chain:
     _names: dict[str, str] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
     _response: Json = None
+    _turns: int = 0
+    _before: int = 0
 
     def expect(self, uuids: Iterable[str]) -> None:
         """Give new names to lines that will be copied: some are referred to before they come."""
@@ -71,6 +73,8 @@ class Chain:
         made = {name: value for name, value in line.items() if name not in _DROPPED}
         made |= {"parentUuid": self.last, "isSidechain": False, "uuid": fresh}
         made |= {"sessionId": self.session_id, "cwd": self.cwd}
+        if isinstance(position := line.get("turnPosition"), Mapping):
+            made["turnPosition"] = self._counted(position)
         for name in _REFERRING:
             if name in line:
                 # What is not there any more is not referred to.
@@ -79,6 +83,18 @@ class Chain:
             made |= {"parentUuid": None, "logicalParentUuid": self.last}
             made["compactMetadata"] = self._renamed(line.get("compactMetadata"))
         self._add(made)
+
+    def _counted(self, position: Mapping[str, Json]) -> dict[str, Json]:
+        """Which turn a line is of, in this chain. One that began another conversation goes on here.
+
+        With the number of a first turn, it would say that nothing was before it.
+        """
+        numbers = {name: n for name, n in position.items() if type(n) is int}
+        turn = numbers.get("turnIndex", 0)
+        if turn == 1 and self._turns > 1:
+            self._before = self._turns
+        self._turns = max(self._turns, turn + self._before)
+        return {**position, **{name: n + self._before for name, n in numbers.items()}}
 
     def say(self, message: Mapping[str, Json], ts: str) -> None:
         """A message of an Anthropic conversation, as a new line."""
@@ -109,9 +125,9 @@ class Chain:
         mark |= {"parentUuid": None, "logicalParentUuid": self.last, "level": "info"}
         mark |= {"subtype": "compact_boundary", "content": "Conversation compacted"}
         self._add(mark | {"isMeta": False, "compactMetadata": about})
-        told = {"message": {"role": "user", "content": summary}}
+        words = {"message": {"role": "user", "content": summary}}
         shown = {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
-        self._add(self._around("user", ts) | told | shown)
+        self._add(self._around("user", ts) | words | shown)
 
     def end(self, title: str | None) -> Iterator[dict[str, Json]]:
         """All lines, with a result for every call, and the title."""

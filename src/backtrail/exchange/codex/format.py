@@ -43,10 +43,10 @@ def what_is(line: Mapping[str, Json]) -> What:
     if kind == "token_usage_record":
         return "usage"
     if kind == "event_msg":
-        told = payload.get("type")
-        if told == "token_count":
+        event = payload.get("type")
+        if event == "token_count":
             return "usage"
-        return "rollback" if told == "thread_rolled_back" else "other"
+        return "rollback" if event == "thread_rolled_back" else "other"
     if kind == "compacted":
         return "compaction"
     if kind == "session_meta":
@@ -81,7 +81,7 @@ def _is_made_up(item: Mapping[str, Json]) -> bool:
 
 
 def usage_in(line: Mapping[str, Json]) -> tuple[Json, dict[str, int]] | None:
-    """The tokens of the last response, and the sum that tells it from the one before."""
+    """The tokens of the last response, and the sum that distinguishes it from the one before."""
     payload = payload_of(line)
     info = payload.get("info")
     if line.get("type") == "token_usage_record":
@@ -129,8 +129,8 @@ def is_side(first: Mapping[str, Json]) -> bool:
     """Whether a rollout with this first line is a subagent's."""
     payload = payload_of(first)
     source = payload.get("source")
-    told = isinstance(source, Mapping) and "subagent" in source
-    return told or payload.get("thread_source") == "subagent"
+    is_named = isinstance(source, Mapping) and "subagent" in source
+    return is_named or payload.get("thread_source") == "subagent"
 
 
 def begun(first: Mapping[str, Json], lines: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
@@ -175,11 +175,11 @@ def meta(
 def again(
     value: Mapping[str, Json], session_id: str, cwd: str, old: Mapping[str, Json]
 ) -> dict[str, Json]:
-    """A line of an older rollout for a new one, in which it is told of that one's session."""
+    """A line of an older rollout for a new one, which names that one's session."""
     payload = dict(payload_of(value))
     payload |= {name: session_id for name in ("thread_id", "session_id") if name in payload}
     if value.get("type") == "turn_context" and payload.get("cwd") == payload_of(old).get("cwd"):
-        # Where to go on. What the model was told of it is in other lines, and stays.
+        # Where to go on. What the model was sent about it is in other lines, and stays.
         payload["cwd"] = cwd
     return {name: of for name, of in value.items() if name != "ordinal"} | {"payload": payload}
 

@@ -8,7 +8,8 @@ from ...agent.models.prices import cost
 from ...events import Event, Json, NewEvent
 from ...events.history import path as live_path
 from ...events.messages import text_of
-from ..intake import GrowingLog, Taken
+from ..growing_log import GrowingLog
+from ..intake import Taken
 from ..jsonlines import Line
 from ..transcript import all_lines, fit_time, line_id
 from . import format as codex
@@ -189,10 +190,10 @@ def _usage_by_line(lines: list[Line]) -> dict[int, dict[str, int]]:
         if what == "assistant":
             last = line.at
         elif what == "usage":
-            told = codex.usage_in(line.value)
-            # The same numbers are told again and again.
-            if told is not None and last is not None and told[0] != total:
-                total = told[0]
-                found[last] = told[1]
+            used = codex.usage_in(line.value)
+            # The same numbers are repeated again and again.
+            if used is not None and last is not None and used[0] != total:
+                total = used[0]
+                found[last] = used[1]
                 last = None
     return found

@@ -21,10 +21,10 @@ from ...errors import BacktrailError, NotFound
 from ...events import Json, SessionInfo
 from ...events.messages import speech_of
 from ...stores.base import Store
-from ..foreign import Span, import_from, reader_of
+from ..foreign import Span
 from ..intake import Progress, Taken, take_in
 from ..jsonlines import Line, read_lines, size_of, unpacked
-from ..records import Facts, Found, Imported, Natives, known
+from ..records import Facts, Found
 from ..transcript import fit_time, position
 from . import format as codex
 from .lines import Maker, SideMaker, may_cut, name_of
@@ -37,7 +37,7 @@ _AGENTS = re.compile(rb'"(?:agent_thread_id|receiver_thread_ids)":("[^"]*"|\[[^]
 _ROLLOUT = re.compile(r"rollout-.*\.jsonl(\.zst)?", re.DOTALL)
 
 
-def codex_home() -> Path:
+def home() -> Path:
     """Where Codex keeps its things: `CODEX_HOME`, else `~/.codex`."""
     named = os.environ.get("CODEX_HOME")
     return Path(named) if named else Path.home() / ".codex"
@@ -48,7 +48,7 @@ def codex_home() -> Path:
 
 def find(path: Path | None = None) -> list[Found]:
     """The sessions in a rollout, a folder of rollouts, or Codex's home; oldest first."""
-    place = (codex_home() if path is None else path).absolute()
+    place = (home() if path is None else path).absolute()
     if place.is_file():
         return [Found(AGENT, _session_of(place), place)]
     if not place.is_dir():
@@ -72,8 +72,8 @@ def _rollouts(top: Path) -> Iterator[Path]:
 
 def has_rollout(id: str) -> bool:
     """Whether Codex has the session of this id on this machine."""
-    home = codex_home()
-    files = (file for name in ("sessions", "archived_sessions") for file in _rollouts(home / name))
+    top = home()
+    files = (file for name in ("sessions", "archived_sessions") for file in _rollouts(top / name))
     return any(id in file.name for file in files)
 
 
@@ -99,7 +99,7 @@ def _first(path: Path) -> dict[str, Json]:
         with unpacked(path) as file:
             line = next(read_lines(file, final=False), None)
     except BacktrailError:
-        # Whoever takes it in will say so.
+        # Taking it in reports that.
         return {}
     return line.value or {} if line is not None else {}
 
@@ -110,22 +110,6 @@ def _is_side(path: Path) -> bool:
 
 
 # --- importing ---------------------------------------------------------------------------
-
-
-def import_session(
-    store: Store,
-    found: Found,
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    others: Natives | None = None,
-) -> Imported:
-    """Take a rollout into the store, or say what that would do."""
-    info = known(store, found, others)
-    with unpacked(found.path) as file:
-        return import_from(
-            reader_of(AGENT), store, found, file, info, dry_run=dry_run, progress=progress
-        )
 
 
 def speaks(line: Line) -> bool:
@@ -150,7 +134,7 @@ def take_main(
 
 
 def take_sides(store: Store, session_id: str, path: Path, *, final: bool) -> Taken:
-    """Nothing: a hook tells of each subagent by itself, with its rollout."""
+    """Nothing: a hook reports each subagent by itself, with its rollout."""
     return Taken()
 
 
@@ -162,13 +146,9 @@ def take_all(
     for path in _named(found.path, file):
         try:
             with unpacked(path) as side:
-                more = take_side(store, info.id, native_id(path), side, final=True)
+                taken.add(take_side(store, info.id, native_id(path), side, final=True))
         except BacktrailError as error:
             taken.problems.append(f"subagent {native_id(path)}: {error}")
-            continue
-        taken.events += more.events
-        taken.lines += more.lines
-        taken.problems += more.problems
     return taken
 
 
@@ -197,17 +177,17 @@ def _named(path: Path, file: Path) -> list[Path]:
 
 
 def _names_in(file: Path) -> list[str]:
-    """The ids of the subagents that lines tell of."""
+    """The ids of the subagents that lines name."""
     with unpacked(file) as plain, plain.open("rb") as lines:
-        told = b"".join(match for line in lines for match in _AGENTS.findall(line))
-    return list(dict.fromkeys(_UUID.findall(told.decode("ascii", "replace"))))
+        named = b"".join(match for line in lines for match in _AGENTS.findall(line))
+    return list(dict.fromkeys(_UUID.findall(named.decode("ascii", "replace"))))
 
 
 # --- facts -------------------------------------------------------------------------------
 
 
 def facts_in(lines: Iterator[Line]) -> Facts:
-    """What lines tell about their session."""
+    """What lines say about their session."""
     facts = Facts()
     for line in lines:
         value = line.value

@@ -29,15 +29,15 @@ def untrusted(path: Path, text: str, ours: Sequence[Ours], project: Path | None)
 
     `project` is the folder whose file it is, None for the person's own.
     """
-    told = config()
-    if told is None:
+    settings = config()
+    if settings is None:
         return f"{config_file()} cannot be read, so Codex does not start: mend it first"
-    off = switched_off(told)
+    off = switched_off(settings)
     if off is not None:
         return off
-    if project is not None and not _is_trusted_folder(told, project):
+    if project is not None and not _is_trusted_folder(settings, project):
         return "Codex runs hooks of a project only if you trust it: start `codex` there and say so"
-    states = _table(_table(told, "hooks"), "state")
+    states = _table(_table(settings, "hooks"), "state")
     hooks = _table(parsed(text, str(path)), "hooks")
     found: dict[str, list[str]] = {"new": [], "changed": [], "off": []}
     for one in ours:
@@ -51,17 +51,17 @@ def untrusted(path: Path, text: str, ours: Sequence[Ours], project: Path | None)
         elif state.get("enabled") is False:
             found["off"].append(one.event)
     if found["new"]:
-        return f"Codex has not been told to trust {_listed(found['new'])}: {HOW}"
+        return f"Codex does not trust {_listed(found['new'])} yet: {HOW}"
     if found["changed"]:
-        return f"{_listed(found['changed'])} changed since Codex was told to trust it: {HOW}"
+        return f"{_listed(found['changed'])} changed since Codex was set to trust it: {HOW}"
     if found["off"]:
         return f"{_listed(found['off'])} is switched off in Codex: switch it on in `/hooks`"
     return None
 
 
-def switched_off(told: Mapping[str, Json]) -> str | None:
+def switched_off(settings: Mapping[str, Json]) -> str | None:
     """What is wrong where hooks are switched off altogether."""
-    features = _table(told, "features")
+    features = _table(settings, "features")
     # The second is the name that older versions have for it.
     if False in (features.get("hooks"), features.get("codex_hooks")):
         return f"hooks are switched off in {config_file()}: set `hooks = true` under [features]"
@@ -85,9 +85,9 @@ def config() -> dict[str, Json] | None:
 
 def silenced(path: Path, text: str) -> str | None:
     """Why Gemini CLI does not run our hooks in a file; None if nothing there speaks against it."""
-    told = _table(parsed(text, str(path), "gemini"), "hooksConfig")
-    off = told.get("disabled")
-    if told.get("enabled") is False:
+    found = _table(parsed(text, str(path), "gemini"), "hooksConfig")
+    off = found.get("disabled")
+    if found.get("enabled") is False:
         return f"hooks are switched off in {path}: set `hooksConfig.enabled` to true"
     if isinstance(off, list) and NAME in off:
         return f"`{NAME}` is switched off in {path}: `/hooks enable {NAME}` in Gemini CLI"
@@ -98,13 +98,13 @@ def disabled(files: Iterable[Path]) -> str | None:
     """Why Claude Code runs no hooks at all; None if its settings, strongest first, let it."""
     for path in files:
         try:
-            told = parsed(read(path) or "{}", str(path)).get("disableAllHooks")
+            found = parsed(read(path) or "{}", str(path)).get("disableAllHooks")
         except BacktrailError:
-            # Told where that file is looked at for itself.
+            # Reported where that file is looked at for itself.
             continue
-        if told is True:
+        if found is True:
             return f"all hooks are switched off in {path}: take `disableAllHooks` out"
-        if told is False:
+        if found is False:
             return None
     return None
 
@@ -131,15 +131,15 @@ def _label(event: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
 
 
-def _is_trusted_folder(told: Mapping[str, Json], project: Path) -> bool:
-    projects = _table(told, "projects")
+def _is_trusted_folder(settings: Mapping[str, Json], project: Path) -> bool:
+    projects = _table(settings, "projects")
     folders = {str(project.absolute()), os.path.realpath(project)}
     above = {str(one) for folder in folders for one in (Path(folder), *Path(folder).parents)}
     return any(_table(projects, one).get("trust_level") == "trusted" for one in above)
 
 
-def _table(told: Mapping[str, Json], name: str) -> Mapping[str, Json]:
-    found = told.get(name)
+def _table(settings: Mapping[str, Json], name: str) -> Mapping[str, Json]:
+    found = settings.get(name)
     return found if isinstance(found, Mapping) else {}
 
 

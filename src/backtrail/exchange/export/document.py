@@ -1,78 +1,70 @@
-"""A session as a document: what people read, whatever the provider. HTML and Markdown are
-made of it.
+"""A session as people read it: turns, and in them what was said, called and done to the files.
 
-A document is a list of entries in the order of the history. Calls hold their results, and
-the subagents that they started; turns end with what they did to the files. All text in it
-went through the masking.
+This is the one reader for people. `show`, `log`, `status`, the picker, HTML, Markdown and the
+viewer take what they show from it; they differ in how they lay it out. A `Step` is one event, a
+`Turn` one prompt with its steps, a `Document` the whole session. All are plain data.
+
+A `Reader` reads a session, and only as much of it as it is asked for: contents of files are opened
+when the first change is looked at. Of one event alone, `step_of` is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
 
-import msgspec
-
+from ..._startup.frozen import dataclass, field, replace
+from ...errors import NotFound
 from ...events import MESSAGE_KINDS, Event, Json, SessionInfo
-from ...events.calls import calls_in
-from ...events.history import NOTED
-from ...files.contents.collect import has_contents, opened
-from ...files.differences import FileDiff
-from ...formats.secrets import Masking
-from ...session.filepoints import author_of, changes_by_turn
-from ...session.uncaptured import Row, missing_in, whole
-from ...stores.base import Store, checkpoint_of
-from .parts import Answer, Call, Part, Words, answers_of, parts_of, pretty
+from ...events.history import NOTED, REPEATS
+from ...formats.parts import Answer
+from ...session.uncaptured import Row, row_dict, whole
+from .step import Call, Step, Subagent, not_alone, step_kind, step_of
 
-Speaker = Literal["system", "user", "assistant", "tool", "note"]
+if TYPE_CHECKING:
+    from ...files.differences import FileDiff
+    from ...files.trees import Get
+    from ...formats.secrets import Masking
+    from ...stores.base import Store
 
+NO_CALLS = ("files_changed", "rewound", "undone", "redone")
+"""Kinds of events that change files and are no calls."""
 
-@dataclass(slots=True)
-class Entry:
-    """One thing in a session: a message, or something that happened."""
-
-    seq: int
-    ts: str
-    speaker: Speaker
-    parts: list[Part] = field(default_factory=list)
+SUBAGENTS = "subagents/"
+"""How the names of subagents' logs begin."""
 
 
-@dataclass(slots=True)
-class Changes:
-    """What one call, or somebody else, did to the files; `told` is what could not be seen.
-
-    `is_shown`: the event has a place in the document.
-    """
-
-    seq: int
-    by: str
-    is_shown: bool
-    files: list[FileDiff] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """A prompt and what followed; `seq` 0 is before the first."""
+    """One prompt and what followed; `number` 0 is what came before the first."""
 
-    seq: int
-    entries: list[Entry] = field(default_factory=list)
-    changes: list[Changes] = field(default_factory=list)
+    number: int
+    prompt: Step | None
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Step]:
+        """The prompt and what followed."""
+        return self.steps if self.prompt is None else [self.prompt, *self.steps]
+
+    def to_dict(self, *, diffs: bool) -> dict[str, Json]:
+        """The turn as JSON."""
+        return {
+            "turn": self.number,
+            "seq": self.prompt.seq if self.prompt else 0,
+            "ts": self.prompt.ts if self.prompt else None,
+            "prompt": self.prompt.text if self.prompt else None,
+            "steps": [step.to_dict(diffs=diffs) for step in self.steps],
+        }
 
 
-@dataclass(slots=True)
-class Subagent:
-    """The log of a subagent."""
-
-    name: str
-    title: str
-    entries: list[Entry] = field(default_factory=list)
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Document:
-    """A session to be read. `left_out` counts messages that were taken back."""
+    """A session to be read. `subagents` are those that no call in it started.
+
+    `left_out` counts the messages that were taken back.
+    """
 
     info: SessionInfo
     turns: list[Turn] = field(default_factory=list)
@@ -80,206 +72,332 @@ class Document:
     left_out: int = 0
     not_captured: list[Row] = field(default_factory=list)
 
+    def to_dict(self, *, diffs: bool = True) -> dict[str, Json]:
+        """The document as JSON, with every subagent, wherever it was started."""
+        steps = [step for turn in self.turns for step in turn.all]
+        agents = [*_nested(steps), *self.subagents]
+        agents += [inner for one in self.subagents for inner in _nested(one.steps)]
+        return {
+            "session": self.info.to_dict(),
+            "turns": [turn.to_dict(diffs=diffs) for turn in self.turns],
+            "subagents": [one.to_dict(diffs=diffs) for one in agents],
+            "left_out": self.left_out,
+            "not_captured": [row_dict(row) for row in self.not_captured],
+        }
 
-def document_of(store: Store, session_id: str, masking: Masking) -> Document:
-    """The session as it stands: its history, and the files of its turns."""
-    info = store.info(session_id)
-    shown = _Writing(store, session_id, masking)
-    document = shown.document(msgspec.convert(masking.json(info.to_dict()), SessionInfo))
-    rows = masking.json([list(row) for row in whole(store, info)])
-    document.not_captured = [(path, reason, size) for path, reason, size in rows]
-    return document
+
+def _nested(steps: Iterable[Step]) -> Iterator[Subagent]:
+    for step in steps:
+        for call in step.calls:
+            if call.subagent is not None:
+                yield call.subagent
+                yield from _nested(call.subagent.steps)
 
 
-class _Writing:
-    """Makes one document."""
+@dataclass(frozen=True, slots=True)
+class Net:
+    """What a turn did to the files in all, as far as it is still so.
 
-    def __init__(self, store: Store, session_id: str, masking: Masking) -> None:
+    `perhaps` are the paths of it that others may have changed: which sessions, None for a person.
+    """
+
+    files: list[FileDiff] = field(default_factory=list)
+    perhaps: dict[str, list[str] | None] = field(default_factory=dict)
+
+    @property
+    def own(self) -> list[FileDiff]:
+        """What is surely the turn's."""
+        return [file for file in self.files if file.path not in self.perhaps]
+
+
+# --- reading -----------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads a session for people; with a `masking`, without its secrets. Close it after use."""
+
+    def __init__(self, store: Store, info: SessionInfo, masking: Masking | None = None) -> None:
         self._store = store
-        self._id = session_id
-        self._masking = masking
-        self._open: dict[str, Call] = {}
-        self._changes: dict[int, list[FileDiff]] = {}
-        self._subagents: dict[str, Subagent] = {}
+        self._id = info.id
+        self._masking = masking if masking is not None and masking.on else None
+        self._given = info
+        self._open = ExitStack()
+        self._get: Get | None = None
+        self._has_looked = False
 
-    def document(self, info: SessionInfo) -> Document:
-        """All of it."""
-        self._read_changes()
-        self._read_subagents()
-        document = Document(info)
-        turn = Turn(0)
-        live = self._store.history(self._id)
-        for event in live:
-            data = self._masking.json(event.data)
-            if event.kind == "user_message":
-                document.turns.append(turn)
-                turn = Turn(event.seq)
-                self._open.clear()
-            entry = self._entry(event, data)
-            if entry is not None:
-                turn.entries.append(entry)
-            shown = entry is not None or event.kind == "tool_result"
-            changes = self._changes_of(event, data, shown)
-            if changes is not None:
-                turn.changes.append(changes)
-        document.turns = [t for t in (*document.turns, turn) if t.entries or t.changes]
-        # Those that no call asked for; their calls may have been taken back.
-        document.subagents = list(self._subagents.values())
-        known = {event.seq for event in live}
-        for event in self._store.read(self._id, kinds=MESSAGE_KINDS):
-            document.left_out += event.seq not in known
-            # What a hook noted is told again, and not left out.
-            document.left_out -= NOTED in event.data
-        return document
+    def __enter__(self) -> Self:
+        return self
 
-    # --- files -----------------------------------------------------------------------------
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
 
-    def _read_changes(self) -> None:
-        if not has_contents(self._store):
-            return
-        with opened(self._store) as depot:
-            for turn in changes_by_turn(self._store, self._id, depot.blobs.get):
-                for call in turn.calls:
-                    self._changes[call.seq] = call.files
+    # --- what it is and what it lacks ---
 
-    def _changes_of(self, event: Event, data: Mapping[str, Json], shown: bool) -> Changes | None:
-        files = data.get("files")
-        if not isinstance(files, Mapping):
-            return None
-        changes = Changes(event.seq, author_of(replace(event, data=dict(data))), shown)
-        for diff in self._changes.get(event.seq, ()):
-            masked = self._masking.json(msgspec.to_builtins(diff))
-            changes.files.append(msgspec.convert(masked, FileDiff))
-        masked = replace(event, data=dict(data))
-        changes.told += [f"not captured: {one.row_text}" for one in missing_in(masked)]
-        paths = files.get("uncertain")
-        if isinstance(paths, list) and paths:
-            changes.told.append(f"perhaps by somebody else: {', '.join(map(str, paths))}")
-        return changes if changes.files or changes.told else None
+    @property
+    def info(self) -> SessionInfo:
+        """The session's record."""
+        if self._masking is None:
+            return self._given
+        import msgspec
 
-    # --- subagents -------------------------------------------------------------------------
+        return msgspec.convert(self._masking.json(self._given.to_dict()), SessionInfo)
 
-    def _read_subagents(self) -> None:
-        """Each is found again by the id of the call that started it, else by its own name."""
-        found: list[tuple[str, Subagent, list[tuple[Event, Json]]]] = []
-        for log in self._store.logs(self._id):
-            if log.startswith("subagents/"):
-                events = [
-                    (event, self._masking.json(event.data))
-                    for event in self._store.read(self._id, log=log)
-                ]
-                name = log.removeprefix("subagents/")
-                starts = [data for event, data in events if event.kind == "start"]
-                start: Mapping[str, Json] = starts[0] if starts else {}
-                title = start.get("description") or start.get("prompt") or name
-                agent = Subagent(name, str(title).partition("\n")[0])
-                call = start.get("call")
-                found.append((call if isinstance(call, str) else f"log {name}", agent, events))
-        # All must be known before the first is filled: one may have started another.
-        self._subagents = {call: agent for call, agent, _ in found}
-        for _, agent, events in found:
-            self._open.clear()
-            agent.entries = [e for e in (self._side_entry(*one) for one in events) if e]
-        self._open.clear()
+    def not_captured(self) -> list[Row]:
+        """The account of what was not captured."""
+        rows = whole(self._store, self._given)
+        if self._masking is None:
+            return rows
+        masked = self._masking.json([list(row) for row in rows])
+        return [(path, reason, size) for path, reason, size in masked]
 
-    def _side_entry(self, event: Event, data: Mapping[str, Json]) -> Entry | None:
-        if isinstance(data.get("message"), Mapping):
-            return self._message(event, data, main=False)
-        if event.kind == "result" and data.get("ok") is False:
-            return _note(event, f"failed: {data.get('error')}")
-        return None
+    def subagents(self) -> list[str]:
+        """The names of the subagents that have a log."""
+        logs = self._store.logs(self._id)
+        return [log.removeprefix(SUBAGENTS) for log in logs if log.startswith(SUBAGENTS)]
 
-    # --- entries ---------------------------------------------------------------------------
+    # --- turns ---
 
-    def _entry(self, event: Event, data: Mapping[str, Json]) -> Entry | None:
-        if data.get("purged") is True:
-            return _note(event, "purged")
-        if event.kind in MESSAGE_KINDS:
-            return self._message(event, data, main=True)
-        if event.kind == "action":
-            call = Call("", str(data.get("name")), pretty(data.get("input")))
-            result = data.get("result")
-            if result is not None or data.get("error"):
-                call.answer = Answer(event.seq, pretty(result), failed=data.get("error") is True)
-            if data.get("name") == "turn" and call.answer is None:
+    def turns(self, number: int | None = None, *, subagent: str | None = None) -> list[Turn]:
+        """The turns of the history, or of a subagent's log; with a `number`, only that one.
+
+        -1 is the last. What brings a turn back lists no file of it again.
+        """
+        if subagent is None:
+            events = self._store.history(self._id)
+        else:
+            # A subagent's log is one line of time, also where a message was taken in twice.
+            events = [*self._store.read(self._id, log=SUBAGENTS + subagent)]
+        groups = self._wanted(_grouped(events), number)
+        seen: set[str] = set()
+        return [self._turn(at, group, seen, main=subagent is None) for at, group in groups]
+
+    def _wanted(
+        self, groups: list[tuple[int, list[Event]]], number: int | None
+    ) -> list[tuple[int, list[Event]]]:
+        if number is None:
+            return groups
+        count = groups[-1][0]
+        at = number if number >= 0 else count + 1 + number
+        if not 0 <= at <= count or (at == 0 and number < 0):
+            turns = "1 turn" if count == 1 else f"{count} turns"
+            raise NotFound(f"session `{self._id}` has {turns}, so no turn {number}")
+        return [group for group in groups if group[0] == at]
+
+    def _turn(
+        self, number: int, events: list[Event], seen: set[str], *, main: bool = True,
+        start: Callable[[str], Subagent | None] = lambda call: None,
+    ) -> Turn:  # fmt: skip
+        steps = []
+        for event in events:
+            files = self._files(event) if main else []
+            if _brings_back(event):
+                files = [file for file in files if file.path not in seen]
+            seen |= {file.path for file in files}
+            steps.append(step_of(self._masked(event), files))
+        steps = _paired(steps, start, main=main)
+        if steps and steps[0].kind == "user_message":
+            return Turn(number, steps[0], steps[1:])
+        return Turn(number, None, steps)
+
+    def _masked(self, event: Event) -> Event:
+        if self._masking is None:
+            return event
+        return replace(event, data=self._masking.json(event.data))
+
+    # --- files ---
+
+    def net(self, events: Sequence[Event], paths: Collection[bytes] | None = None) -> Net:
+        """What the calls among the events of a turn changed that nothing took back."""
+        from ...session.filepoints import turn_in_effect
+
+        get = self._contents() if any("files" in event.data for event in events) else None
+        if get is None:
+            return Net()
+        files = turn_in_effect(self._store, self._id, get, events, paths).files
+        changed = {file.path for file in files}
+        found: dict[str, list[str] | None] = {}
+        for event in events:
+            found |= not_alone(event) if event.kind not in NO_CALLS else {}
+        return Net(files, {path: whose for path, whose in found.items() if path in changed})
+
+    def _contents(self) -> Get | None:
+        """What reads contents of files; None where the store has none."""
+        if not self._has_looked:
+            from ...files.depot import has_contents, opened
+
+            self._has_looked = True
+            if has_contents(self._store):
+                self._get = self._open.enter_context(opened(self._store)).blobs.get
+        return self._get
+
+    def _files(self, event: Event) -> list[FileDiff]:
+        """What an event did to the files, as far as contents are there."""
+        from ...session.filepoints import event_diff
+
+        changed = event.data.get("files")
+        if not (isinstance(changed, dict) and "after" in changed):
+            return []
+        get = self._contents()
+        files = [] if get is None else event_diff(get, event).files
+        if self._masking is None:
+            return files
+        import msgspec
+
+        from ...files.differences import FileDiff
+
+        rows = (self._masking.json(msgspec.to_builtins(file)) for file in files)
+        return [msgspec.convert(row, FileDiff) for row in rows]
+
+    # --- all of it ---
+
+    def document(self) -> Document:
+        """The session as it stands, with its subagents at the calls that started them."""
+        agents = {one.call or f"log {one.name}": one for one in self._agents()}
+
+        def start(call: str) -> Subagent | None:
+            found = agents.pop(call, None)
+            if found is None:
                 return None
-            return Entry(event.seq, event.ts, "tool", [call])
-        told = _told(event, data)
-        return _note(event, told) if told else None
+            events = [*self._store.read(self._id, log=SUBAGENTS + found.name)]
+            steps = self._turn(0, events, set(), main=False, start=start).all
+            pairs = zip(events, steps, strict=True)
+            kept = (_aside(self._masked(event), step) for event, step in pairs)
+            return replace(found, steps=[step for step in kept if step is not None])
 
-    def _message(self, event: Event, data: Mapping[str, Json], *, main: bool) -> Entry | None:
-        message = data.get("message")
-        if not isinstance(message, Mapping):
-            return _note(event, "a message that cannot be shown")
-        entry = Entry(event.seq, event.ts, _speaker(event, message), list(parts_of(message)))
-        calls = {call.id for call in calls_in(message)}
-        for part in entry.parts:
+        live = self._store.history(self._id)
+        seen: set[str] = set()
+        turns = [self._turn(n, events, seen, start=start) for n, events in _grouped(live)]
+        # Those that no call asked for; their calls may have been taken back. One that another of
+        # them started comes after that one, which takes it.
+        asked = {call for one in agents.values() for call in self._asked(one.name)}
+        rest = [start(call) for call in sorted(agents, key=lambda call: call in asked)]
+        known = {event.seq for event in live}
+        left_out = 0
+        for event in self._store.read(self._id, kinds=MESSAGE_KINDS):
+            # What a hook noted is said again, and not left out; nor is what the agent repeats.
+            again = NOTED in event.data or REPEATS in event.data
+            left_out += (event.seq not in known) - again
+        return Document(
+            self.info,
+            [turn for turn in turns if any(_is_shown(step) for step in turn.all)],
+            [one for one in rest if one is not None],
+            left_out,
+            self.not_captured(),
+        )
+
+    def _agents(self) -> Iterator[Subagent]:
+        """Each subagent by the call that started it, still without its steps."""
+        for name in self.subagents():
+            events = self._store.read(self._id, log=SUBAGENTS + name, kinds=("start",), limit=1)
+            first = next(events, None)
+            data: Mapping[str, Json] = {} if first is None else self._masked(first).data
+            title = str(data.get("description") or data.get("prompt") or name).partition("\n")[0]
+            call = data.get("call")
+            yield Subagent(name, title, call if isinstance(call, str) else None)
+
+    def _asked(self, name: str) -> set[str]:
+        """The ids of the calls in a subagent's log."""
+        events = self._store.read(self._id, log=SUBAGENTS + name)
+        return {call.id for event in events for call in step_of(event).calls}
+
+
+def read_document(store: Store, session_id: str, masking: Masking | None = None) -> Document:
+    """The session as it stands: its history, and the files of its turns."""
+    with Reader(store, store.info(session_id), masking) as reader:
+        return reader.document()
+
+
+def _grouped(events: Iterable[Event]) -> list[tuple[int, list[Event]]]:
+    """Events in order by turn, each turn with its number."""
+    found: list[tuple[int, list[Event]]] = [(0, [])]
+    for event in events:
+        if step_kind(event) == "user_message":
+            found.append((len(found), []))
+        found[-1][1].append(event)
+    return found
+
+
+def _brings_back(event: Event) -> bool:
+    """Whether an event did again what its history has: a redone turn, or a rewind taken back."""
+    kinds = {"redone": "user_message", "undone": "rewound"}
+    return event.kind in kinds and event.data.get("kind") == kinds[event.kind]
+
+
+def _is_shown(step: Step) -> bool:
+    return bool(step.at or step.files or step.doubts)
+
+
+def _aside(event: Event, step: Step) -> Step | None:
+    """A step of a subagent as a document shows it: what is said, and that it failed."""
+    if not step.sentence:
+        return step if step.stands else None
+    if event.kind == "result" and event.data.get("ok") is False:
+        return replace(step, sentence=f"failed: {event.data.get('error')}")
+    return None
+
+
+# --- calls -------------------------------------------------------------------------------
+
+
+def _paired(
+    steps: list[Step], start: Callable[[str], Subagent | None], *, main: bool
+) -> list[Step]:
+    """The steps of a turn, with answers and subagents at the calls of its messages.
+
+    A hook records what a call did as an action of its own; it is folded into the call.
+    """
+    calls: dict[str, tuple[int, int]] = {}
+    answered: dict[tuple[int, int], tuple[Answer, int]] = {}
+    found = list(steps)
+    waiting: dict[str, tuple[int, int]] = {}
+    for at, step in enumerate(steps):
+        if step.kind == "action":
+            continue
+        for n, part in enumerate(step.parts):
             if isinstance(part, Call):
-                part.subagent = self._subagents.pop(part.id, None)
-                if part.id in calls:
-                    self._open[part.id] = part
-        placed: list[Answer] = []
-        for id, answer in answers_of(event.seq, message):
-            call = self._open.pop(id, None)
-            if call is not None:
-                call.answer = answer
-                placed.append(answer)
-            else:
-                entry.parts.append(Call(id, "result", "", answer))
-        if entry.parts:
-            return entry
-        if placed and main:
-            placed[0].is_event = True
-        return None
+                calls[part.id] = waiting[part.id] = at, n
+        placed = [(waiting.pop(one.call_id, None), one) for one in step.answers]
+        loose = tuple(one for place, one in placed if place is None)
+        own = bool(step.parts or loose or step.sentence)
+        anchor = 0 if own or not main else step.seq
+        for place, one in placed:
+            if place is not None:
+                answered[place] = one, anchor
+                own, anchor = own or bool(anchor), 0
+        found[at] = replace(step, loose=loose, at=step.seq if own else 0)
+    for at, step in enumerate(steps):
+        if step.kind == "action" and step.calls:
+            found[at] = _acted(step, calls, answered, found, main=main)
+    for at, step in enumerate(found):
+        if step.calls and not step.folded:
+            parts = [
+                _completed(part, answered.get((at, n)), start) if isinstance(part, Call) else part
+                for n, part in enumerate(step.parts)
+            ]
+            found[at] = replace(step, parts=tuple(parts))
+    return found
 
 
-def _speaker(event: Event, message: Mapping[str, Json]) -> Speaker:
-    known: dict[str, Speaker] = {
-        "system_message": "system",
-        "user_message": "user",
-        "assistant_message": "assistant",
-        "tool_result": "tool",
-    }
-    if event.kind in known:
-        return known[event.kind]
-    roles: dict[Json, Speaker] = {"system": "system", "user": "user", "tool": "tool"}
-    role = message.get("role")
-    return roles.get(role, "assistant") if isinstance(role, str) else "assistant"
+def _acted(
+    step: Step, calls: Mapping[str, tuple[int, int]],
+    answered: dict[tuple[int, int], tuple[Answer, int]], found: Sequence[Step], *, main: bool,
+) -> Step:  # fmt: skip
+    """An action, folded into the call that it carried out if a message of the turn has that."""
+    (call,) = step.calls
+    place = calls.get(call.id) if call.id else None
+    if place is None:
+        # What a turn did without any call has its files only.
+        return replace(step, at=0) if call.name == "turn" and call.answer is None else step
+    if call.answer is None or place in answered:
+        return replace(step, folded=True, at=found[place[0]].seq)
+    answered[place] = call.answer, step.seq if main else 0
+    return replace(step, folded=True)
 
 
-def _note(event: Event, text: str) -> Entry:
-    return Entry(event.seq, event.ts, "note", [Words(text)])
-
-
-def _told(event: Event, data: Mapping[str, Json]) -> str | None:
-    """What is said about an event that is no message; None where nobody needs to know."""
-    kind = event.kind
-    if kind in ("session_start", "session_resume", "files_changed", "subagent_usage"):
-        return None
-    if kind == "checkpoint":
-        label = checkpoint_of(event, "").label
-        return f"checkpoint: {data.get('label')}" if label else None
-    if kind in ("rewound", "undone", "redone"):
-        back = f", back to event {event.follows}" if event.follows is not None else ""
-        dropped = data.get("events_dropped")
-        return f"{kind}{back}" + (f", {dropped} left behind" if dropped else "")
-    if kind == "turn_end":
-        reason = data.get("reason")
-        if reason == "end_turn":
-            return None
-        return f"the turn ended: {reason}" + (f" ({data['error']})" if data.get("error") else "")
-    if kind == "session_end":
-        return f"the session ended: {data.get('reason')}"
-    if kind == "compaction":
-        return "the conversation up to here was summed up:\n" + "\n".join(_words(data))
-    if kind == "lost":
-        return "an event was lost"
-    return f"{kind}: {pretty(dict(data))}"
-
-
-def _words(data: Mapping[str, Json]) -> Iterator[str]:
-    summary = data.get("summary")
-    if isinstance(summary, Mapping):
-        for part in parts_of(summary):
-            if isinstance(part, Words):
-                yield part.text
+def _completed(
+    call: Call, given: tuple[Answer, int] | None, start: Callable[[str], Subagent | None]
+) -> Call:
+    """A call with its answer and the subagent that it started."""
+    found, anchor = given or (call.answer, 0)
+    agent = start(call.id) if call.id else None
+    return replace(call, answer=found, anchor=anchor, subagent=agent)

@@ -11,22 +11,14 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from ...files.differences import FileDiff
-from .document import Changes, Document, Entry, Subagent, Turn
-from .facts import facts
+from ...formats.parts import Answer, Aside, Picture, Text, Thought, pretty
+from .document import Document, Turn
 from .html_assets import SCRIPT, STYLE, policy
-from .parts import Answer, Aside, Call, Part, Picture, Thought, Words
-from .text import one_line, visible
+from .page import HIDDEN, SPEAKERS, changing, ending, facts, one_line, parts_of, visible
+from .step import Call, Part, Step, Subagent
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)[^\n`]*$", re.MULTILINE)
 _LONGEST_DIFF_LINE = 2000
-
-SPEAKERS = {
-    "system": "System",
-    "user": "User",
-    "assistant": "Assistant",
-    "tool": "Tool",
-    "note": "Note",
-}
 
 
 def render_html(document: Document, masked: int = 0) -> str:
@@ -77,44 +69,34 @@ def _page(document: Document, masked: int) -> Iterator[str]:
     yield f"</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
 
 
-def ending(document: Document, masked: int) -> list[str]:
-    """What is said at the end of an export."""
-    told = ["Exported with Backtrail."]
-    if masked:
-        told.append(f"{masked} {'secret was' if masked == 1 else 'secrets were'} masked.")
-    if document.left_out:
-        count = document.left_out
-        told.append(f"Messages that were taken back and are not shown: {count}.")
-    return told
-
-
 def _turn(turn: Turn) -> Iterator[str]:
     yield '<section class="turn">\n'
-    for entry in turn.entries:
-        yield from _entry(entry, f"e{entry.seq}")
-    if turn.changes:
-        yield from _changes(turn.changes)
+    for step in turn.all:
+        if step.stands:
+            yield from _entry(step, f"e{step.seq}")
+    if changed := changing(turn.all):
+        yield from _changes(changed)
     yield "</section>\n"
 
 
-def _entry(entry: Entry, anchor: str) -> Iterator[str]:
+def _entry(step: Step, anchor: str) -> Iterator[str]:
     name = _attribute(anchor)
-    yield f'<article class="{entry.speaker}" id="{name}">\n'
-    yield f'<h2>{SPEAKERS[entry.speaker]} <a href="#{name}">{_text(entry.ts)}</a></h2>\n'
-    folded = entry.speaker == "system"
+    yield f'<article class="{step.speaker}" id="{name}">\n'
+    yield f'<h2>{SPEAKERS[step.speaker]} <a href="#{name}">{_text(step.ts)}</a></h2>\n'
+    folded = step.speaker == "system"
     if folded:
         yield '<details class="aside"><summary>System prompt</summary>\n'
-    for part in entry.parts:
+    for part in parts_of(step):
         yield from _part(part)
     yield "</details>\n</article>\n" if folded else "</article>\n"
 
 
 def _part(part: Part) -> Iterator[str]:
-    if isinstance(part, Words):
+    if isinstance(part, Text):
         yield from _words(part.text)
     elif isinstance(part, Thought):
         yield '<details class="thought"><summary>Thinking</summary>'
-        yield f'<div class="words">{_text(part.text)}</div></details>\n'
+        yield f'<div class="words">{_text(part.text or HIDDEN)}</div></details>\n'
     elif isinstance(part, Picture):
         yield _picture(part)
     elif isinstance(part, Aside):
@@ -152,22 +134,23 @@ def _picture(picture: Picture) -> str:
 def _call(call: Call) -> Iterator[str]:
     failed = call.answer is not None and call.answer.failed
     mark = ' <span class="failed">failed</span>' if failed else ""
+    arguments = pretty(call.arguments)
     yield f'<details class="call"><summary>{_attribute(call.name)} '
-    yield f"<code>{_attribute(call.arguments)}</code>{mark}</summary>\n"
-    if call.arguments:
-        yield f"<pre>{_text(call.arguments)}</pre>\n"
+    yield f"<code>{_attribute(arguments)}</code>{mark}</summary>\n"
+    if arguments:
+        yield f"<pre>{_text(arguments)}</pre>\n"
     if call.subagent is not None:
         yield from _subagent(call.subagent)
     if call.answer is None:
         yield '<p class="note">no result</p>\n'
     else:
-        yield from _answer(call.answer)
+        yield from _answer(call.answer, call.anchor)
     yield "</details>\n"
 
 
-def _answer(answer: Answer) -> Iterator[str]:
+def _answer(answer: Answer, anchor: int) -> Iterator[str]:
     # Results are events of their own: each can be linked to.
-    yield f'<div id="e{answer.seq}">\n' if answer.is_event else "<div>\n"
+    yield f'<div id="e{anchor}">\n' if anchor else "<div>\n"
     if answer.text or not answer.pictures:
         failed = ' class="failed"' if answer.failed else ""
         yield f"<pre{failed}>{_text(answer.text)}</pre>\n"
@@ -179,31 +162,31 @@ def _answer(answer: Answer) -> Iterator[str]:
 def _subagent(agent: Subagent) -> Iterator[str]:
     yield f'<details class="aside"><summary>Subagent: {_attribute(agent.title)}</summary>\n'
     yield '<div class="subagent">\n'
-    for entry in agent.entries:
-        yield from _entry(entry, f"s-{agent.name}-{entry.seq}")
+    for step in agent.steps:
+        yield from _entry(step, f"s-{agent.name}-{step.seq}")
     yield "</div></details>\n"
 
 
 # --- files -------------------------------------------------------------------------------
 
 
-def _changes(changes: Iterable[Changes]) -> Iterator[str]:
+def _changes(steps: Iterable[Step]) -> Iterator[str]:
     yield '<div class="files">\n<h3>Files</h3>\n'
-    for change in changes:
-        for told in change.told:
-            yield f'<p class="note">{_attribute(change.by)}: {_text(told)}</p>\n'
-        for file in change.files:
-            yield from _file(file, change)
+    for step in steps:
+        for doubt in step.doubts:
+            yield f'<p class="note">{_attribute(step.by)}: {_text(doubt)}</p>\n'
+        for file in step.files:
+            yield from _file(file, step)
     yield "</div>\n"
 
 
-def _file(file: FileDiff, change: Changes) -> Iterator[str]:
+def _file(file: FileDiff, step: Step) -> Iterator[str]:
     name = f"{file.old_path} → {file.path}" if file.old_path else file.path
     yield f"<details><summary><code>{_attribute(name)}</code> {_attribute(file.status)} "
     yield f'<span class="plus">+{file.insertions}</span> '
     yield f'<span class="minus">−{file.deletions}</span> '
-    by = _attribute(change.by)
-    yield f'<a href="#e{change.seq}">{by}</a>' if change.is_shown else by
+    by = _attribute(step.by)
+    yield f'<a href="#e{step.at}">{by}</a>' if step.at else by
     yield "</summary>\n"
     if file.modes:
         yield f'<p class="note">mode {" → ".join(map(_attribute, file.modes))}</p>\n'

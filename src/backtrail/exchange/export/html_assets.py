@@ -71,7 +71,7 @@ padding-top:.8rem;padding-bottom:2rem}
 SCRIPT = """
 "use strict";
 const box = document.getElementById("search");
-const told = document.getElementById("found");
+const count = document.getElementById("found");
 const articles = Array.from(document.querySelectorAll("main section.turn > article"));
 const turns = Array.from(document.querySelectorAll("main section.turn"));
 const texts = articles.map((article) => article.textContent.toLowerCase());
@@ -87,7 +87,7 @@ function search() {
     if (files) files.hidden = wanted.length > 0;
     turn.hidden = !turn.querySelector(":scope > article:not([hidden])") && wanted.length > 0;
   }
-  told.textContent = wanted.length ? shown + " of " + articles.length : "";
+  count.textContent = wanted.length ? shown + " of " + articles.length : "";
 }
 function reveal() {
   const found = document.getElementById(location.hash.slice(1));

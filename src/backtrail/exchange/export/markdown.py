@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator
 from html import escape
 
-from .document import Changes, Document, Entry, Subagent
-from .facts import facts
-from .html import SPEAKERS, ending
-from .parts import Answer, Aside, Call, Part, Picture, Thought, Words
-from .text import one_line, visible
+from ...formats.parts import Answer, Aside, Picture, Text, Thought, pretty
+from .document import Document
+from .page import HIDDEN, SPEAKERS, changing, ending, facts, one_line, parts_of, visible
+from .step import Call, Part, Step, Subagent
 
 _TICKS = re.compile(r"`{3,}")
 # Behind backticks no more of them, as Markdown has it: else it is no fence, but words.
@@ -56,10 +55,11 @@ def _lines(document: Document, masked: int) -> Iterator[str]:
     yield ""
     for turn in document.turns:
         yield from ("---", "")
-        for entry in turn.entries:
-            yield from _entry(entry)
-        if turn.changes:
-            yield from _changes(turn.changes)
+        for step in turn.all:
+            if step.stands:
+                yield from _entry(step)
+        if changed := changing(turn.all):
+            yield from _changes(changed)
     for agent in document.subagents:
         yield from _subagent(agent)
     if document.not_captured:
@@ -70,28 +70,26 @@ def _lines(document: Document, masked: int) -> Iterator[str]:
     yield from ("---", "", " ".join(ending(document, masked)))
 
 
-def _entry(entry: Entry, level: str = "##") -> Iterator[str]:
-    if entry.speaker == "note":
-        for part in entry.parts:
-            if isinstance(part, Words):
-                yield from (f"*{_plain(part.text, 1000)}*", "")
+def _entry(step: Step, level: str = "##") -> Iterator[str]:
+    if step.speaker == "note":
+        yield from (f"*{_plain(step.sentence, 1000)}*", "")
         return
-    yield from (f"{level} {SPEAKERS[entry.speaker]} · {_plain(entry.ts)}", "")
-    folded = entry.speaker == "system"
+    yield from (f"{level} {SPEAKERS[step.speaker]} · {_plain(step.ts)}", "")
+    folded = step.speaker == "system"
     if folded:
         yield from _folded("System prompt")
-    for part in entry.parts:
+    for part in parts_of(step):
         yield from _part(part, level)
     if folded:
         yield from ("</details>", "")
 
 
 def _part(part: Part, level: str) -> Iterator[str]:
-    if isinstance(part, Words):
+    if isinstance(part, Text):
         yield from (_words(part.text), "")
     elif isinstance(part, Thought):
         yield from _folded("Thinking")
-        yield from _fenced(part.text)
+        yield from _fenced(part.text or HIDDEN)
         yield from ("</details>", "")
     elif isinstance(part, Picture):
         yield from (f"*[{_plain(part.media_type)}, {len(part.data)} characters]*", "")
@@ -154,11 +152,10 @@ def _inert(line: str, *, spans: bool) -> str:
 
 def _call(call: Call, level: str) -> Iterator[str]:
     failed = " (failed)" if call.answer is not None and call.answer.failed else ""
-    yield from _folded(
-        f"<b>{_summary(call.name)}</b> <code>{_summary(call.arguments)}</code>{failed}"
-    )
-    if call.arguments:
-        yield from _fenced(call.arguments)
+    arguments = pretty(call.arguments)
+    yield from _folded(f"<b>{_summary(call.name)}</b> <code>{_summary(arguments)}</code>{failed}")
+    if arguments:
+        yield from _fenced(arguments)
     if call.subagent is not None:
         yield from _subagent(call.subagent, level)
     if call.answer is None:
@@ -177,20 +174,20 @@ def _answer(answer: Answer) -> Iterator[str]:
 
 def _subagent(agent: Subagent, level: str = "##") -> Iterator[str]:
     yield from _folded(f"Subagent: {_summary(agent.title)}")
-    for entry in agent.entries:
-        yield from _entry(entry, f"{level}#" if len(level) < 6 else level)
+    for step in agent.steps:
+        yield from _entry(step, f"{level}#" if len(level) < 6 else level)
     yield from ("</details>", "")
 
 
-def _changes(changes: list[Changes]) -> Iterator[str]:
+def _changes(steps: list[Step]) -> Iterator[str]:
     yield from ("### Files", "")
-    for change in changes:
-        for told in change.told:
-            yield from (f"*{_plain(change.by)}: {_plain(told, 1000)}*", "")
-        for file in change.files:
+    for step in steps:
+        for doubt in step.doubts:
+            yield from (f"*{_plain(step.by)}: {_plain(doubt, 1000)}*", "")
+        for file in step.files:
             name = f"{file.old_path} → {file.path}" if file.old_path else file.path
             counts = f"+{file.insertions} −{file.deletions}"
-            by = _summary(change.by)
+            by = _summary(step.by)
             yield from _folded(f"<code>{_summary(name)}</code> {file.status} {counts} ({by})")
             if file.modes:
                 yield from (f"mode {file.modes[0]} → {file.modes[1]}", "")

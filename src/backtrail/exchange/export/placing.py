@@ -23,19 +23,14 @@ def placed(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Bin
     to and never replaced.
     """
     target = Path(path)
-    if _is_special(target):
-        try:
+    try:
+        if _is_special(target):
             with target.open("wb") as file:
                 yield file
-        except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
-            raise failed(error, f"write {target}") from error
-        return
-    if target.is_dir() or (not force and os.path.lexists(target)):
-        raise _taken(target)
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
+            return
+        if target.is_dir() or (not force and os.path.lexists(target)):
+            raise _taken(target)
+        temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.{os.urandom(4).hex()}")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(fd, "wb") as file:

@@ -1,4 +1,4 @@
-"""The record that Gemini CLI keeps of a chat: one line for each change of it. Pure.
+"""The record that Gemini CLI keeps of a chat: one line for each change of it.
 
 A line has a message, which takes the place of an earlier one with its id, or says that a message
 and all behind it are gone (`$rewindTo`), or sets fields (`$set`), among them all messages. So the
@@ -7,10 +7,13 @@ file up to any byte is the chat as it was then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from ..._startup.frozen import NamedTuple
-from ...events import Event, Json
+from ...events import Event, Json, NewEvent
+from ...stores.base import Store
 
 Record = dict[str, Json]
 """A message as Gemini CLI writes it."""
@@ -27,7 +30,7 @@ ACKNOWLEDGED: Atom = ("gemini", "Got it. Thanks for the additional context!")
 _CONTEXT = "<session_context>"
 
 STAMPED = ("user_message", "action", "rewound", "compaction")
-"""The kinds of events that tell how long the record was."""
+"""The kinds of events that say how long the record was."""
 
 
 class Stamp(NamedTuple):
@@ -39,7 +42,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(event: Event) -> Stamp | None:
-    """What an event tells of Gemini's record; None if nothing."""
+    """What an event says of Gemini's record; None if nothing."""
     source = event.data.get("source")
     if not isinstance(source, dict):
         return None
@@ -48,6 +51,39 @@ def stamp_of(event: Event) -> Stamp | None:
         return None
     end = source.get("end")
     return Stamp(file, at, end if type(end) is int else at)
+
+
+def source(native_id: str, chat: Path | None) -> dict[str, Json]:
+    """What an event says of the record; nothing where there is none."""
+    try:
+        size = os.stat(chat).st_size if chat is not None else 0  # noqa: PTH116 - a hook's path
+    except OSError:
+        return {}
+    return {"source": {"file": native_id, "at": size}} if size else {}
+
+
+def turns_since_stamp(
+    store: Store, session_id: str, native_id: str, chat: Path | None
+) -> Iterator[NewEvent]:
+    """The rewinds and summaries that Gemini CLI made by itself since the last event.
+
+    Each is to be appended before the next is asked for.
+    """
+    last = next(store.read(session_id, kinds=STAMPED, reverse=True, limit=1), None)
+    stamp = stamp_of(last) if last is not None else None
+    if chat is None or stamp is None or stamp.file != native_id:
+        return
+    try:
+        with chat.open("rb") as file:
+            file.seek(stamp.end)
+            new = file.read()
+    except OSError:
+        return
+    if any(mark in new for mark in BACK):
+        from .sessions import turns_of_chat
+
+        size = stamp.end + len(new)
+        yield from turns_of_chat(store, session_id, native_id, chat, stamp.end, size)
 
 
 class Chat:
@@ -141,12 +177,12 @@ def once(records: Iterable[Record]) -> list[Record]:
     kept: list[Record] = []
     known: set[str] = set()
     for record in records:
-        told = results(record)
-        if record.get("type") == "user" and not _texts(record) and known.issuperset(told):
+        answered = results(record)
+        if record.get("type") == "user" and not _texts(record) and known.issuperset(answered):
             continue
-        known.update(told)
+        known.update(answered)
         record = _with_results(record, done)
-        if _texts(record) or told or record.get("toolCalls"):
+        if _texts(record) or answered or record.get("toolCalls"):
             kept.append(record)
     return kept
 

@@ -1,15 +1,15 @@
 """Sessions of Gemini CLI: where its chat stood at an event, where it went back to, a new one.
 
-What is said comes from hooks. An event of such a session tells how long Gemini's own record of
+What is said comes from hooks. An event of such a session says how long Gemini's own record of
 the chat was at that moment (`source`: `file`, its session's id, and `at`), and that record up to
-there is the chat as it was before the event. So the record tells which event Gemini's `/rewind`
+there is the chat as it was before the event. So the record shows which event Gemini's `/rewind`
 and `/restore` go back to, and what a new native session begins with.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -91,8 +91,8 @@ def _behind_summary(
     store: Store, session_id: str, path: Path, before: list[Atom], kept: int
 ) -> tuple[int | None, Event | None]:
     """The event that a chat went back to among what its last summary kept word for word."""
-    told = (event for event in store.walk(session_id) if event.kind == "compaction")
-    summary = next(told, None)
+    summaries = (event for event in store.walk(session_id) if event.kind == "compaction")
+    summary = next(summaries, None)
     stamp = stamp_of(summary) if summary is not None else None
     file = found_chat(path.parent, stamp.file) if stamp else None
     if stamp is None or file is None:
@@ -226,32 +226,29 @@ def found_chat(folder: Path, native_id: str) -> Path | None:
 def kept_records(
     store: Store, session_id: str, history: Sequence[Event], folder: Path
 ) -> list[Record]:
-    """What Gemini's chat had of a history, by its own records; without them, what hooks told."""
+    """What Gemini's chat had of a history, by its records; without them, what hooks reported."""
     spoken = [e for e in history if e.kind in (*WORK_KINDS, "turn_end", "compaction")]
     stamps = [stamp for event in spoken if (stamp := stamp_of(event))]
     path = found_chat(folder, stamps[-1].file) if stamps else None
     if path is None:
-        return [record for event in spoken if (record := _told(event))]
-    at = _next_length(store.read(session_id, after=spoken[-1].seq, kinds=STAMPED), stamps[-1].file)
-    length = path.stat().st_size if at is None else at
+        return [record for event in spoken if (record := _reported(event))]
+    later = map(stamp_of, store.read(session_id, after=spoken[-1].seq, kinds=STAMPED))
+    lengths = (stamp.at for stamp in later if stamp and stamp.file == stamps[-1].file)
+    # How long the record was with the next event that says so; else all of it counts.
+    length = next(lengths, None)
+    length = path.stat().st_size if length is None else length
     (records,) = states(path, [length])
     ended = spoken[-1].kind in ("turn_end", "assistant_message", "compaction")
     return once(records if ended else _unfinished(records))
 
 
-def _told(event: Event) -> Record | None:
-    """A message as a hook told it; None for what was not said."""
+def _reported(event: Event) -> Record | None:
+    """A message as a hook reported it; None for what was not said."""
     side = {"user_message": "user", "assistant_message": "gemini"}.get(event.kind)
     text = speech_of(event.data.get("message")) if side else ""
     if not text:
         return None
     return {"id": event.id, "timestamp": event.ts, "type": side, "content": [{"text": text}]}
-
-
-def _next_length(events: Iterable[Event], file: str) -> int | None:
-    """How long a record was with the first of some events that tells."""
-    stamps = (stamp_of(event) for event in events)
-    return next((stamp.at for stamp in stamps if stamp and stamp.file == file), None)
 
 
 def _unfinished(records: list[Record]) -> list[Record]:

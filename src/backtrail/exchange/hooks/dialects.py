@@ -32,7 +32,7 @@ class Dialect(NamedTuple):
     events: dict[str, Verb]
     readers: frozenset[str]
     has_transcript: bool
-    """Whether its transcript is mirrored; otherwise the conversation is what hooks tell."""
+    """Whether its transcript is mirrored; otherwise the conversation is what hooks report."""
     project: str
     """The variable that names the project, where there is one."""
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ...events import Json
     from ...settings import Settings
     from ...stores.base import Store
-    from .follower import Fields, Follower
+    from .fields import Fields
+    from .follower import Follower
 
 LIMIT = 2.0
 _INPUT = 256 * 1024 * 1024
@@ -32,7 +33,7 @@ _OFF = ("0", "off", "false", "no")
 
 
 class Hook:
-    """A hook under way: what is known about it, so that its miss can tell."""
+    """A hook under way: what is known about it, for the note of a miss."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -44,12 +45,12 @@ class Hook:
         self.event: Mapping[str, Json] = {}
 
     def miss(self, why: str) -> None:
-        """Note that something was missed; a person who tries the hook out is told instead."""
+        """Note that something was missed; for a person who tries the hook out, print it."""
         if self.event.get("hook_event_name") == CHECK:
-            # Where the disk is full, a note would not reach anybody.
+            # Where the disk is full, a note would reach no person.
             os.write(1, why.encode("utf-8", "replace"))
             return
-        from .misses import Miss, note, now
+        from .small_files import Miss, note_miss, now
 
         def text(name: str) -> str:
             value = self.event.get(name)
@@ -64,7 +65,7 @@ class Hook:
             text("cwd"),
             why[:1000],
         )
-        note(self.folder, miss)
+        note_miss(self.folder, miss)
 
     def left(self) -> float:
         """Seconds until the limit."""
@@ -130,7 +131,7 @@ def _act(hook: Hook, verb: Verb) -> str:
 
     from ...settings import load
     from ...stores.opening import open_store
-    from .follower import Fields
+    from .fields import Fields
     from .places import folder_of
 
     fields = Fields.of(hook.event, hook.dialect)
@@ -147,13 +148,13 @@ def _act(hook: Hook, verb: Verb) -> str:
         if not fields.session:
             hook.miss("the event names no session")
             return ""
-        told = _follow(hook, verb, store, fields, settings)
+        news = _follow(hook, verb, store, fields, settings)
         if verb in ("stop", "end"):
             # The agent has nothing to wait for any more, and it is another process that works.
             from ...stores import due
 
             due.start(store, settings.text("retention"), settings.unasked())
-        return told
+        return news
 
 
 def _check(store: Store, folder: Path) -> None:
@@ -174,8 +175,9 @@ def _check(store: Store, folder: Path) -> None:
 
 
 def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Settings) -> str:
-    from .baseline import SHARE
-    from .follower import Follower, LeftBehind, Patience
+    from .first_import import SHARE
+    from .follower import Follower, Patience
+    from .identify import LeftBehind
 
     begins = verb in ("prompt", "before")
     patience = Patience(hook.limit * SHARE, settings.hook_wait, hook.allow)
@@ -201,15 +203,15 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Sett
         for trouble in follower.troubles:
             hook.miss(trouble)
     # What was left for the agent is not for its subagents.
-    return _told(hook, store, follower) if verb == "prompt" and not fields.agent else ""
+    return _news(hook, store, follower) if verb == "prompt" and not fields.agent else ""
 
 
-def _told(hook: Hook, store: Store, follower: Follower) -> str:
+def _news(hook: Hook, store: Store, follower: Follower) -> str:
     """What the agent has to know before it goes on, in the form it takes it."""
-    from .notes import restored, take
+    from .small_files import restored, take_notes
 
-    news = [restored(follower.outdated)] if follower.outdated else []
-    text = "\n".join(dict.fromkeys([*news, *take(store, follower.id)]))
+    files = [restored(follower.outdated)] if follower.outdated else []
+    text = "\n".join(dict.fromkeys([*files, *take_notes(store, follower.id)]))
     if not text or hook.dialect.agent == "claude-code":
         return f"{text}\n" if text else ""
     import json

@@ -1,7 +1,7 @@
 """Our hooks in an agent's settings file: found, put in, taken out. Text in, text out.
 
 Each event has groups of hooks, each group a matcher and its hooks. Ours is a group of its
-own; who put another hook into it keeps that when ours goes.
+own; a person who put another hook into it keeps that when ours goes.
 """
 
 from __future__ import annotations

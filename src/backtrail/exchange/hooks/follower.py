@@ -1,92 +1,40 @@
-"""An agent's session as one of ours: found or made, mirrored, ended.
+"""An agent's session as one of ours, for the length of one hook: mirrored, written to, ended.
 
 The conversation comes from the agent's transcript, the files from the hooks. Where there is
-no transcript to mirror, prompts, calls and answers are what hooks tell.
+no transcript to mirror, prompts, calls and answers are what hooks report.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._startup.frozen import NamedTuple
-from ...errors import AlreadyExists, BacktrailError, NotFound, Unsafe
-from ...events import NewEvent, SessionInfo, new_id
-from ...files.changes.folder import Host, NotWatched
+from ...errors import BacktrailError, NotFound, Unsafe
+from ...events import NewEvent
+from ...files.changes.host import Host, NotWatched
 from ...files.changes.owed import Ended, Grab
 from ...files.changes.shared import SharedRecorder
 from ...files.names import declared as below
-from ...files.workspace.baseline import PARTIAL
-from .baseline import awaited, forget_wait, is_there
-from .dialects import Dialect, declared, digest_of, gist_of
+from ...files.workspace.firstimport import PARTIAL
+from .fields import Fields, await_words, clipped, is_note, user_message
+from .first_import import awaited, forget_wait, is_there
+from .identify import identify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ...events import Event, Json
-    from ...files.changes.brackets import Bracket
-    from ...files.changes.sought import Process, Sought
+    from ...files.changes.brackets import Bracket, Process
     from ...files.workspace.snapshot import Log
     from ...files.workspace.workspace import Workspace
     from ...settings import Settings
     from ...stores.base import Store
+    from .dialects import Dialect
 
 UNSEEN = "the beginning of the call was not seen"
 """What an event says whose call has no bracket."""
-
-_LONG = 20_000
-_FLUSHED = 0.4
-_STEP = 0.04
-
-
-class Fields(NamedTuple):
-    """What an event says, with anything of the wrong type left out."""
-
-    session: str
-    cwd: str
-    transcript: Path | None
-    side: Path | None
-    prompt_id: str | None
-    agent: str
-    tool: str
-    call: str | None
-    given: Json
-    raw: Mapping[str, Json]
-
-    @classmethod
-    def of(cls, event: Mapping[str, Json], dialect: Dialect) -> Fields:
-        """The fields of an event."""
-
-        def text(*names: str) -> str:
-            found = (event.get(name) for name in names)
-            return next((value for value in found if isinstance(value, str) and value), "")
-
-        def file(name: str) -> Path | None:
-            path = text(name)
-            return Path(path) if path and "\0" not in path else None
-
-        transcript, side = file("transcript_path"), file("agent_transcript_path")
-        if dialect.agent == "codex" and text("agent_id") and side is None:
-            # What a subagent does comes under its parent's name, with its own transcript.
-            transcript, side = None, transcript
-        return cls(
-            text("session_id"),
-            os.environ.get(dialect.project) or text("cwd") or str(Path.cwd()),
-            transcript,
-            side if dialect.agent == "codex" else None,
-            text("prompt_id", "turn_id") or None,
-            text("agent_id"),
-            text("tool_name") or "tool",
-            text("tool_use_id") or None,
-            event.get("tool_input"),
-            event,
-        )
-
-
-class LeftBehind(Exception):
-    """The agent's session was left after a rewind, or was never recorded, and says nothing new."""
 
 
 class Patience(NamedTuple):
@@ -103,9 +51,7 @@ class Patience(NamedTuple):
 class Follower:
     """One agent's session in a store, for the length of one hook.
 
-    `begins` says that something begins with the event, a turn or a call. Otherwise a session
-    that was left after a rewind is no session any more: `LeftBehind`. But a call that was under
-    way then is still that session's: `is_left`. Without `makes`, an unknown session stays so.
+    `begins` and `makes` are as `identify` takes them.
     """
 
     def __init__(
@@ -117,16 +63,12 @@ class Follower:
         self.fields = fields
         self.troubles: list[str] = []
         self.outdated: list[str] = []
-        """The files that a prompt tells the agent of: they are other than it thinks."""
-        self._settings = settings
+        """The files that a prompt reports to the agent: they are other than it thinks."""
         self._patience = patience
         self._now = time.time()
-        self._begins = begins
-        self.is_left = False
-        known = self._found() or self._gone_on()
-        if known is None and not makes:
-            raise LeftBehind
-        found, self.is_new = known or self._made()
+        found, self.is_new, self.is_left = identify(
+            store, dialect, fields, settings, patience.work, begins=begins, makes=makes
+        )
         self.id = found.id
         self.cwd = found.cwd or fields.cwd
         self.root = found.root or self.cwd
@@ -137,12 +79,8 @@ class Follower:
             store.update(self.id, metadata={"git_branch": branch})
 
     @property
-    def _key(self) -> str:
-        return f"{self.dialect.agent}:{self.fields.session}"
-
-    @property
     def _is_mirrored(self) -> bool:
-        """Whether the conversation comes from a transcript; agents can be told to keep none."""
+        """Whether the conversation comes from a transcript; some agents can be set to keep none."""
         paths = (self.fields.transcript, self.fields.side)
         if self.is_left:
             return False
@@ -155,73 +93,10 @@ class Follower:
             return False
         return next(self.store.read(self.id, kinds=("turn_end",), limit=1), None) is None
 
-    def _found(self) -> tuple[SessionInfo, bool] | None:
-        known = self.store.sessions(key=self._key, limit=1)
-        return (known[0], False) if known else None
-
-    def _gone_on(self) -> tuple[SessionInfo, bool] | None:
-        """The fork for a session that was left after a rewind, and goes on all the same."""
-        from ..records import Found, has_left, known
-
-        fields = self.fields
-        found = Found(self.dialect.agent, fields.session, fields.transcript or Path())
-        left = known(self.store, found)
-        if left is None or not has_left(left, found):
-            return None
-        if not self._begins:
-            if not self._has_open(left.id):
-                raise LeftBehind
-            self.is_left = True
-            return left, False
-        from ..leaving import gone_on
-
-        return gone_on(self.store, left, found), False
-
-    def _has_open(self, session_id: str) -> bool:
-        """Whether a call of a session is under way."""
-        from ...files.depot import Depot
-
-        depot = Depot.of(self.store)
-        try:
-            calls = depot.catalogue.calls()
-            return any(call.owner == session_id and not call.ended for call in calls)
-        finally:
-            depot.close()
-
     def end_calls(self) -> None:
         """What the agent left under way is over; the session says so, and nothing else."""
         self.files.end_agent(None)
         self._append([])
-
-    def _made(self) -> tuple[SessionInfo, bool]:
-        from ...files.workspace.project import chosen_root
-
-        fields = self.fields
-        # A project that takes too long to count is too large, as the record says.
-        root = chosen_root(fields.cwd, self._settings, seconds=self._patience.work)
-        native = {"agent": self.dialect.agent, "id": fields.session}
-        native |= {"path": str(fields.transcript)} if fields.transcript else {}
-        model = fields.raw.get("model")
-        info = SessionInfo(
-            id=new_id(),
-            key=self._key,
-            cwd=fields.cwd,
-            root=root.path,
-            agent_name=self.dialect.agent,
-            model=model if isinstance(model, str) else None,
-            metadata={"native": native, **root.refused()},
-        )
-        try:
-            self.store.create(info)
-        except AlreadyExists:
-            # Another hook was quicker.
-            found = self._found()
-            if found is None:
-                raise
-            return found
-        made = self.store.info(info.id)
-        self.store.append(info.id, [NewEvent("session_start", {"info": made.to_dict()})])
-        return made, True
 
     def close(self) -> None:
         """Let go of the files; what a failing store did not take is kept for the next hook."""
@@ -293,12 +168,11 @@ class Follower:
             return
         self.mirror()
         self._go_back()
-        said = self.fields.raw.get("prompt")
-        text = said if isinstance(said, str) else ""
+        text = self.fields.prompt
         if self._is_mirrored and is_note(self.dialect.agent, text):
             # The agent goes on by itself: its transcript has it.
             return
-        id = _event_id(self.fields.prompt_id)
+        id = self.fields.event_id
         if id is not None and self._is_known(id):
             # Typed while a turn is under way, and of that turn: its calls go on.
             self.outdated = self._outdated()
@@ -306,7 +180,7 @@ class Follower:
         self.files.end_agent("", running_in)
         details = self._look()
         self.outdated = self._outdated()
-        message, format = _user_message(self.dialect.agent, text)
+        message, format = user_message(self.dialect.agent, text)
         data = {"message": message, "format": format, **self._source(), **details}
         self._append([NewEvent("user_message", data, id=id)])
 
@@ -314,7 +188,7 @@ class Follower:
         try:
             return self.files.outdated()
         except BacktrailError as error:
-            self._complain("not told", str(error))
+            self._complain("not reported", str(error))
             return []
 
     def _is_known(self, id: str) -> bool:
@@ -324,10 +198,10 @@ class Follower:
             return False
 
     def _source(self) -> dict[str, Json]:
-        """Where the event stands in the record of an agent whose conversation hooks tell."""
+        """Where the event stands in the record of an agent whose conversation hooks report."""
         if self.dialect.has_transcript or self.fields.agent:
             return {}
-        from ..gemini.chats import source
+        from ..gemini.format import source
 
         return source(self.fields.session, self.fields.transcript)
 
@@ -336,11 +210,11 @@ class Follower:
         fields = self.fields
         if self.dialect.has_transcript or self.is_left:
             return False
-        from ..gemini.chats import turns_of_chat
+        from ..gemini.format import turns_since_stamp
 
         went_back = False
         try:
-            for event in turns_of_chat(self.store, self.id, fields.session, fields.transcript):
+            for event in turns_since_stamp(self.store, self.id, fields.session, fields.transcript):
                 self._append([event])
                 went_back = went_back or event.kind == "rewound"
         except BacktrailError as error:
@@ -360,52 +234,38 @@ class Follower:
         if paths == []:
             # All it touches lies outside.
             return
-        sought = self._sought()
+        sought = fields.sought
         process = Runner(*runner, fields.agent, self.dialect.agent, sought.given, sought.gist)
         begun = self.files.begin(
             fields.tool, fields.call, paths, runner=process, wait=self._patience.wait
         )
         if isinstance(begun, Grab):
-            from .grabs import keep
+            from .small_files import keep_grab
 
-            keep(self.store, self.id, fields.call or f"{fields.tool} {sought.given}", begun)
+            keep_grab(self.store, self.id, fields.call or f"{fields.tool} {sought.given}", begun)
         self._append([])
         self.files.beat()
 
     def asked(self) -> None:
         """A person is asked whether a tool may run."""
-        self.files.ask(self._sought())
+        self.files.ask(self.fields.sought)
 
     def denied(self) -> None:
         """A tool may not run: whatever changed meanwhile is not its own."""
-        bracket = self.files.find(self._sought())
+        bracket = self.files.find(self.fields.sought)
         if bracket is not None:
             self.files.drop(bracket)
-
-    def _sought(self) -> Sought:
-        """The call that the event is about."""
-        from ...files.changes.sought import Sought
-
-        fields = self.fields
-        # Gemini CLI says in the details what the question is about.
-        given = fields.given if fields.given is not None else fields.raw.get("details")
-        whole = ""
-        if not fields.call:
-            import json
-
-            whole = digest_of(json.dumps(given, sort_keys=True))
-        return Sought(fields.tool, fields.call, fields.agent, whole, gist_of(given))
 
     def after(self, *, failed: bool = False) -> None:
         """A tool is done."""
         fields = self.fields
-        failed = failed or _failed(fields.raw.get("tool_response"))
+        failed = failed or fields.failed
         ended = self._ended()
         files = ended.files
         outside = [] if failed else self._declared()[1]
         if files is None and not outside and self._is_mirrored:
             return
-        data: dict[str, Json] = {"name": fields.tool, "input": _clipped(fields.given)}
+        data: dict[str, Json] = {"name": fields.tool, "input": clipped(fields.given)}
         data |= {"call": fields.call} if fields.call else {}
         data |= {"agent": fields.agent} if fields.agent else {}
         data |= {"error": True} if failed else {}
@@ -414,13 +274,13 @@ class Follower:
         if outside:
             data["files"] = {**(files or {}), "outside": outside}
         if not self._is_mirrored:
-            data["result"] = _clipped(fields.raw.get("tool_response"))
-        told = ended.bracket if files is not None and "after" in files else None
-        if told is not None:
+            data["result"] = clipped(fields.raw.get("tool_response"))
+        bracket = ended.bracket if files is not None and "after" in files else None
+        if bracket is not None:
             # The call itself stands before what it did.
             self.mirror()
         try:
-            stored = self._append([NewEvent("action", data, id=told.id if told else None)])
+            stored = self._append([NewEvent("action", data, id=bracket.id if bracket else None)])
         except BaseException:
             self.files.unrecorded([ended])
             raise
@@ -432,20 +292,16 @@ class Follower:
         fields, workspace = self.fields, self.files.folder.workspace()
         if workspace is None:
             return Ended(None, {})
-        sought = self._sought()
+        sought = fields.sought
         bracket = self.files.find(sought)
         if bracket is not None:
-            ran_from = None
-            if bracket.question:
-                from .timing import ran_from as since
-
-                ran_from = since(fields.raw, fields.side or fields.transcript, self._now)
+            ran_from = fields.ran_from(self._now) if bracket.question else None
             return self.files.end(bracket, ran_from)
         if self._declared()[0] == []:
             return Ended(None, {})
-        from .grabs import take
+        from .small_files import take_grab
 
-        grab = take(self.store, self.id, fields.call or f"{fields.tool} {sought.given}")
+        grab = take_grab(self.store, self.id, fields.call or f"{fields.tool} {sought.given}")
         if grab is not None:
             return self.files.end(grab)
         return Ended(None, {"files": {"missed": PARTIAL if workspace.is_new() else UNSEEN}})
@@ -455,7 +311,7 @@ class Follower:
 
         Of the first, None stands for anything.
         """
-        paths = declared(self.fields.tool, self.fields.given, self._where())
+        paths = self.fields.declared(self.cwd)
         workspace = self.files.folder.workspace()
         if paths is None or workspace is None:
             return None, []
@@ -471,16 +327,13 @@ class Follower:
         self._end_turn("interrupted")
 
     def _end_turn(self, reason: str) -> None:
-        answer = self.fields.raw.get("last_assistant_message")
-        if answer is None:
-            answer = self.fields.raw.get("prompt_response")
-        transcript = self.fields.transcript
-        if isinstance(answer, str) and transcript and (self._is_mirrored or self._is_first_turn):
-            self._await(answer, transcript)
+        answer, transcript = self.fields.answer, self.fields.transcript
+        if answer is not None and transcript and (self._is_mirrored or self._is_first_turn):
+            await_words(answer, transcript)
         self.mirror()
         self.files.end_agent("", running_in, late=False)
         events: list[NewEvent] = []
-        if isinstance(answer, str) and answer and not self._is_mirrored:
+        if answer and not self._is_mirrored:
             message = {"role": "assistant", "content": answer}
             events.append(NewEvent("assistant_message", {"message": message, "format": "openai"}))
         kinds = ("user_message", "turn_end")
@@ -501,24 +354,19 @@ class Follower:
         """The agent leaves the session."""
         self.mirror()
         self.files.end_agent(None, running_in)
-        # What it put back by itself is told from what others change once it is gone.
+        # What it put back by itself is distinguished from what others change once it is gone.
         self.files.look(prompt=True)
         reason = self.fields.raw.get("reason")
         reason = reason if isinstance(reason, str) and reason else "other"
         last = next(self.store.read(self.id, reverse=True, limit=1), None)
         # Gemini CLI says it several times.
-        told = last is not None and last.kind == "session_end"
+        is_noted = last is not None and last.kind == "session_end"
         # An agent's daemon says it late: calls that end with it must not move the session up.
-        events = [] if told else [NewEvent("session_end", {"reason": reason})]
+        events = [] if is_noted else [NewEvent("session_end", {"reason": reason})]
         self._append(events, since=last.ts if last else None)
         forget_wait(self.store, self.id)
 
     # --- how -----------------------------------------------------------------------------
-
-    def _where(self) -> str:
-        """The directory that a tool's relative paths begin at."""
-        cwd = self.fields.raw.get("cwd")
-        return cwd if isinstance(cwd, str) and cwd.startswith("/") else self.cwd
 
     def _append(self, events: list[NewEvent], since: str | None = None) -> list[Event]:
         """Append, behind what is owed of the files, which happened `since`."""
@@ -537,28 +385,16 @@ class Follower:
         """Take over what is new in the transcript, and in a subagent's."""
         if not self._is_mirrored:
             return
-        from ..mirror import mirror, mirror_side
+        from ..foreign import mirror, mirror_side
 
         transcript, side = self.fields.transcript, self.fields.side
         try:
             if transcript is not None:
-                mirror(self, transcript, self.dialect.agent)
+                mirror(self.store, self.id, transcript, self.dialect.agent)
             if side is not None:
-                mirror_side(self, self.fields.agent, side)
+                mirror_side(self.store, self.id, self.fields.agent, side)
         except (BacktrailError, OSError) as error:
             self.troubles.append(f"the transcript was not mirrored: {error}")
-
-    def _await(self, answer: str, transcript: Path) -> None:
-        """Wait a little for the last words to be in the transcript: agents write it later."""
-        import json
-
-        words = [json.dumps(answer, ensure_ascii=ascii)[1:-1].encode() for ascii in (False, True)]
-        deadline = time.monotonic() + _FLUSHED
-        while time.monotonic() < deadline:
-            last = tail(transcript, 4 * len(words[1]) + 20_000)
-            if any(word in last for word in words):
-                return
-            time.sleep(_STEP)
 
 
 def _dated(event: NewEvent, ts: str | None) -> NewEvent:
@@ -573,53 +409,3 @@ def running_in(bracket: Bracket) -> Process | None:
     from .processes import running
 
     return running(bracket.pid, bracket.gist, bracket.since) if bracket.gist else None
-
-
-def tail(path: Path, size: int) -> bytes:
-    """The end of a file; nothing where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _failed(response: Json) -> bool:
-    """Whether a tool's response says that it failed; Gemini CLI has no event for that."""
-    return isinstance(response, dict) and isinstance(response.get("error"), dict)
-
-
-def _event_id(given: str | None) -> str | None:
-    """A name that an event may have; None where the given one is none."""
-    return given if given and len(given) <= 256 and given.isprintable() else None
-
-
-def is_note(agent: str, text: str) -> bool:
-    """Whether an agent tells itself something, such as that a task in the background is done."""
-    if agent != "claude-code":
-        return False
-    from ..claude_code import format as claude_code
-
-    return claude_code.is_note(text)
-
-
-def _user_message(agent: str, text: str) -> tuple[dict[str, Json], str]:
-    if agent == "codex":
-        content = [{"type": "input_text", "text": text}]
-        return {"type": "message", "role": "user", "content": content}, "responses"
-    return {"role": "user", "content": text}, "anthropic" if agent == "claude-code" else "openai"
-
-
-def _clipped(value: Json, limit: int = _LONG) -> Json:
-    """A value as an event keeps it: long texts are in the transcript and in the files."""
-    if isinstance(value, str):
-        if len(value) > limit:
-            value = f"{value[:limit]}… ({len(value)} characters)"
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_clipped(item, limit // 2) for item in value[:1000]] if limit > 100 else "…"
-    if isinstance(value, dict):
-        items = list(value.items())[:1000]
-        return {str(_clipped(k)): _clipped(v, limit // 2) for k, v in items} if limit > 100 else "…"
-    return value

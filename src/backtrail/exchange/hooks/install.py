@@ -224,7 +224,7 @@ def _replace(path: Path, text: str, mode: int, like: os.stat_result | None = Non
         try:
             new = os.fstat(fd)
             if like is not None and (like.st_uid, like.st_gid) != (new.st_uid, new.st_gid):
-                # Refused where we may not: a file that is not ours stays somebody else's.
+                # Refused where we may not: a file that is not ours stays its owner's.
                 os.fchown(fd, like.st_uid, like.st_gid)
             os.fchmod(fd, mode)
             write_all(fd, text.encode())
@@ -238,7 +238,7 @@ def _replace(path: Path, text: str, mode: int, like: os.stat_result | None = Non
     sync_directory(path.parent)
 
 
-# --- telling -----------------------------------------------------------------------------
+# --- advice ------------------------------------------------------------------------------
 
 
 def warning(scope: Scope, change: Change, program: str) -> str | None:
@@ -246,30 +246,26 @@ def warning(scope: Scope, change: Change, program: str) -> str | None:
     if scope != "project" or not change.is_needed:
         return None
     return (
-        f"{change.path} is shared with all who work on the project, and will call {program}, "
+        f"{change.path} is shared with all people on the project, and will call {program}, "
         "which is on this machine: where there is none, the hooks fail; --local is for you alone"
     )
 
 
 def advice(dialect: Dialect, path: Path, program: str, project: Path) -> list[str]:
     """What a person should know about an installation."""
-    told: list[str] = []
+    found: list[str] = []
     if Path(program).absolute().is_relative_to(project.absolute()):
-        told.append(f"{program} lies in the project: without its environment the hooks fail")
+        found.append(f"{program} lies in the project: without its environment the hooks fail")
     if dialect.agent == "codex":
-        told += _codex_advice()
+        from ..codex.trust import HOW, config, switched_off
+
+        off = switched_off(config() or {})
+        found += [f"Codex runs hooks only after you trust them: {HOW}", *([off] if off else [])]
     if dialect.agent == "gemini":
-        told.append("Gemini CLI runs a project's hooks only in a folder that you trust")
+        found.append("Gemini CLI runs a project's hooks only in a folder that you trust")
     if shutil.which(_PROGRAMS[dialect.agent]) is None:
-        told.append(f"`{_PROGRAMS[dialect.agent]}` is not on the PATH here")
-    return told
+        found.append(f"`{_PROGRAMS[dialect.agent]}` is not on the PATH here")
+    return found
 
 
 _PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
-
-
-def _codex_advice() -> list[str]:
-    from ..codex.trust import HOW, config, switched_off
-
-    off = switched_off(config() or {})
-    return [f"Codex runs hooks only after you trust them: {HOW}", *([off] if off else [])]

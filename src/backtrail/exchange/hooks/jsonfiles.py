@@ -136,7 +136,7 @@ def added(text: str, path: Path, key: str | None, value: Json) -> str:
         written = json.dumps(value, ensure_ascii=False)
         lead = separator = ""
     else:
-        # The text's own lines tell how deep this is; where it has none, the path does.
+        # The text's own lines show how deep this is; where it has none, the path does.
         depth = unit * (len(path) + 1)
         written = json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", f"\n{depth}")
         lead, separator = f"\n{depth}", f"\n{unit * len(path)}"

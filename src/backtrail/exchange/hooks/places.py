@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._startup import folders
+from ..._startup.hashing import sha256
 
 if TYPE_CHECKING:
     from ...stores.base import Store
@@ -24,8 +25,6 @@ def folder_of(store: Store) -> Path:
         folder = Path(store.contents) / _FOLDER
         refuse_links(store.contents, folder)
     else:
-        from ..._startup.hashing import sha256
-
         name = sha256(f"{store.url}#{store.scope}".encode()).hexdigest()[:16]
         folder = state_folder() / name
     make_directory(folder)

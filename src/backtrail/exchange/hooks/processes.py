@@ -15,7 +15,7 @@ from ...files.changes.brackets import born
 from .dialects import digest_of
 
 if TYPE_CHECKING:
-    from ...files.changes.sought import Process
+    from ...files.changes.brackets import Process
 
 _SHELLS = frozenset(
     {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox", "env", "timeout", "nice", "tcsh"}
@@ -25,9 +25,9 @@ _CLOCK = 1.5
 """Seconds by which the time of a boot, and so of a process, may be off."""
 
 
-def agent_process(pid: int | None = None) -> tuple[int, int]:
+def agent_process() -> tuple[int, int]:
     """The agent's process and when it was born, looked for upwards from our parent."""
-    at = os.getppid() if pid is None else pid
+    at = os.getppid()
     for _ in range(_FAR):
         name, parent = _described(at)
         if name is None or at <= 1:
@@ -35,7 +35,7 @@ def agent_process(pid: int | None = None) -> tuple[int, int]:
         if name.lstrip("-") not in _SHELLS:
             return at, born(at)
         at = parent
-    # Nobody is above us any more: our own end is then the bracket's.
+    # No process is above us any more: our own end is then the bracket's.
     return os.getpid(), born(os.getpid())
 
 
@@ -50,7 +50,7 @@ def running(agent: int, gist: str, since: float) -> Process | None:
     A command is an argument of the shell, and of the sandbox around it. Without /proc it is
     not found.
     """
-    from ...files.changes.sought import Process
+    from ...files.changes.brackets import Process
 
     found: list[Process] = []
     for name in os.listdir("/proc") if Path("/proc/self").is_dir() else ():
@@ -109,10 +109,10 @@ def _from_ps(pid: int) -> tuple[str | None, int]:
     """Where there is no /proc."""
     import subprocess
 
-    told = subprocess.run(
+    printed = subprocess.run(
         ["ps", "-o", "ppid=,comm=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    parent, _, name = told.stdout.strip().partition(" ")
+    parent, _, name = printed.stdout.strip().partition(" ")
     if not parent.isdigit():
         return None, 0
     return Path(name.strip()).name, int(parent)

@@ -1,8 +1,7 @@
 """Who changed a workspace's files, as events of a session say it.
 
-folder      a session's workspace, opened when first needed
-owed        what a recorder has found out, and its events that are not in the log yet
-sought      how a process finds the call that another one began
-recorder    what calls do to the files, as events; hooks, `record` and `Session` use it
-shared      the same for sessions that several processes record, as hooks do
+host.py      a session's workspace, opened when first needed
+owed.py      what a recorder has found out, and its events that are not in the log yet
+recorder.py  what calls do to the files, as events; hooks, `record` and `Session` use it
+shared.py    the same for sessions that several processes record, as hooks do
 """

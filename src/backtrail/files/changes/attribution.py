@@ -1,23 +1,33 @@
 """Who changed what: from the transitions in a call's bracket to the changes that are its own.
 
-Pure. A tool that declares its paths owns a change of these; any other change belongs to
+A tool that declares its paths owns a change of these; any other change belongs to
 the calls that declared nothing. Of the calls of one session, the first to end claims what
 they may all have done. What calls of several sessions may have done is *shared*. So is it
 with calls of other stores and roots that a call met: a path that one of these declared, and
 the call did not, is not the call's.
+
+What changed after the last sign of life of a call that was not ended is perhaps not its own. Pure
+but for these signs.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from ...errors import BacktrailError
 from ...events import Json
+from ..beneath import descriptor
 from ..names import shown
 from ..trees import Get, diff_trees
 from ..workspace.marks import origin_of, thing_at
 from .brackets import Bracket, Met, Transition
+
+if TYPE_CHECKING:
+    from ...stores.base import Store
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -40,7 +50,7 @@ class Attributed(msgspec.Struct, frozen=True):
     are in. `uncertain` are paths a person may have saved meanwhile, `lost` are things that
     went and were not captured: they cannot be undone. `doubtful` are paths that changed while
     a person was asked whether the call may run, or after its agent gave it up: going back
-    leaves them, unless it is told otherwise.
+    leaves them, unless it is forced.
     """
 
     before: bytes
@@ -185,3 +195,79 @@ def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
     if missed:
         data["missed"] = missed[0]
     return data
+
+
+# --- signs of life -----------------------------------------------------------------------
+
+
+GRACE = 1.0
+"""Seconds after its last sign of life in which a change is still a call's."""
+
+_TAIL = 256 * 1024
+_STOPPED = b"[Request interrupted by user"
+
+
+def stopped_at(call: Bracket, store: Store) -> float | None:
+    """When a person stopped the agent in a call, as Claude Code's transcript has it.
+
+    No hook reports it. A subagent goes on when its parent is stopped, or has a transcript of
+    its own that says that it was, too.
+    """
+    if call.program != "claude-code":
+        return None
+    try:
+        native = store.info(call.owner).metadata.get("native")
+    except BacktrailError:
+        return None
+    path = native.get("path") if isinstance(native, dict) else None
+    if not isinstance(path, str) or "\0" in path + call.agent or "/" in call.agent:
+        return None
+    if call.agent:
+        path = f"{path.removesuffix('.jsonl')}/subagents/agent-{call.agent}.jsonl"
+    for line in reversed(_tail(path).split(b"\n")):
+        at = _time_of(line) if _STOPPED in line else None
+        if at is not None:
+            return at if at > call.since else None
+    return None
+
+
+def _time_of(line: bytes) -> float | None:
+    """When a line was written, if it says that a person stopped the agent."""
+    # Only here, as every hook that ends a bracket comes by.
+    import json
+    from datetime import datetime
+
+    try:
+        value = json.loads(line)
+        if value["type"] != "user" or not _says_so(value["message"]["content"]):
+            return None
+        return datetime.fromisoformat(value["timestamp"]).timestamp()
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
+
+
+def _says_so(content: Json) -> bool:
+    blocks = [{"text": content}] if isinstance(content, str) else content
+    start = _STOPPED.decode()
+    return any(str(block.get("text", "")).startswith(start) for block in blocks)
+
+
+def _tail(path: str) -> bytes:
+    try:
+        with descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
+            size = os.fstat(fd).st_size
+            return os.pread(fd, _TAIL, max(0, size - _TAIL))
+    except OSError:
+        return b""
+
+
+def touched_at(path: bytes) -> float:
+    """When a path last changed; of one that is gone, when the nearest folder there did."""
+    while path:
+        try:
+            return os.lstat(path).st_ctime
+        except (FileNotFoundError, NotADirectoryError):
+            path = path.rpartition(b"/")[0]
+        except OSError:
+            break
+    return 0.0

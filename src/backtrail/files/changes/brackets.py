@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 import msgspec
@@ -45,8 +45,8 @@ class Bracket(msgspec.Struct, frozen=True):
     `name` and `call` say what it is, `pid` and `born` which process runs it, `agent` for
     which of the session's agents; empty is the main one.
     One that `ended` claims nothing more; it stays until what it did is in the log, and its
-    process is the one that tells it. With `files`, that is found out already; where nobody's
-    process is left to tell it, whoever opens the session next does. `named` says that the
+    process is the one that records it. With `files`, that is found out already; where no process
+    is left to record it, the next one that opens the session does. `named` says that the
     event names the bracket; events did not always do so.
     `store` is the name of the store that has the session, `program` the agent it belongs to
     if a hook opened it. `mark` is the call's name among the open calls of this machine, the
@@ -108,7 +108,7 @@ class Opening(NamedTuple):
 
 
 NOBODY = Runner(0, 0)
-"""Who runs a call that was left."""
+"""The runner of a call that was left."""
 
 
 class Transition(NamedTuple):
@@ -121,7 +121,7 @@ class Transition(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A call up to now: the newest state, what changed in the call, who is still at work.
+    """A call up to now: the newest state, what changed in the call, which others are still at work.
 
     `later` is the bracket in which it goes on, if it does.
     """
@@ -150,11 +150,11 @@ def is_gone(pid: int, began: int) -> bool:
     except PermissionError:
         return False
     state, born_at = _described(pid)
-    # Nobody has asked yet how it ended: it does nothing any more.
+    # Its parent has not asked yet how it ended: it does nothing any more.
     return state in b"ZX" or began != born_at
 
 
-def is_told(bracket: Bracket, newest_first: Iterable[Event]) -> bool:
+def is_recorded(bracket: Bracket, newest_first: Iterable[Event]) -> bool:
     """Whether what a call did is in its log: its process died soon after that.
 
     Looks at all that came since the call began, and at some more: clocks are set, too.
@@ -169,14 +169,14 @@ def is_told(bracket: Bracket, newest_first: Iterable[Event]) -> bool:
         files = event.data.get("files")
         if bracket.named or not isinstance(files, dict) or files.get("before") != before:
             continue
-        # One that was left has surely not been told by its process.
+        # One that was left has surely not been recorded by its process.
         if bracket.files is None or event.ts >= began:
             return bool(event.data.get("name") == bracket.name)
     return False
 
 
 def named_in(event: Event) -> list[Json]:
-    """The ids of the brackets that an event tells of."""
+    """The ids of the brackets that an event names."""
     files = event.data.get("files")
     named = files.get("brackets") if isinstance(files, dict) else None
     return named if isinstance(named, list) else []
@@ -188,7 +188,7 @@ def born(pid: int) -> int:
 
 
 def _described(pid: int) -> tuple[bytes, int]:
-    """The state of a process and when it began; `?` and 0 where the system does not tell."""
+    """The state of a process and when it began; `?` and 0 where the system does not say."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -199,5 +199,54 @@ def _described(pid: int) -> tuple[bytes, int]:
 
 @cache
 def own_birth(pid: int) -> int:
-    """`born` of this process, asked for once; `pid` tells a fork of it apart."""
+    """`born` of this process, asked for once; `pid` keeps a fork of it apart."""
     return born(pid)
+
+
+# --- finding a call ----------------------------------------------------------------------
+
+
+class Process(NamedTuple):
+    """A process that runs a call, and since when, in seconds of the wall clock."""
+
+    pid: int
+    born: int
+    since: float
+
+
+Running = Callable[[Bracket], Process | None]
+"""Finds the process that a call is still running in, if there is one."""
+
+
+class Sought(NamedTuple):
+    """A call as an agent's event describes it: by the id, else by what it was given.
+
+    `given` and `gist` are digests of its whole input, and of its command or path alone.
+    """
+
+    name: str
+    call: str | None
+    agent: str
+    given: str = ""
+    gist: str = ""
+
+    def among(self, brackets: Iterable[Bracket]) -> Bracket | None:
+        """The call that is meant.
+
+        Calls without an id may run at the same time, and of one tool: what they were given
+        distinguishes them. An input that the agent changed meanwhile fits none: then the
+        newest of that tool counts.
+        """
+        mine = [bracket for bracket in brackets if bracket.agent == self.agent]
+        if self.call:
+            return next((b for b in reversed(mine) if b.call == self.call), None)
+        named = [b for b in mine if b.name == self.name and (not b.call or b.gist == self.gist)]
+        same = [b for b in named if self.given and b.given == self.given]
+        same = same or [b for b in named if self.gist and b.gist == self.gist]
+        if same:
+            return same[0]
+        return next((b for b in reversed(named) if not b.call), None)
+
+    def alike(self, brackets: Iterable[Bracket]) -> Bracket | None:
+        """A call that has this command or path, whatever its tool is called."""
+        return next((b for b in brackets if self.gist and b.gist == self.gist), None)

@@ -1,15 +1,12 @@
 """What is known about workspaces beside their trees: one line of time for each.
 
 Every scan that finds something new records a *transition* from the last known tree, with
-the brackets (tool calls) that were open since the scan before. So it can be told later who
+the brackets (tool calls) that were open since the scan before. So it is known later which call
 changed what, also between sessions and processes. Transitions are kept for as long as a
 bracket is open that began before them. The journal of a restore is here too.
 
-Where a workspace stands is one record in a tray; every transaction on the database moves
-what is in the tray to the rows first.
-
-All this helps to tell who did what; the events in the logs carry the outcome. So nobody
-waits for the disk here but who writes the journal.
+All this serves to attribute changes; the events in the logs carry the outcome. So only the writer
+of a journal waits for the disk here.
 """
 
 from __future__ import annotations
@@ -30,8 +27,7 @@ from ...stores.disk.transactions import Execute
 from ...telemetry import logger
 from ..workspace.roots import Identity
 from .brackets import Bracket, Met, Opening, Place, Runner, Split, Transition, own_birth
-from .lines import Lines
-from .timeline import Line
+from .timeline import Line, Lines
 
 _FIRST = """
 CREATE TABLE workspaces(
@@ -71,7 +67,7 @@ class Catalogue:
         with self._database.reading() as connection:
             row = connection.execute(_FIND, (path,)).fetchone()
         if row is None:
-            with self._database.writing as execute:
+            with self._database.writing() as execute:
                 execute(
                     "INSERT OR IGNORE INTO workspaces(device, inode, born, path)"
                     " VALUES(?, ?, ?, ?)",
@@ -94,7 +90,7 @@ class Catalogue:
 
     def renew(self, identity: Identity, path: bytes) -> Place:
         """Another directory is at `path` now, and is a workspace of its own."""
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             execute(_GIVE_WAY, (path, -1))
             execute(
                 "INSERT INTO workspaces(device, inode, born, path) VALUES(?, ?, ?, ?)",
@@ -104,7 +100,7 @@ class Catalogue:
 
     def rebind(self, n: int, identity: Identity, path: bytes) -> Place:
         """The workspace is another directory now, or somewhere else."""
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             execute(_GIVE_WAY, (path, n))
             execute(
                 "UPDATE workspaces SET device = ?, inode = ?, born = ?, path = ? WHERE n = ?",
@@ -121,7 +117,7 @@ class Catalogue:
     def record(self, workspace: int, tree: bytes, *, restored: bool = False) -> None:
         """A scan found `tree`: a transition, unless that is what was known.
 
-        What a restore did is told by its own event, and is no call's, whichever are open.
+        What a restore did is recorded by its own event, and is no call's, whichever are open.
         """
         if self.tree(workspace) != tree:
             with self._lines.moving(workspace) as now:
@@ -153,20 +149,21 @@ class Catalogue:
         return bracket, list(there)
 
     def end_bracket(
-        self, workspace: int, bracket: Bracket, tree: bytes, *, told: bool,
+        self, workspace: int, bracket: Bracket, tree: bytes, *, recorded: bool,
         met: Collection[Met] = (),
     ) -> tuple[list[Transition], set[str]]:  # fmt: skip
-        """A call is over, and a scan found `tree`: what changed meanwhile, and who is at work.
+        """A call is over, and a scan found `tree`: what changed meanwhile, and which others are at
+        work.
 
-        Unless it is `told`, or there is nothing to tell, the bracket stays until
-        `close_bracket`: this process is about to tell it. `met` are all the calls elsewhere
+        Unless it is `recorded`, or there is nothing to record, the bracket stays until
+        `close_bracket`: this process is about to record it. `met` are all the calls elsewhere
         that it met.
         """
         pid = os.getpid()
         with self._lines.moving(workspace) as now:
             line = now.line.moved(tree)
-            spans = self._lines.since(line, bracket.opened)
-            if told or not spans:
+            spans = now.since(line, bracket.opened)
+            if recorded or not spans:
                 now.line = line.without(bracket.id)
             else:
                 ended = replace(
@@ -181,7 +178,7 @@ class Catalogue:
         return spans, line.open_besides(bracket)
 
     def seen_by(self, workspace: int, bracket: Bracket) -> tuple[list[Transition], set[str]]:
-        """What changed since a call began, and who else is at work, up to the last scan."""
+        """What changed since a call began, and which others are at work, up to the last scan."""
         line = self._lines.line(workspace)
         return self._lines.since(line, bracket.opened), line.open_besides(bracket)
 
@@ -199,7 +196,7 @@ class Catalogue:
 
         It goes on in a second bracket, unless it is `over`; with `left_to`, as a call of that
         process that its agent gave up. The first one stays until `close_bracket` if there is
-        something to tell: this process is about to do that.
+        something to record: this process is about to do that.
         """
         pid = os.getpid()
         with self._lines.moving(workspace) as now:
@@ -207,7 +204,7 @@ class Catalogue:
             if not any(call.id == bracket.id and not call.ended for call in line.calls):
                 # Another process of the session was quicker.
                 return None
-            spans = self._lines.since(line, bracket.opened)
+            spans = now.since(line, bracket.opened)
             goes_on = bracket
             if left_to is not None:
                 goes_on = replace(bracket, pid=left_to.pid, born=left_to.born, left=True)
@@ -218,8 +215,8 @@ class Catalogue:
                     now.line = line.changed(goes_on)
                 return None
             later = None if over else _later(line, goes_on)
-            told_by = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
-            ended = line.changed(told_by)
+            recorded_by = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
+            ended = line.changed(recorded_by)
             now.line = ended if later is None else ended.opened(later)
         return Split(line.newest, spans, line.open_besides(bracket), later)
 
@@ -228,7 +225,7 @@ class Catalogue:
     ) -> None:
         """What an ended call did is kept, and no transition is needed for it any more.
 
-        `runner` is the process that is about to tell it.
+        `runner` is the process that is about to record it.
         """
         pid, born = runner[:2]
         ended = replace(bracket, ended=True, named=True, files=files, pid=pid, born=born)
@@ -240,27 +237,27 @@ class Catalogue:
         with self._lines.moving(workspace) as now:
             now.line = now.line.without(bracket.id)
 
-    def tell_bracket(self, workspace: int, bracket: Bracket) -> None:
-        """What an ended call did is told: forget it. If that fails, whoever comes next does.
+    def settle_bracket(self, workspace: int, bracket: Bracket) -> None:
+        """What an ended call did is recorded: forget it. If that fails, the next process does.
 
-        Killed in between, its session finds it, and sees in its log that it is told.
+        Killed in between, its session finds it, and sees in its log that it is recorded.
         """
         try:
             self.close_bracket(workspace, bracket)
         except BacktrailError:
             self._lines.over.add(bracket.id)
-            logger().warning("a told call stays in %s", self._database.path, exc_info=True)
+            logger().warning("a recorded call stays in %s", self._database.path, exc_info=True)
 
     def brackets(self, workspace: int) -> list[Bracket]:
-        """The calls under way, and those that ended and are not told yet."""
+        """The calls under way, and those that ended and are not recorded yet."""
         return list(self._lines.line(workspace).calls)
 
     # --- the journal ---------------------------------------------------------------------
 
     def write_journal(self, place: Place, content: bytes) -> None:
         """A restore begins: its plan and its final event, on the disk when this returns."""
-        with self._database.writing as execute:
-            # In the transaction, so that nobody takes the mark away who has seen no journal.
+        with self._database.writing() as execute:
+            # In the transaction, so that no process takes the mark away that has seen no journal.
             from ..restore.unfinished import put_mark
 
             put_mark(self._folder)
@@ -285,7 +282,7 @@ class Catalogue:
 
     def drop_journal(self, workspace: int) -> None:
         """The restore is finished."""
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
             self._unmark(execute)
         self._lines.flush()
@@ -311,7 +308,7 @@ class Catalogue:
             return
         place, content = found
         kept = msgspec.msgpack.encode((why, content))
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             # No workspace has a number below one.
             execute(
                 "INSERT OR REPLACE INTO journals VALUES(?, ?, ?, ?, ?, ?)",
@@ -349,7 +346,7 @@ class Catalogue:
         return [call for line in self._lines.all() for call in line.calls]
 
     def give_up(self, ids: Collection[str]) -> None:
-        """Forget calls that nobody will tell of any more."""
+        """Forget calls that will not be recorded any more."""
         for line in self._lines.all():
             if any(call.id in ids for call in line.calls):
                 with self._lines.moving(line.workspace) as now:

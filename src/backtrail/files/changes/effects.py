@@ -23,7 +23,8 @@ from ..trees import Entry, alike
 Conflict = Literal["since", "between", "shared", "doubtful", "later", "held", "during", "lost", ""]
 """Why a path is a conflict, for programs; empty where it is none.
 
-Somebody else changed it `since` or in `between`; another session may have (`shared`), or a person
+It was changed by others `since` or in `between`; another session may have changed it (`shared`),
+or a person
 while the call did not run (`doubtful`); a `later` change of the session stays. It is `held` back by
 what stays around it, changed `during` the restore, or its content is `lost`.
 """
@@ -84,7 +85,7 @@ class Change:
 class Own(msgspec.Struct, eq=False):
     """One change of one path by the session; `taken` are the changes that it took back.
 
-    `is_more` says that it took back earlier ones, too, which nobody looks at here,
+    `is_more` says that it took back earlier ones, too, which are not looked at here,
     `goes_back` that it is a rewind, an undo or a redo.
     """
 
@@ -155,7 +156,9 @@ class Trail:
         last = next((o for o in reversed(self._all) if o.in_effect and among(o.seq, ranges)), None)
         if last is not None and last.goes_back and _wrote_over(last, own):
             return
-        own.is_more = earlier and not self._whole
+        known = [one for one in self._all if one.in_effect and among(one.seq, ranges)]
+        is_all = bool(known) and alike(known[0].before, own.after)
+        own.is_more = earlier and not self._whole and not is_all
         for one in reversed(self._all):
             if one.in_effect and among(one.seq, ranges):
                 one.turn()
@@ -177,7 +180,7 @@ class Trail:
     def _reverted(self, own: Own, *, strict: bool) -> list[Own]:
         """The changes in effect that this one took back exactly, newest first.
 
-        `strict`: only where nobody else changed the path in between.
+        `strict`: only where no change by others lies in between.
         """
         standing = self.standing
         if not standing or not alike(standing[-1].after, own.before):
@@ -227,7 +230,7 @@ def is_already(there: Entry | None, taken: Sequence[Own]) -> bool:
 def changes_of(
     seq: int, files: Json, *, goes_back: bool = False, took: Json = None
 ) -> list[Change]:
-    """The changes an event's `files` tell of, for a plan; `Damaged` if it is not spelled so."""
+    """The changes that an event's `files` record, for a plan; `Damaged` if it is not spelled so."""
 
     def paths(part: Json, name: str) -> frozenset[bytes]:
         return frozenset(hidden(path) for path in part.get(name, ()))

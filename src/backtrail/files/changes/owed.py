@@ -50,8 +50,8 @@ class Owed(NamedTuple):
 class Queue:
     """The events that are owed, in order.
 
-    One waits until it is in the log, so nobody who appends after it was put gets in front of
-    it. Only whoever keeps others from appending takes from the queue.
+    One waits until it is in the log, so no later append gets in front of it. Only a caller
+    that keeps others from appending takes from the queue.
     """
 
     def __init__(self) -> None:

@@ -4,11 +4,11 @@ Whatever a call does, by whatever means, lies between two scans: its *bracket*. 
 the call carries the trees before and after it. What others did in between is a `files_changed`
 event. Nothing changed means no event and no new tree.
 
-A call is one bracket, or several in a row: at a point that somebody may come back to, what it
+A call is one bracket, or several in a row: at a point that can be gone back to, what it
 did so far is an event of its own, and it goes on in a new bracket.
 
 The recorder appends nothing. What it owes the log waits until its user appends it, and only
-then does the bracket go. So a crash loses nothing: whoever comes next finds the bracket and
+then does the bracket go. So a crash loses nothing: the next process finds the bracket and
 owes the event. The event names its bracket, so none is recorded twice.
 """
 
@@ -25,9 +25,9 @@ from ...events import Event, Json, NewEvent
 from ...events.history import BACK, newest_look, tree_of
 from ...stores.base import Store
 from ..names import shown
-from ..workspace.baseline import PARTIAL
-from .brackets import NOBODY, Bracket, Runner, is_told, named_in, own_birth
-from .folder import FirstImport, Folder, Host
+from ..workspace.firstimport import PARTIAL
+from .brackets import NOBODY, Bracket, Runner, is_recorded, named_in, own_birth
+from .host import FirstImport, Folder, Host
 from .owed import Ended, Grab, Owed, Queue
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .reversal import Reversal
 
 _LIFE = ("session_end", "session_resume", "user_message")
-"""Kinds that tell whether an agent is at a session."""
+"""Kinds that say whether an agent is at a session."""
 
 
 class Recorder:
@@ -77,7 +77,7 @@ class Recorder:
 
     @property
     def lock(self) -> threading.RLock:
-        """Held by whoever changes what is known about calls."""
+        """Held while what is known about calls changes."""
         return self.folder.lock
 
     @property
@@ -111,7 +111,7 @@ class Recorder:
         """
         for _, bracket in self._queue.take(count):
             if bracket is not None and self.workspace is not None:
-                self.workspace.told(bracket)
+                self.workspace.recorded(bracket)
 
     def owe(self, event: NewEvent, bracket: Bracket | None) -> None:
         """Have the next append take an event along; then the bracket is not needed any more."""
@@ -189,7 +189,7 @@ class Recorder:
     ) -> Reversal | None:
         """What the session's agent put back by itself since the last look.
 
-        The events that are `owed` count as told. While a call of the session is open, whatever
+        The events that are `owed` count as recorded. While a call of the session is open, whatever
         changes is perhaps the call's.
         """
         known = self._known_behind(owed)
@@ -203,17 +203,17 @@ class Recorder:
     def foresee_back(
         self, workspace: Workspace, tree: bytes, owed: Sequence[NewEvent]
     ) -> list[NewEvent]:
-        """What going back would tell of the agent's own, behind what is `owed` already."""
+        """What going back would record of the agent's own, behind what is `owed` already."""
         known, back = self._known_behind(owed), self.put_back(workspace, tree, owed)
         return [] if known is None or back is None else self._others(known, tree, back)
 
     def _known_behind(self, owed: Sequence[NewEvent]) -> bytes | None:
-        """The state that is known once `owed` is told. A preview keeps it nowhere: until the deed
-        others may append.
+        """The state that is known once `owed` is recorded. A preview keeps it nowhere: until the
+        deed others may append.
         """
-        trees = (tree_of(_as_told(one)) for one in reversed(owed))
-        told = next((tree for tree in trees if tree is not None), None)
-        return told or self.tree or self._host.known()
+        trees = (tree_of(_as_event(one)) for one in reversed(owed))
+        newest = next((tree for tree in trees if tree is not None), None)
+        return newest or self.tree or self._host.known()
 
     def _reversal(
         self, workspace: Workspace, known: bytes, tree: bytes, owed: Sequence[NewEvent] = ()
@@ -223,14 +223,14 @@ class Recorder:
         means = MEANS.get(self._agent() or "")
         if means is None or self.is_over():
             return None
-        told = self._store.read(self._id, reverse=True)
-        newest_first = chain(map(_as_told, reversed(owed)), told)
+        logged = self._store.read(self._id, reverse=True)
+        newest_first = chain(map(_as_event, reversed(owed)), logged)
         get, ours = workspace.blobs.get, self._restored_since_look(workspace, tree)
         return reversal(get, newest_first, known, tree, means, ours)
 
     def _restored_since_look(self, workspace: Workspace, tree: bytes) -> Collection[bytes]:
         """The paths that are as rewinds left them which this session has not seen yet."""
-        from .restored import Since, left_so, restores
+        from .reversal import Since, left_so, restores
 
         last = newest_look(self._store.read(self._id, reverse=True))
         if last is None:
@@ -253,8 +253,8 @@ class Recorder:
         where: dict[str, Json] = {"workspace": stamp} if stamp else {}
         if files is None:
             return {**state, **where} if state else {}
-        told = files if bracket is None else {**files, "brackets": [bracket.id]}
-        return {"files": told, **where}
+        said = files if bracket is None else {**files, "brackets": [bracket.id]}
+        return {"files": said, **where}
 
     # --- looking -------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class Recorder:
             seen: set[str] = set()
             found = [one.event for one in self.owed()]
             for bracket in [*over, *(one for one in on if one.id not in passed)]:
-                if bracket.ended and is_told(bracket, self._store.read(self._id, reverse=True)):
+                if bracket.ended and is_recorded(bracket, self._store.read(self._id, reverse=True)):
                     continue
                 files = bracket.files
                 if files is None:
@@ -439,7 +439,8 @@ class Recorder:
         with self.lock:
             now, workspace = self.under_way.get(begun.id), self.workspace
             if now is None or workspace is None:
-                # The session was closed meanwhile, and the call was left to who opens it next.
+                # The session was closed meanwhile, and the call was left to the next process that
+                # opens it.
                 return Ended(begun, {})
             if now.files is not None:
                 # Another process found it over, and kept what it had done by then.
@@ -447,7 +448,7 @@ class Recorder:
                 return Ended(now, self._details(now, now.files))
             try:
                 tree, done = workspace.end(
-                    now, self.log, self._store, told=False, ran_from=ran_from
+                    now, self.log, self._store, recorded=False, ran_from=ran_from
                 )
             except BaseException as failure:
                 # The next look ends it.
@@ -459,7 +460,7 @@ class Recorder:
             finally:
                 del self.under_way[begun.id]
             if done is None:
-                # What changed all the same is somebody else's, and owed with the next look.
+                # What changed all the same is not its own, and owed with the next look.
                 return Ended(now, {})
             self.tree = tree
             return Ended(now, self._details(now, done.to_dict()))
@@ -526,7 +527,7 @@ class Recorder:
             if one.bracket.id not in named:
                 self.unrecorded([one])
             elif self.workspace is not None:
-                self.workspace.told(one.bracket)
+                self.workspace.recorded(one.bracket)
 
     def unrecorded(self, ended: Iterable[Ended]) -> None:
         """The events of these calls were not stored: what they did is owed all the same."""
@@ -571,7 +572,7 @@ class Recorder:
         if bracket is not None:
             self.drop(bracket)
 
-    # --- calls that nobody ends ----------------------------------------------------------
+    # --- calls without an end ------------------------------------------------------------
 
     def end_all(self) -> None:
         """Every call is over: the directory is let go of."""
@@ -596,13 +597,13 @@ class Recorder:
         self._unseen.clear()
 
     def _end_left(self, workspace: Workspace, bracket: Bracket, *, late: bool = True) -> None:
-        """End a call that nobody else does, and owe what it did, unless the log has it."""
-        if bracket.ended and is_told(bracket, self._store.read(self._id, reverse=True)):
+        """End a call that has no other end, and owe what it did, unless the log has it."""
+        if bracket.ended and is_recorded(bracket, self._store.read(self._id, reverse=True)):
             workspace.drop(bracket)
             return
         files = bracket.files
         if files is None:
-            _, done = workspace.end(bracket, self.log, self._store, told=False, late=late)
+            _, done = workspace.end(bracket, self.log, self._store, recorded=False, late=late)
             files = done.to_dict() if done is not None else None
         else:
             workspace.keep(bracket, files, Runner(os.getpid(), own_birth(os.getpid())))
@@ -614,7 +615,7 @@ class Recorder:
             self.tree = bytes.fromhex(files["after"])
 
     def leave(self) -> None:
-        """Keep what is owed for whoever opens the session next.
+        """Keep what is owed for the next process that opens the session.
 
         The caller keeps others from appending.
         """
@@ -634,6 +635,6 @@ class Recorder:
         self.folder.close()
 
 
-def _as_told(event: NewEvent) -> Event:
+def _as_event(event: NewEvent) -> Event:
     """An event that is not in the log yet."""
     return Event(0, "", "", event.kind, dict(event.data))

@@ -17,7 +17,7 @@ from .recorder import Recorder
 
 if TYPE_CHECKING:
     from ..workspace.workspace import Workspace
-    from .sought import Process, Running, Sought
+    from .brackets import Process, Running, Sought
 
 
 class SharedRecorder(Recorder):
@@ -38,7 +38,7 @@ class SharedRecorder(Recorder):
         self.owe_others(tree, self._reversal(workspace, known, tree))
 
     def outdated(self) -> list[str]:
-        """The files that are other than the agent thinks, since somebody took them back.
+        """The files that are other than the agent thinks, since they were taken back.
 
         To be asked before its prompt is appended: from then on it knows.
         """
@@ -46,7 +46,7 @@ class SharedRecorder(Recorder):
         now = None if workspace is None else workspace.catalogue.tree(workspace.place.n)
         if workspace is None or now is None:
             return []
-        from .restored import last_prompt, restores, unknown
+        from .reversal import last_prompt, restores, unknown
 
         last = last_prompt(self._store.walk(self._id))
         found = restores(self._store, self._store.record(self._id), last[1]) if last else []
@@ -62,13 +62,13 @@ class SharedRecorder(Recorder):
         """The call under way that another process began."""
         workspace = self.folder.workspace()
         there = [] if workspace is None else self._mine(workspace)
-        bracket = sought.among(b for b in there if not (b.left or _is_being_told(b)))
+        bracket = sought.among(b for b in there if not (b.left or _is_being_recorded(b)))
         if bracket is not None:
             self.under_way[bracket.id] = bracket
         return bracket
 
     def ask(self, sought: Sought) -> None:
-        """A person is asked whether a call may run. Without a result nobody knows that it did."""
+        """A person is asked whether a call may run. Without a result that is not known."""
         workspace = self.folder.workspace()
         if workspace is None:
             return
@@ -86,7 +86,7 @@ class SharedRecorder(Recorder):
         """End what an agent of the session left under way (None: all of them), and owe it.
 
         A call whose process is `running` on goes on without its agent. Of one that a person was
-        asked about and that has no result nobody knows whether it ran. Unless it is `late`, the
+        asked about and that has no result it is not known whether it ran. Unless it is `late`, the
         agent was at work until now.
         """
         workspace = self.folder.workspace()
@@ -94,7 +94,7 @@ class SharedRecorder(Recorder):
             return
         try:
             for bracket in self._mine(workspace):
-                if agent not in (None, bracket.agent) or _is_being_told(bracket):
+                if agent not in (None, bracket.agent) or _is_being_recorded(bracket):
                     continue
                 process = None
                 if running is not None and not (bracket.ended or bracket.left):
@@ -123,6 +123,6 @@ class SharedRecorder(Recorder):
             self.tree = split.tree
 
 
-def _is_being_told(bracket: Bracket) -> bool:
+def _is_being_recorded(bracket: Bracket) -> bool:
     """Whether a process is about to append what a call did."""
     return bracket.ended and not is_dead(bracket)

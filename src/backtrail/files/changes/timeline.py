@@ -1,28 +1,29 @@
 """Where a workspace stands: its newest tree, its calls, and what changed since they began.
 
-A line is one record in a tray. Its rows in the database are brought up to date when the
-tray is emptied, so what changed is in part here and in part there.
+A line is read from its rows in the database of the catalogue, moved as a value, and written back
+in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import msgspec
 
 from ..._startup.frozen import NamedTuple
 from ...stores.disk.checks import decoded, typed, whole_number
+from ...stores.disk.database import Database
+from ...stores.disk.schema import Schema
 from ...stores.disk.transactions import Execute
+from ..trays import move_tray
 from .brackets import Bracket, Transition
-from .tray import Tray
 
 _decode_bracket = msgspec.json.Decoder(Bracket).decode
 _decode_brackets = msgspec.json.Decoder(list[Bracket]).decode
 
-# Whoever opens the catalogue reads all of the tray: a hook does so for every call.
-_SIZE = 64 << 10
-_MANY = 16
 _MOST_PROCESSES = 1 << 31
 
 Older = Callable[[int], list[Transition]]
@@ -76,7 +77,7 @@ class Line(NamedTuple):
     def since(self, number: int, older: Older) -> list[Transition]:
         """What changed since the transition of this number."""
         before = older(number) if number < self.base else []
-        # Killed before the tray was emptied, somebody left later ones there, too.
+        # A record of an earlier version may have been moved already: then later ones are there.
         return [
             *(span for span in before if span.n <= self.base),
             *(span for span in self.spans if span.n > number),
@@ -99,11 +100,6 @@ class Line(NamedTuple):
         """The newest tree, where a scan has been."""
         assert self.tree is not None
         return self.tree
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it is time that the database takes what changed."""
-        return len(self.spans) > _MANY
 
 
 # --- the rows ----------------------------------------------------------------------------
@@ -188,7 +184,7 @@ def _encoded(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# --- the records -------------------------------------------------------------------------
+# --- records of earlier versions -----------------------------------------------------------
 
 
 class _Record(NamedTuple):
@@ -207,24 +203,6 @@ class _Record(NamedTuple):
 
 
 _decode_record = msgspec.msgpack.Decoder(_Record).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def _packed(line: Line) -> bytes:
-    workspace, tree, changes, calls, base, spans = line
-    brackets = list(calls)
-    if not spans:
-        return _encode((workspace, tree, changes, len(calls), brackets, base, ()))
-    places = {id(bracket): place for place, bracket in enumerate(brackets)}
-    written = []
-    for span in spans:
-        for bracket in span.brackets:
-            if id(bracket) not in places:
-                places[id(bracket)] = len(brackets)
-                brackets.append(bracket)
-        who = [places[id(bracket)] for bracket in span.brackets]
-        written.append((span.n, span.before, span.after, who))
-    return _encode((workspace, tree, changes, len(calls), brackets, base, written))
 
 
 def _unpacked(body: bytes) -> Line:
@@ -233,30 +211,93 @@ def _unpacked(body: bytes) -> Line:
     return _checked(Line(workspace, tree, changes, tuple(brackets[:calls]), base, tuple(spans)))
 
 
-class LineTray(Tray):
-    """The newest lines; of a workspace the last record counts, whatever the rows say."""
+def latest_lines(records: list[bytes]) -> dict[int, Line]:
+    """The lines that records say, by workspace; of each the last record counts."""
+    what = "a record before the catalogue"
+    return {line.workspace: line for line in (decoded(_unpacked, r, what) for r in records)}
 
-    def __init__(self, database: Path) -> None:
-        super().__init__(database, _SIZE)
 
-    def _emptied(self) -> None:
-        self._lines: dict[int, Line] = {}
+# --- the database ------------------------------------------------------------------------
 
-    def _take_in(self, body: bytes) -> None:
-        line = _unpacked(body)
-        self._lines[line.workspace] = line
 
-    def lines(self) -> dict[int, Line]:
-        """What is in it now, by workspace; not to be changed."""
-        with self._mutex:
-            self._look()
-            return self._lines
+class Lines:
+    """The lines of all workspaces of one catalogue."""
 
-    def lay(self, line: Line) -> bool:
-        """Append a record, for who has looked; False if the tray has to be emptied first."""
-        with self._mutex:
-            end = self._write(_packed(line))
-            if end:
-                self._lines[line.workspace] = line
-                self._wrote(end)
-            return end > 0
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self.database = Database(path, synced=False, schema=schema)
+        # Calls that are over for everybody, and could not be taken from their line yet.
+        self.over: set[str] = set()
+        try:
+            # Lines that an earlier version left in front of the database, and that cannot be
+            # moved there now.
+            self._left = move_tray(self.database, latest_lines, _take)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def line(self, workspace: int) -> Line:
+        """Where a workspace stands."""
+        with self.database.reading() as connection:
+            return self._line(connection.execute, workspace)
+
+    def _line(self, execute: Execute, workspace: int) -> Line:
+        line = self._left.get(workspace) or stored_line(execute, workspace)
+        over = self.over.intersection(call.id for call in line.calls) if self.over else ()
+        return line.without(*over) if over else line
+
+    def all(self) -> list[Line]:
+        """Where all workspaces stand; one that moves meanwhile may be there as it was, too."""
+        with self.database.reading() as connection:
+            rows = connection.execute("SELECT n FROM workspaces").fetchall()
+            return [self._line(connection.execute, n) for (n,) in rows]
+
+    @contextmanager
+    def moving(self, workspace: int) -> Iterator[Moving]:
+        """A context in which the line of a workspace may be moved by the caller alone."""
+        with self.database.writing() as execute:
+            now = Moving(execute, self._line(execute, workspace))
+            before = now.line
+            yield now
+            if now.line is not before:
+                store(execute, now.line)
+
+    def since(self, line: Line, number: int) -> list[Transition]:
+        """What changed since the transition of this number."""
+        with self.database.reading() as connection:
+            return _since(connection.execute, line, number)
+
+    def trees(self, line: Line) -> set[bytes]:
+        """The trees that a workspace and its calls rely on."""
+        with self.database.reading() as connection:
+            return line.trees(lambda n: stored_spans(connection.execute, line.workspace, n))
+
+    def flush(self) -> None:
+        """Return when all of it is on the disk."""
+        self.database.flush()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.database.close()
+
+
+class Moving:
+    """The line of a workspace, while only its holder moves it. What `line` is set to is kept."""
+
+    __slots__ = ("_execute", "line")
+
+    def __init__(self, execute: Execute, line: Line) -> None:
+        self._execute = execute
+        self.line = line
+
+    def since(self, line: Line, number: int) -> list[Transition]:
+        """What changed since the transition of this number, `line` not being stored yet."""
+        return _since(self._execute, line, number)
+
+
+def _since(execute: Execute, line: Line, number: int) -> list[Transition]:
+    return line.since(number, lambda after: stored_spans(execute, line.workspace, after))
+
+
+def _take(writer: apsw.Connection, records: list[bytes]) -> None:
+    for line in latest_lines(records).values():
+        store(writer.execute, line)

@@ -1,13 +1,13 @@
 """Blobs: bytes named by their SHA-256. The contract, and the plain implementation.
 
 Besides bytes, a blob store holds *references*: which log of which store relies on which
-tree. They are written with the blobs and before the event that names the tree, so whoever
-collects garbage reads them and never the logs.
+tree. They are written with the blobs and before the event that names the tree, so collecting
+garbage reads them and never the logs.
 
 Two rules make it safe to skip writing what is there already:
 
-- Everything that removes blobs moves the *epoch*, in the same transaction. Who asked `has`
-  in one epoch gives that epoch to `write` together with its references: they are stored
+- Everything that removes blobs moves the *epoch*, in the same transaction. A writer that asked
+  `has` in one epoch gives that epoch to `write` together with its references: they are stored
   only if nothing was removed since, or if all they rely on is still there.
 - A sweep asks, in each transaction that removes, for what the references of that moment
   hold. A reference stored a moment before is honoured, one stored later finds the epoch moved.
@@ -80,7 +80,7 @@ class Blobs(ABC):
         only has its stamp set to now. Digests are believed here and checked by `get`.
 
         Many contents become several transactions, in any order; the references come with
-        the last. Whoever is killed before leaves contents that nobody refers to.
+        the last. A process killed before leaves contents that nothing refers to.
 
         Args:
             epoch: when the caller found that all else the references hold is there.
@@ -148,9 +148,6 @@ class Blobs(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Return when everything written so far survives a power cut."""
-
-    def hasten(self) -> None:  # noqa: B027 - most have nothing to begin with
-        """A `flush` comes soon."""
 
     @property
     def dirty(self) -> bool:
@@ -282,7 +279,7 @@ class MemoryBlobs(Blobs):
         sync: bool = True,
     ) -> None:
         self._open()
-        # Outside the lock: who hands over may take long.
+        # Outside the lock: the caller's iterator may take long.
         given = [(digest, bytes(content)) for digest, content in contents]
         referring = list(references)
         with self._lock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -19,16 +19,16 @@ from ...errors import Damaged, InvalidData, NotFound, SessionBusy
 from ...events import MAIN_LOG, Event, Json, NewEvent, Problem
 from ...events.history import DELETED
 from ...stores import due
-from ...stores.base import Store, is_deleted
+from ...stores.base import Store
 from ...stores.due import GRACE
 from ...stores.memory import MemoryStore
 from ...stores.opening import store_at
-from ...stores.wrapper import store_name as store_name
+from ...stores.records import is_deleted
 from ...stores.wrapper import store_names, unwrapped
 from ..changes.brackets import Bracket, is_dead
-from ..depot import Depot, known_folder
+from ..depot import Depot, opened
 from ..restore.journal import decoded
-from . import garbage, tombstones
+from . import garbage
 from .blobs import Reference
 from .garbage import RECENT, Garbage, Point, mark_and_sweep, reach
 
@@ -41,8 +41,8 @@ class Collected:
     """What a collection did, or would do in a dry run.
 
     `sessions` were deleted before, and what only they relied on went. `calls` counts those
-    that crashes left, and that nobody came back to for a week: what they did is not told
-    any more, and what was kept to tell it goes. `points` counts the old automatic points
+    that crashes left, and whose session was not opened for a week: what they did is not recorded
+    any more, and what was kept for that goes. `points` counts the old automatic points
     that were given up for the budget. `blobs` and `bytes` (as they
     were before compression) are gone. `held`: a damaged tree kept anything from going.
     `used` of `budget` bytes are taken now; `over_budget`: that is more than allowed, and
@@ -76,7 +76,7 @@ def collect(
 ) -> Collected:
     """Remove the contents of files that no session and no workspace relies on.
 
-    What was written in the last `grace` seconds is spared, because somebody may be about
+    What was written in the last `grace` seconds is spared, because a writer may be about
     to rely on it. If the rest takes more than `budget` bytes (by default 10 GB, or 5 % of
     the disk if that is less), the oldest automatic points are given up; never labelled
     checkpoints, never the last seven days. Sessions may go on meanwhile.
@@ -106,24 +106,6 @@ def collect(
         return done
 
 
-@contextmanager
-def opened(store: Store) -> Iterator[Depot]:
-    """The contents of a store, for as long as the block lasts."""
-    depot = Depot.of(store)
-    try:
-        yield depot
-    finally:
-        depot.close()
-
-
-def has_contents(store: Store) -> bool:
-    """Whether a store may have contents: where it has none, none are made."""
-    folder = known_folder(store)
-    if folder is None:
-        return isinstance(unwrapped(store), MemoryStore)
-    return (folder / "blobs.db").exists()
-
-
 def planned(depot: Depot) -> set[bytes]:
     """The contents that restores need which were cut short, and will be finished."""
     found: set[bytes] = set()
@@ -145,7 +127,7 @@ def _needed(journal: bytes) -> Iterable[bytes]:
 
 
 class Sessions:
-    """Which sessions of a store exist, as far as that can be told."""
+    """Which sessions of a store exist, as far as that is known."""
 
     def __init__(self, store: Store) -> None:
         self.names = store_names(store)
@@ -157,7 +139,7 @@ class Sessions:
         self._known = bool(store.url) and not shared
 
     def is_gone(self, session_id: str) -> bool:
-        """Whether nobody can ask for its files any more, not even a fork."""
+        """Whether no session can ask for its files any more, not even a fork."""
         if not self._known or session_id in self._parents:
             return False
         try:
@@ -248,7 +230,7 @@ class _Collection:
                 # The -wal file counts too, and may be long.
                 self._blobs.remove(())
             except SessionBusy:
-                # Somebody reads. It gets shorter by itself later.
+                # A reader has it open. It gets shorter by itself later.
                 return used
         return self._blobs.used()
 
@@ -267,7 +249,7 @@ class _Collection:
             return 0
 
     def _problems(self, done: Garbage) -> tuple[Problem, ...]:
-        purged = tombstones.read(self._depot.folder)
+        purged = garbage.erased_in(self._depot.folder)
         owners: dict[bytes, str] = {}
         for reference in self._blobs.references():
             owners.setdefault(reference.root, reference.log)
@@ -319,7 +301,7 @@ class _Collection:
                 later = min(later, first)
                 yield Point(reference.root, last, label, reference)
             else:
-                # No event tells of it: it is no younger than what came after it.
+                # No event names it: it is no younger than what came after it.
                 yield Point(reference.root, later, None, reference)
 
     def _named(self, session_id: str) -> dict[bytes, tuple[float, float, str | None]]:
@@ -355,7 +337,7 @@ def drop_unnamed(store: Store, session_id: str, depot: Depot, roots: Iterable[by
     known = [one for one in depot.blobs.references() if one in references]
     garbage.drop(depot.blobs, known)
     again = left & _named_trees(store, session_id)
-    # Named meanwhile: whoever did it may have found the reference still there.
+    # Named meanwhile: the writer may have found the reference still there.
     depot.blobs.write([], [one for one in known if one.root in again])
 
 
@@ -370,7 +352,7 @@ def _named_trees(store: Store, session_id: str) -> set[bytes]:
 
 
 def _is_lost(call: Bracket) -> bool:
-    """Whether a call was left by a crash, and its session by everybody, for long."""
+    """Whether a call was left by a crash, and its session too, for long."""
     return call.since < time.time() - RECENT and is_dead(call)
 
 
@@ -383,7 +365,7 @@ def _time_of(event: Event) -> float:
 
 
 def trees_of(event: Event | NewEvent) -> list[bytes]:
-    """Every tree that an event names, once; nothing is believed, as anybody may record events."""
+    """Every tree that an event names, once; nothing is believed: any program may record events."""
     files = event.data.get("files")
     texts: list[Json] = [event.data.get("tree")]
     if isinstance(files, dict):

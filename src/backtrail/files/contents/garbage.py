@@ -1,11 +1,12 @@
 """Garbage: what no log and no workspace relies on; how much may be kept.
 
 Marking begins at the references and at the present tree of each workspace, and follows
-trees. A tree that is missing or damaged is told, and marking goes on: what else is marked
+trees. A tree that is missing or damaged is reported, and marking goes on: what else is marked
 stays marked. What a *damaged* tree held cannot be known any more, and some of it may only
-be reachable through it; so nothing is swept until it is repaired or nobody refers to it.
+be reachable through it; so nothing is swept until it is repaired or nothing refers to it.
 
-The budget and the floor keep blobs from filling the disk. They decide, others act.
+The budget and the floor keep blobs from filling the disk. They decide, others act. The digests of
+contents that were erased on purpose are kept beside the blobs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pathlib import Path
 
 from ..._startup.frozen import NamedTuple
 from ...errors import Damaged, DiskLow, InvalidData, NotFound
-from ...stores.disk.fs import failed
+from ...stores.disk.fs import failed, sync_directory, write_all
 from ...stores.due import GRACE, note_full
+from ..beneath import descriptor
 from ..trees import Get, parse_tree
 from .blobs import Blobs, Reference
 
@@ -56,7 +58,7 @@ def mark_and_sweep(
     grace: float = GRACE,
     dry_run: bool = False,
 ) -> Garbage:
-    """Remove what nothing relies on and nobody wrote in the last `grace` seconds.
+    """Remove what nothing relies on and was not written in the last `grace` seconds.
 
     A tree that becomes a root only after this began is safe if it is referred to, or if
     all of it was written within the grace.
@@ -78,7 +80,7 @@ def mark_and_sweep(
 
 
 def drop(blobs: Blobs, references: Iterable[Reference]) -> None:
-    """Nobody relies on these any more."""
+    """Nothing relies on these any more: drop them."""
     logs: dict[tuple[str, str], list[bytes]] = {}
     for store, log, root in references:
         logs.setdefault((store, log), []).append(root)
@@ -87,7 +89,7 @@ def drop(blobs: Blobs, references: Iterable[Reference]) -> None:
 
 
 class _Marks:
-    """All that was reached so far; everything, once it cannot be told what that is."""
+    """All that was reached so far; everything, once it is not known what that is."""
 
     def __init__(
         self,
@@ -107,10 +109,10 @@ class _Marks:
     def keep(self, roots: Collection[bytes], get: Get) -> _Marks:
         """Mark from more roots."""
         todo = self._first.union(root for root in roots if root not in self._ignored)
-        self._reached.update(reach(get, todo, self._tell, self._trees))
+        self._reached.update(reach(get, todo, self._report, self._trees))
         return self
 
-    def _tell(self, digest: bytes, error: Exception) -> None:
+    def _report(self, digest: bytes, error: Exception) -> None:
         self.problems[digest] = error
         self.held = self.held or isinstance(error, Damaged)
 
@@ -123,12 +125,12 @@ class _Marks:
 def reach(
     get: Get,
     roots: Iterable[bytes],
-    tell: Callable[[bytes, Exception], None],
+    report: Callable[[bytes, Exception], None],
     walked: set[bytes] | None = None,
 ) -> Iterator[bytes]:
     """Every blob that trees hold, trees included; some more than once.
 
-    A tree that cannot be read is told, and passed over. Trees in `walked` are not entered
+    A tree that cannot be read is reported, and passed over. Trees in `walked` are not entered
     again, and those entered are added to it.
     """
     walked = set() if walked is None else walked
@@ -142,7 +144,7 @@ def reach(
         try:
             tree = parse_tree(get(root))
         except (NotFound, Damaged) as error:
-            tell(root, error)
+            report(root, error)
             continue
         for entry in tree.values():
             if entry.kind == "directory":
@@ -155,7 +157,7 @@ def reach(
 
 
 class Point(NamedTuple):
-    """A moment that can be gone back to: its tree, when, its label, and who relies on it."""
+    """A moment that can be gone back to: its tree, when, its label, and its reference."""
 
     root: bytes
     at: float
@@ -205,7 +207,6 @@ def budget(
     weigh: Callable[[bytes], int],
     *,
     now: float,
-    recent: float = RECENT,
 ) -> list[Reference]:
     """Which references to drop so that the rest fits into `limit` bytes, oldest first.
 
@@ -224,7 +225,7 @@ def budget(
     total = 0
     free: list[Point] = []
     for point in points:
-        if point.label is None and point.at < now - recent:
+        if point.label is None and point.at < now - RECENT:
             free.append(point)
             continue
         new = set(holds(point.root, walked)) - held
@@ -270,9 +271,50 @@ def check_floor(path: str | Path, floor: int | None = None) -> int:
 
 
 def _space(path: str | Path) -> tuple[int, int]:
-    """The bytes of a disk, and those of them that anybody may still write."""
+    """The bytes of a disk, and those of them that any user may still write."""
     try:
         found = os.statvfs(path)
     except OSError as error:
         raise failed(error, f"ask for the free space at {path}") from error
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+# --- what was erased on purpose ----------------------------------------------------------
+
+
+_TOMBSTONES = "purged"
+"""The file beside the blobs with the digests of contents that were erased on purpose."""
+
+
+def erased_in(folder: Path) -> set[bytes]:
+    """What was erased on purpose."""
+    found: set[bytes] = set()
+    try:
+        lines = (folder / _TOMBSTONES).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        raise failed(error, f"read {folder / _TOMBSTONES}") from error
+    for line in lines:
+        try:
+            found.add(bytes.fromhex(line.decode()))
+        except ValueError:
+            # Half a line, left by a power cut.
+            continue
+    return found
+
+
+def note_erased(folder: Path, digests: Collection[bytes]) -> None:
+    """Remember that these are erased; on the disk when this returns."""
+    new = sorted(set(digests) - erased_in(folder))
+    if not new:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with descriptor(folder / _TOMBSTONES, flags, 0o600) as fd:
+            # An empty line first: the last one may be half.
+            write_all(fd, b"".join(b"\n" + digest.hex().encode() for digest in new) + b"\n")
+            os.fsync(fd)
+        sync_directory(folder)
+    except OSError as error:
+        raise failed(error, f"write {folder / _TOMBSTONES}") from error

@@ -3,7 +3,7 @@
 Deleting hides and collecting frees; a purge leaves nothing to be read: not in logs, not in
 forks, not in contents, not in the search index, not in free pages. What is left are
 tombstones: events that say they were purged, and the digests of contents that are gone.
-A digest and the names of files stay, so who knows a content can tell that it was there.
+A digest and the names of files stay, so a reader that knows a content sees that it was there.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from ...errors import Damaged, InvalidData, NotFound, Unsafe
 from ...events import MAIN_LOG, Json, Problem, SessionInfo, encode_data
 from ...stores.base import Store
 from ...stores.opening import store_at
-from ...stores.wrapper import store_names
+from ...stores.wrapper import store_name, store_names
 from ..changes.brackets import is_dead
-from ..depot import Depot
+from ..depot import Depot, has_contents, opened
 from ..names import inside, shown
 from ..trees import Entry, Get, look_up, parse_tree
-from . import tombstones
 from .blobs import Reference
-from .collect import has_contents, opened, planned, store_name
-from .garbage import drop, mark_and_sweep, reach
+from .collect import planned
+from .garbage import drop, mark_and_sweep, note_erased, reach
 
 _REPLACED = "[purged]"
 
@@ -69,7 +68,7 @@ def purge(
     - A `path`: every content that was captured there, also where it is stored for another
       path's sake. A relative one is in the workspace of the session, or in every workspace;
       an absolute one is one file, in the sessions whose workspace has it. What sessions of
-      other workspaces captured too is kept, and told as a problem.
+      other workspaces captured too is kept, and reported as a problem.
     - A `text`: every event, record, note and content that holds it, in the session or in all.
 
     A rewind that needs such a content afterwards says that it is gone. What still waits in
@@ -110,7 +109,7 @@ def sessions_with(
 
 @dataclass(slots=True)
 class _Purging:
-    """One purge. Whoever repeats one that failed in between finishes it."""
+    """One purge. Repeating one that failed in between finishes it."""
 
     store: Store
     sessions: dict[str, None] = field(default_factory=dict)
@@ -126,7 +125,7 @@ class _Purging:
             tuple(self.problems),
         )  # fmt: skip
 
-    def _tell(self, digest: bytes, error: Exception) -> None:
+    def _report(self, digest: bytes, error: Exception) -> None:
         if isinstance(error, Damaged):
             self.problems.append(Problem("", "files", "damaged", str(error)))
 
@@ -156,8 +155,8 @@ class _Purging:
         blobs, name = depot.blobs, store_name(self.store)
         references = list(self._references(depot, session_id))
         roots = {reference.root for reference in references}
-        held = set(reach(blobs.get, roots, self._tell))
-        # What a killed call did is not told any more.
+        held = set(reach(blobs.get, roots, self._report))
+        # What a killed call did is not recorded any more.
         left = [c.id for c in depot.catalogue.calls() if c.owner == session_id and is_dead(c)]
         depot.catalogue.give_up(left)
         drop(blobs, references)
@@ -228,7 +227,7 @@ class _Purging:
         return self.roots[log]
 
     def _shared(self, depot: Depot, found: set[bytes], roots: set[str]) -> set[bytes]:
-        """Those of these contents that sessions of other roots captured, too; and tell it."""
+        """Those of these contents that sessions of other roots captured, too; and report it."""
         others: dict[str, list[bytes]] = {}
         for reference in self._references(depot, None):
             root = self._root(reference.log)
@@ -236,7 +235,7 @@ class _Purging:
                 others.setdefault(root, []).append(reference.root)
         shared: set[bytes] = set()
         for root, trees in others.items() if found else ():
-            held = found.intersection(reach(depot.blobs.get, trees, self._tell))
+            held = found.intersection(reach(depot.blobs.get, trees, self._report))
             if held:
                 detail = f"{root} has the same content, so it is kept: purge it there, too"
                 self.problems.append(Problem("", "files", "not erased", detail, count=len(held)))
@@ -264,7 +263,7 @@ class _Purging:
         try:
             entry = look_up(get, root, path)
         except (NotFound, Damaged) as error:
-            self._tell(root, error)
+            self._report(root, error)
             return set()
         found: set[bytes] = set()
         todo = [entry] if entry is not None else []
@@ -280,7 +279,7 @@ class _Purging:
         try:
             return list(parse_tree(get(entry.value)).values())
         except (NotFound, Damaged) as error:
-            self._tell(entry.value, error)
+            self._report(entry.value, error)
             return []
 
     # --- a text --------------------------------------------------------------------------
@@ -330,7 +329,7 @@ class _Purging:
                 if any(form in content for form in forms):
                     found.add(digest)
             except (NotFound, Damaged) as error:
-                self._tell(digest, error)
+                self._report(digest, error)
         return found
 
     # --- contents ------------------------------------------------------------------------
@@ -353,13 +352,13 @@ class _Purging:
     def _erase(
         self, depot: Depot, digests: Collection[bytes], roots: set[str] | None = None
     ) -> None:
-        """Remove contents, whoever relies on them, and leave tombstones.
+        """Remove contents, whatever relies on them, and leave tombstones.
 
-        Files that still hold them are told of these `roots`, None for all.
+        Files that still hold them are listed for these `roots`, None for all.
         """
         there = depot.blobs.has(digests)
         self.present = _on_disk(depot, there, roots)
-        tombstones.add(depot.folder, there)
+        note_erased(depot.folder, there)
         # Also where there are none: an earlier purge may have left traces.
         depot.blobs.remove(there)
         self.blobs = len(there)

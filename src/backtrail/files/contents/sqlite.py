@@ -4,8 +4,6 @@ A content is packed (compressed, if that helps) before the write lock is taken. 
 is a row. A large one is a row and its pieces in `chunks`, which come first, in transactions
 of their own, under a number that stands in `pending` until the row is there. A number in
 `pending` for long belongs to a writer that died, or to a content that was removed.
-
-A little, as an edit changes it, is laid into a `Tray` first.
 """
 
 from __future__ import annotations
@@ -15,36 +13,38 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import apsw
+import msgspec
 
-from ...errors import SessionBusy, StoreFailed
+from ..._startup.frozen import NamedTuple
 from ...stores.disk import fs
-from ...stores.disk.checks import typed, whole_number
+from ...stores.disk.checks import decoded, typed, whole_number
 from ...stores.disk.database import Database
-from ...stores.disk.schema import failure
+from ...stores.disk.schema import located
 from ...telemetry import logger
+from ..trays import move_tray
 from .blobs import Blobs, Keep, Reference, Swept, checked, missing
-from .content_tray import ContentTray, Laid
-from .packing import Packed, gathered, is_little, pack_all
 from .rows import (
     GET,
     SCHEMA,
+    Packed,
     Slice,
     check,
     epoch_in,
     finish,
+    gathered,
     goes_on,
+    is_little,
+    pack,
+    pack_all,
     present,
     put,
     read,
     refer,
-    stands,
     unpacked,
 )
-
-_T = TypeVar("_T")
 
 # Setting the stamp of a row reads all of it, so rows stay small.
 _INLINE = 64 << 10
@@ -52,28 +52,25 @@ _CHUNK = 1 << 20
 _SLICE = 2 << 20
 
 
+def open_sqlite_blobs(address: str) -> SQLiteBlobs:
+    """`sqlite:///PATH`, as for a store."""
+    return SQLiteBlobs(located(address))
+
+
 class SQLiteBlobs(Blobs):
     """Contents in one database file, made if it is not there."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.realpath(os.path.expanduser(path)))
-        self._database = Database(
-            self.path, synced=True, idle=self._idle, schema=SCHEMA, first=self._empty_tray
-        )
-        self._tray = ContentTray(self.path, self._idle)
-        # The tray keeps its length, whatever is removed.
+        self._database = Database(self.path, synced=True, idle=self._idle, schema=SCHEMA)
         self._names = [str(self.path), f"{self.path}-wal"]
-        self._wrote = self._found = False
-        self._laid_before = 0
-        self._stood: tuple[int, int | None] | None = None
-        self.id = self._own_id()
-
-    def _own_id(self) -> str:
         try:
+            # Contents that an earlier version left in front of the database, and that cannot be
+            # moved there now.
+            self._left = move_tray(self._database, _contents, _take)
             row = (self._one("SELECT id FROM about"),)
-            return cast(str, typed(row, f"the name of {self.path}", str)[0])
+            self.id = cast(str, typed(row, f"the name of {self.path}", str)[0])
         except BaseException:
-            self._tray.close()
             self._database.close()
             raise
 
@@ -88,28 +85,19 @@ class SQLiteBlobs(Blobs):
     # --- reading -------------------------------------------------------------------------
 
     def get(self, digest: bytes) -> bytes:
-        laid = self._laid(digest)
-        if laid is not None:
-            return checked(digest, laid)
+        left = self._left.get(digest)
+        if left is not None:
+            return checked(digest, left)
         return unpacked(digest, self._all(GET, (digest,)))
 
-    def _laid(self, digest: bytes) -> bytes | None:
-        """What lies in the tray; what does not is looked for in the database after that."""
-        self._database.check_open()
-        return self._tray.contents().get(digest)
-
     def has(self, digests: Collection[bytes]) -> set[bytes]:
-        self._database.check_open()
-        # Perhaps another process has not synced it yet.
-        self._found = True
-        laid = self._tray.contents()
         with self._database.reading() as connection:
-            return present(connection, digests).union(d for d in digests if d in laid)
+            return present(connection, digests).union(d for d in digests if d in self._left)
 
     def size(self, digest: bytes) -> int:
-        laid = self._laid(digest)
-        if laid is not None:
-            return len(laid)
+        left = self._left.get(digest)
+        if left is not None:
+            return len(left)
         found: int | None = self._one("SELECT size FROM blobs WHERE digest = ?", (digest,))
         if found is None:
             raise missing(digest)
@@ -117,17 +105,14 @@ class SQLiteBlobs(Blobs):
 
     def digests(self) -> Iterator[bytes]:
         self._database.check_open()
-        laid = dict.fromkeys(self._tray.contents())
         rows = self._pages("SELECT n, digest FROM blobs")
-        named = (typed(row, "the row of a blob", int, bytes) for row in rows)
-        return _all_once((digest for _, digest in named), laid)
+        return (typed(row, "the row of a blob", int, bytes)[1] for row in rows)
 
     def references(self) -> Iterator[Reference]:
         self._database.check_open()
-        laid = dict.fromkeys(self._tray.laid().references)
         rows = self._pages('SELECT n, store, log, root FROM "references"')
         whole = (typed(row, "a reference", int, str, str, bytes) for row in rows)
-        return _all_once((Reference(store, log, root) for _, store, log, root in whole), laid)
+        return (Reference(store, log, root) for _, store, log, root in whole)
 
     def _pages(self, query: str) -> Iterator[Any]:
         """The rows of a query that begins with `n`; no lock is held between pages."""
@@ -176,14 +161,6 @@ class SQLiteBlobs(Blobs):
         database.check_open()
         batches = gathered(contents)
         first = next(batches, {})
-        if is_little(first):
-            referring = list(references)
-            if self._lay(Laid(list(first.items()), referring, time.time()), epoch, relies):
-                if sync:
-                    self.flush()
-                return
-            references = referring
-        self._wrote = True
         began, earlier = 0, list[bytes]()
         last = Slice([], [])
         for ready in self._slices(chain([first], batches)):
@@ -199,7 +176,7 @@ class SQLiteBlobs(Blobs):
             earlier += last.digests()
             last = Slice([], [])
         if last.new or last.present or referring:
-            with database.writing as execute:
+            with database.writing() as execute:
                 writer = database.writer()
                 put(writer, last, time.time())
                 if referring:
@@ -209,7 +186,6 @@ class SQLiteBlobs(Blobs):
                     refer(writer, referring)
         if sync:
             database.acknowledge()
-            self._found = False
 
     def _slices(self, batches: Iterable[dict[bytes, bytes]]) -> Iterator[Slice]:
         """Contents packed, and cut into transactions."""
@@ -235,7 +211,7 @@ class SQLiteBlobs(Blobs):
                 # A sweep took it for a dead writer's.
                 continue
             return
-        with self._database.writing:
+        with self._database.writing():
             put(self._database.writer(), ready, time.time())
 
     def _store_large(self, digest: bytes, packed: Packed) -> bool:
@@ -243,7 +219,7 @@ class SQLiteBlobs(Blobs):
         content = memoryview(packed.content)
         number = 0
         for start in range(0, len(content), _SLICE):
-            with self._database.writing as execute:
+            with self._database.writing() as execute:
                 now = time.time()
                 if number == 0:
                     number = execute("INSERT INTO pending(stamp) VALUES(?) RETURNING n", (now,)).get
@@ -257,41 +233,22 @@ class SQLiteBlobs(Blobs):
                     finish(execute, number, digest, packed)
         return True
 
-    def hasten(self) -> None:
-        self._tray.hasten()
-
     def flush(self) -> None:
-        self._tray.flush()
         database = self._database
         database.check_open()
         if database.sync is not None and database.sync.dirty:
-            self._found = False
             database.flush()
 
     def close(self) -> None:
-        if self._database.closed:
-            return
-        try:
-            if self._tray.holds:
-                with self._database.writing:
-                    pass
-        except (StoreFailed, SessionBusy):
-            # There it is safe too.
-            logger().warning("contents stay in the tray of %s", self.path, exc_info=True)
-        finally:
-            try:
-                self._tray.close()
-            finally:
-                self._database.close()
+        self._database.close()
 
     @property
     def dirty(self) -> bool:
-        return self._tray.dirty or self._database.dirty
+        return self._database.dirty
 
     def _idle(self) -> None:
-        """In the background, after a sync: empty the tray, move the -wal into the database."""
+        """In the background, after a sync: move the -wal into the database."""
         try:
-            self._empty_when_idle()
             self._database.checkpoint()
             self._database.shorten()
         except Exception:
@@ -299,79 +256,13 @@ class SQLiteBlobs(Blobs):
                 # The thread serves other stores too and must go on.
                 logger().exception("the checkpoint of %s failed", self.path)
 
-    # --- the tray ------------------------------------------------------------------------
-
-    def _lay(self, laid: Laid, epoch: int | None, relies: Collection[bytes]) -> bool:
-        """Put little into the tray, with references that need no closer look; False if not.
-
-        Who stores once, as a hook does, has nothing of it. And what is in the database, and
-        perhaps not on the disk yet, must not come after what refers to it.
-        """
-        database, tray = self._database, self._tray
-        if not self._wrote or self._found or database.dirty:
-            return False
-        if not (laid.contents or laid.references):
-            return True
-        writer = database.hold()
-        try:
-            if not tray.is_ready():
-                return False
-            if laid.references and (epoch is not None or relies):
-                known = tray.generation, epoch
-                # Whoever removes something empties the tray first.
-                if not (tray.holds and known == self._stood) and not stands(writer, epoch):
-                    return False
-                self._stood = None
-                if tray.lay(laid):
-                    self._stood = known
-                    return True
-            elif tray.lay(laid):
-                return True
-            self._empty_tray(writer)
-            return tray.lay(laid)
-        except apsw.Error as error:
-            raise failure(error, database.path) from error
-        finally:
-            database.lock.release()
-
-    def _empty_tray(self, writer: apsw.Connection) -> None:
-        """Move all that is in the tray into the database; only for who holds the lock."""
-        laid = self._tray.laid()
-        if laid.contents or laid.references:
-            packed = pack_all([content for _, content in laid.contents])
-            ready = list(zip((digest for digest, _ in laid.contents), packed, strict=True))
-            with writer:
-                put(writer, Slice(ready, []), laid.stamp)
-                refer(writer, laid.references)
-            sync = self._database.sync
-            assert sync is not None
-            self._database.writing.ticket = sync.note()
-            # On the disk there before it is gone here.
-            sync.flush()
-            self._tray.clear()
-
-    def _empty_when_idle(self) -> None:
-        """Empty the tray, unless somebody goes on laying things there."""
-        tray = self._tray
-        if tray.sync is None or not tray.holds:
-            return
-        laid, self._laid_before = self._laid_before, tray.sync.written
-        if laid != tray.sync.written:
-            tray.sync.later()
-            return
-        try:
-            with self._database.briefly:
-                pass
-        except SessionBusy:
-            tray.sync.later()
-
     # --- references ----------------------------------------------------------------------
 
     def drop_references(
         self, store: str, log: str | None = None, roots: Collection[bytes] | None = None
     ) -> None:
         query = 'DELETE FROM "references" WHERE store = ?1 AND (?2 IS NULL OR log = ?2)'
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             if roots is None:
                 execute(query, (store, log))
                 return
@@ -379,7 +270,7 @@ class SQLiteBlobs(Blobs):
                 execute(f"{query} AND root = ?3", (store, log, root))
 
     def copy_references(self, store: str, log: str, new_log: str) -> None:
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             execute(
                 'INSERT OR IGNORE INTO "references"(store, log, root) SELECT store, ?, root'
                 ' FROM "references" WHERE store = ? AND log = ? ORDER BY n',
@@ -392,24 +283,38 @@ class SQLiteBlobs(Blobs):
     def sweep(self, keep: Keep, before: float, *, dry_run: bool = False) -> Swept:
         from .sweep import Sweep
 
-        laid = self._tray.laid()
-        if laid.contents or laid.references:
-            with self._database.writing:
-                pass
         return Sweep(self._database, self.get, read, keep, before).run(dry_run=dry_run)
 
     def remove(self, digests: Collection[bytes]) -> None:
         from .sweep import erase
 
         erase(self._database, digests)
-        with self._database.writing:
-            # What others laid meanwhile is in the database by now.
-            self._tray.wipe()
 
 
-def _all_once(stored: Iterable[_T], laid: dict[_T, None]) -> Iterator[_T]:
-    """What the database has, then what lay in the tray before that was asked."""
-    for one in stored:
-        laid.pop(one, None)
-        yield one
-    yield from laid
+# --- what an earlier version left in front of the database -------------------------------
+
+
+class _Laid(NamedTuple):
+    """A record: contents with their digests, references to them, and when that was."""
+
+    contents: list[tuple[bytes, bytes]]
+    references: list[Reference]
+    stamp: float
+
+
+_decode_laid = msgspec.msgpack.Decoder(_Laid).decode
+
+
+def _laid(record: bytes) -> _Laid:
+    return decoded(_decode_laid, record, "a record before the database of contents")
+
+
+def _contents(records: list[bytes]) -> dict[bytes, bytes]:
+    return dict(chain.from_iterable(_laid(record).contents for record in records))
+
+
+def _take(writer: apsw.Connection, records: list[bytes]) -> None:
+    for laid in map(_laid, records):
+        packed = [(digest, pack(content)) for digest, content in laid.contents]
+        put(writer, Slice(packed, []), laid.stamp)
+        refer(writer, laid.references)

@@ -1,7 +1,7 @@
 """Removing blobs from a SQLite database, a little at a time.
 
 A large content that goes leaves its pieces in `pending`, at stamp 0, and they go in later
-transactions; so do those of writers that died. Whoever sweeps next goes on where the last
+transactions; so do those of writers that died. The next sweep goes on where the last
 was killed. Free pages are given back in the transaction that frees them.
 """
 
@@ -21,7 +21,7 @@ _ROWS = 500
 _BYTES = 2 << 20
 _PIECES = 2
 
-# Who waits for the lock looks again after 2 ms at most.
+# A waiter for the lock looks again after 2 ms at most.
 _PAUSE = 0.003
 
 Read = Callable[[Execute, bytes], bytes]
@@ -82,7 +82,7 @@ class Sweep:
     def _remove(self, dead: _Dead) -> list[int]:
         """One slice; the sizes of those that were dead indeed."""
         sizes: list[int] = []
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             if roots := self._new_roots(execute):
                 self._kept = self._keep(roots, lambda digest: self._read(execute, digest))
             # Free pages go at once, so it costs less to cut them off than to overwrite them.
@@ -122,7 +122,7 @@ def next_epoch(execute: Execute) -> None:
     """Indexes made so far are doubtful.
 
     The time is in it, because a power cut may take back this transaction but not the index
-    that somebody saved after it, and the number must not come again.
+    that was saved after it, and the number must not come again.
     """
     execute("UPDATE about SET epoch = max(epoch + 1, ?)", (time.time_ns() // 1_000_000,))
 
@@ -130,7 +130,7 @@ def next_epoch(execute: Execute) -> None:
 def drain(database: Database, before: float) -> None:
     """Remove pieces of contents that are gone, or were not finished before that time."""
     while True:
-        with database.writing as execute:
+        with database.writing() as execute:
             number = execute("SELECT n FROM pending WHERE stamp < ? LIMIT 1", (before,)).get
             if number is None:
                 return
@@ -149,7 +149,7 @@ def drain(database: Database, before: float) -> None:
 
 def erase(database: Database, digests: Collection[bytes]) -> None:
     """Remove contents so that nothing of them is left in the database or its -wal."""
-    with database.writing as execute:
+    with database.writing() as execute:
         execute("PRAGMA secure_delete = ON").fetchall()
         gone = [
             digest
@@ -159,7 +159,7 @@ def erase(database: Database, digests: Collection[bytes]) -> None:
         if gone:
             next_epoch(execute)
     drain(database, 0.5)
-    with database.writing as execute:
+    with database.writing() as execute:
         # Older removals may have left them in free pages.
         execute("PRAGMA incremental_vacuum").fetchall()
     database.flush()

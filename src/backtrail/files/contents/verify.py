@@ -1,6 +1,6 @@
 """Verifying: every log, every content and every tree that a session relies on is read.
 
-What is damaged or missing is told with the sessions that need it and the path where it
+What is damaged or missing is reported with the sessions that need it and the path where it
 was. One damaged thing never hides another.
 """
 
@@ -15,13 +15,13 @@ from ...events import Problem
 from ...stores.base import Store
 from ...stores.opening import store_at
 from ...stores.wrapper import store_names
-from ..depot import Depot
+from ..depot import Depot, has_contents, opened
 from ..names import shown
-from ..restore.unfinished import told
+from ..restore.unfinished import described
 from ..trees import EMPTY_DIGEST, Tree, parse_tree
-from . import tombstones
 from .blobs import Blobs
-from .collect import has_contents, opened, trees_of
+from .collect import trees_of
+from .garbage import erased_in
 
 UNFINISHED = "unfinished"
 """What a problem is called that is no damage: a restore that was cut short, or is under way."""
@@ -31,7 +31,7 @@ LOG = "files"
 
 
 def verify(store: Store | str) -> list[Problem]:
-    """Read everything in a store, contents of files too, and tell what is wrong."""
+    """Read everything in a store, contents of files too, and report what is wrong."""
     if not isinstance(store, Store):
         with store_at(store, create=False) as place:
             return verify(place)
@@ -43,7 +43,7 @@ def verify(store: Store | str) -> list[Problem]:
         with opened(store) as depot:
             problems.extend(_contents(depot, store_names(store)))
             places = depot.catalogue.unfinished()
-            problems += [Problem("", LOG, UNFINISHED, told(shown(p.path))) for p in places]
+            problems += [Problem("", LOG, UNFINISHED, described(shown(p.path))) for p in places]
     except BacktrailError as error:
         problems.append(Problem("", LOG, "unreadable", str(error)))
     return problems
@@ -55,7 +55,7 @@ def _without_contents(store: Store) -> Iterator[Problem]:
         try:
             trees = {tree for event in store.read(info.id) for tree in trees_of(event)}
         except BacktrailError:
-            # The store's own problems tell of it.
+            # The store's own problems name it.
             continue
         trees.discard(EMPTY_DIGEST)
         if trees:
@@ -65,7 +65,7 @@ def _without_contents(store: Store) -> Iterator[Problem]:
 
 
 def _contents(depot: Depot, names: Collection[str]) -> Iterator[Problem]:
-    """What is wrong with the contents, and for whom."""
+    """What is wrong with the contents, and for which sessions."""
     damaged: dict[bytes, str] = {}
     try:
         for digest, why in depot.blobs.verify():
@@ -75,15 +75,15 @@ def _contents(depot: Depot, names: Collection[str]) -> Iterator[Problem]:
                 yield Problem("", LOG, "damaged", why)
     except Damaged as error:
         yield Problem("", LOG, "damaged", str(error))
-    faults = _Faults(depot.blobs, damaged, tombstones.read(depot.folder))
-    told: set[bytes] = set()
+    faults = _Faults(depot.blobs, damaged, erased_in(depot.folder))
+    reported: set[bytes] = set()
     for (store, log), found in _by_session(depot.blobs, faults).items():
         for digest, (fault, count) in found.items():
-            told.add(digest)
+            reported.add(digest)
             where = f"{shown(fault.path)}: " if fault.path else ""
             whose = "" if store in names else f" (a session of {store})"
             yield Problem(log, LOG, fault.what, f"{where}{fault.why}{whose}", count=count)
-    for digest in damaged.keys() - told:
+    for digest in damaged.keys() - reported:
         why = f"{damaged[digest]}; no session relies on it"
         yield Problem("", LOG, "damaged content", why)
 

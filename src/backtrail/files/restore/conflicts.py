@@ -1,4 +1,4 @@
-"""Conflicts: what may be done with a path that somebody else changed as well.
+"""Conflicts: what may be done with a path that others changed as well.
 
 *keep* leaves it. *merge* takes the session's changes out of it, newest first, where that
 leaves no question open. *aside* writes the earlier content beside it. *overwrite* lets the
@@ -8,9 +8,9 @@ past win; what was there is stored, so `undo` gives it back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
+from ..._startup.frozen import replace
 from ...errors import Damaged, NotFound
 from ..changes.effects import Own
 from ..names import beside, shown
@@ -19,13 +19,13 @@ from .merge import is_binary, subtract
 from .plan import ALREADY, Plan, Step, step_to
 
 OnConflict = Literal["keep", "merge", "aside", "overwrite"]
-"""What to do with a path that somebody else changed as well."""
+"""What to do with a path that others changed as well."""
 
 GONE = "it is not there now"
 """Why nothing can be taken out of a path where nothing is."""
 
 FOLDER = "it is a folder now"
-"""Why nothing can be taken out of a path that somebody made a directory of."""
+"""Why nothing can be taken out of a path that was made a directory."""
 
 _KINDS = {"link": "it is a link now", "directory": FOLDER}
 

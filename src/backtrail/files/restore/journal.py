@@ -1,7 +1,7 @@
-"""The journal of a restore: what it is about to do, and the events that will tell of it.
+"""The journal of a restore: what it is about to do, and the events that will record it.
 
-It is on the disk before any name in the workspace changes. Whoever holds the workspace's
-lock next finishes what it says: the files, then the log. Twice is the same as once, since
+It is on the disk before any name in the workspace changes. The next holder of the workspace's
+lock finishes what it says: the files, then the log. Twice is the same as once, since
 a step knows when it is done and an event is found by its id.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from ..._startup.frozen import dataclass, field
 from ...errors import NotFound
 from ...events import Json, NewEvent
-from ...events.history import KEPT, MADE_ROOT
+from ...events.operations import KEPT, MADE_ROOT
 from ...stores.base import Store
 from ...stores.disk import checks
 from ...stores.opening import open_store
@@ -46,7 +46,7 @@ class Journal:
 
     @property
     def log(self) -> tuple[str, str]:
-        """Who relies on the trees: the store's name and the session's id."""
+        """The log that relies on the trees: the store's name and the session's id."""
         scope = f"#{self.scope}" if self.scope else ""
         return f"{self.store_id or self.store}{scope}", self.session_id
 
@@ -59,7 +59,7 @@ class Journal:
         """The journal as bytes."""
         return _encode(self)
 
-    def told(self, after: bytes) -> list[NewEvent]:
+    def outcome(self, after: bytes) -> list[NewEvent]:
         """The events, the first with the trees around the restore, and whose changes went."""
         first = self.events[0]
         data = {**first.data, "files": {"before": self.before.hex(), "after": after.hex()}}
@@ -91,13 +91,13 @@ def decoded(content: bytes) -> Journal:
     return checks.decoded(decode, content, "the journal of a restore")
 
 
-def tell(journal: Journal, after: bytes, store: Store | None) -> bool:
+def record(journal: Journal, after: bytes, store: Store | None) -> bool:
     """Append the events of a restore that is finished now, to the store it belongs to.
 
     They are on the disk when this returns, so that the journal may go. False if that store is
-    not where it was, and no log can be told.
+    not where it was, and no log can be written.
     """
-    events = journal.told(after)
+    events = journal.outcome(after)
     if store is not None and journal.is_of(store):
         _append(store, journal, events)
         return True
@@ -117,5 +117,5 @@ def _append(store: Store, journal: Journal, events: list[NewEvent]) -> None:
         store.append(journal.session_id, events)
         store.flush()
     except NotFound:
-        # The session was deleted meanwhile: there is no log to tell.
+        # The session was deleted meanwhile: there is no log to write.
         return

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from ...errors import AlreadyExists, BacktrailError, Damaged, InvalidData, NotFound, Unsafe
 from ...events import Checkpoint, new_id
-from ...stores.base import Store, resolved
+from ...stores.base import Store
 from ...stores.disk.fs import failed, sync_directory
 from ...stores.opening import store_at
+from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
-from ..control import control_in
-from ..depot import Depot
-from ..names import shown
+from ..depot import opened
+from ..names import control_in, shown
 from ..trees import EMPTY, EMPTY_DIGEST, Get
 from ..workspace.ignore import RESERVED
-from .outcome import settled
+from .moves import settled
 from .plan import Step, plan_exact
 from .workbench import Unsynced
 
@@ -34,11 +34,8 @@ def materialize(
         with store_at(store, create=False) as place:
             return materialize(place, tree, into)
     root = _digest(tree)
-    depot = Depot.of(store)
-    try:
+    with opened(store) as depot:
         return write_tree(depot.blobs.get, root, into)
-    finally:
-        depot.close()
 
 
 def _digest(tree: str | bytes | Checkpoint) -> bytes:
@@ -57,7 +54,7 @@ def _digest(tree: str | bytes | Checkpoint) -> bytes:
 def write_tree(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step]:
     """Write a tree to a directory that is new or empty; what was not captured is returned.
 
-    It appears whole or not at all: it is built beside its place, where nobody looks, and renamed
+    It appears whole or not at all: it is built beside its place and renamed
     when all of it is on the disk.
     """
     target = Path(resolved(into))
@@ -73,7 +70,7 @@ def write_tree(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step
         target.parent.mkdir(parents=True, exist_ok=True)
         building = target.with_name(os.fsdecode(RESERVED) + new_id())
         try:
-            # An empty directory makes way for this one, which lets in nobody else.
+            # An empty directory makes way for this one, which lets in no other user.
             mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
             building.mkdir(0o777 if mode is None else mode | 0o700)
             _build(get, acting, building)

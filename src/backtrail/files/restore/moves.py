@@ -4,22 +4,26 @@ A thing that a call only moved goes back, onto a name that is free or becomes so
 the way of a file that comes back, and is not captured itself, is put aside under a name that
 the plan says. Nothing here ever deletes what the store does not have.
 
-Things are told apart by where they first were, and by a number where others were there, too.
+Things are distinguished by where they first were, and by a number where others were there, too.
 Where a tree does not say which of two is meant, none of them is moved.
+
+The outcome of a plan must be a tree, so what depends on a path that stays is held back: a directory
+does not go before all in it goes, nothing comes into what is no directory, and of a move either
+both ends are taken back or none. Without recursion: directories may lie deeper than Python calls.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
-from ..control import control_in
-from ..names import beside, shown
-from ..trees import Difference, Entry, Get, Present, alike, is_veil
+from ..._startup.frozen import dataclass, replace
+from ..changes.effects import Conflict
+from ..names import beside, control_in, shown
+from ..trees import UNREADABLE, Difference, Entry, Get, Present, alike, is_veil
 from ..workspace.ignore import MOUNTED, OUR_STORE
 from ..workspace.marks import origin_of, plain, thing_at
-from .plan import Plan, Step, creation, removal, step_to
+from .plan import Action, Plan, Step, creation, families, removal, step_to
 
 ASIDE = b".aside"
 
@@ -33,7 +37,7 @@ def _never(_: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What only this machine knows of the present state, and no tree tells.
+    """What only this machine knows of the present state, and no tree says.
 
     `was_control` says whether what is not captured at a path was once version control's,
     `is_stranger` whether a file came from where nothing is captured; None if no file did.
@@ -83,7 +87,7 @@ class _Moves:
     def _opened(self, step: Step) -> Iterator[Step] | None:
         """What happens in a directory that makes way for a thing, or the other way round.
 
-        Where that is not in the plan, as nobody knew whether they are the same.
+        Where that is not in the plan, as it was not known whether they are the same.
         """
         if step.action != "skip" or step.before is None or step.after is None:
             return None
@@ -247,7 +251,7 @@ def things_moved(found: Iterable[Difference]) -> dict[bytes, bytes]:
 def _pairs(homes: Mapping[bytes, bytes], sources: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Which thing belongs where, as far as that is the only way to see it.
 
-    Where a thing first was, a tree does not tell it from others that were there: then any of
+    Where a thing first was, a tree does not distinguish it from others that were there: then any of
     them may be meant.
     """
     named = {path: thing for path, thing in homes.items() if path != thing}
@@ -301,3 +305,119 @@ def _is_in_the_way(step: Step) -> bool:
 
 def _text(entry: Entry) -> str:
     return plain(entry.value).decode("utf-8", "replace")
+
+
+# --- what depends on a path that stays ---------------------------------------------------
+
+
+def settled(
+    get: Get, plan: Plan, moves: Mapping[bytes, set[bytes]] | None = None,
+    local: Local = NOWHERE,
+) -> Plan:  # fmt: skip
+    """Hold back what depends on a path that stays.
+
+    `moves` has each name of a file that was renamed, with the others next to it.
+    """
+    present = Present(get, plan.now)
+    plan, ends = with_moves(get, present, plan, local)
+    names = {**families(moves or {}), **ends}
+    ordered = sorted(plan.steps, key=lambda step: step.path)
+    steps = {step.path: _said(step) for step in ordered}
+    staying: dict[bytes, bytes] = {}
+    while _hold_up(present, steps, names) | _hold_down(present, steps, staying):
+        pass
+    ready = list(steps.values())
+    return replace(plan, steps=ready, opened=_locked(present, ready))
+
+
+def _said(step: Step) -> Step:
+    """The step, a conflict where it is unreadable: what is there was captured, or would be."""
+    if step.action != "skip" or step.before is None or alike(step.before, step.after):
+        return step
+    if step.before.kept or not step.before.value.startswith(UNREADABLE):
+        return step
+    why = step.before.value.decode("utf-8", "replace")
+    reason = f"{why}; allow it (`chmod u+rwx`), and go back again"
+    return replace(step, action="conflict", reason=reason, code="held")
+
+
+def _hold_up(present: Present, steps: dict[bytes, Step], names: Mapping[bytes, set[bytes]]) -> bool:
+    """Hold back what has no place to come to, parents before children; whether any was."""
+    held = False
+    for path, step in steps.items():
+        if not step.acts:
+            continue
+        reason = _impossible(present, steps, step)
+        if not reason:
+            others = [steps[name] for name in names.get(path, ()) if name in steps]
+            if any(other.action == "conflict" for other in others):
+                reason = "the other end of its move stays"
+        if reason:
+            steps[path] = replace(step, action="conflict", reason=reason, code="held")
+            held = True
+    return held
+
+
+def _hold_down(present: Present, steps: dict[bytes, Step], staying: dict[bytes, bytes]) -> bool:
+    """Hold back directories that something stays in, children before parents.
+
+    `staying` has for a directory that was held what stays in it.
+    """
+    held = False
+    for path in reversed(steps):
+        step = steps[path]
+        stays = _staying_in(present, steps, step, staying) if step.acts else None
+        if stays is not None:
+            action: Action = "skip" if step.after is None else "conflict"
+            reason = f"holds {shown(stays)}, which stays"
+            code: Conflict = "held" if action == "conflict" else ""
+            steps[path] = replace(step, action=action, reason=reason, code=code)
+            staying[path] = stays
+            held = True
+    return held
+
+
+def _impossible(present: Present, steps: Mapping[bytes, Step], step: Step) -> str:
+    """Why something cannot come where the plan wants it."""
+    parent = step.path.rpartition(b"/")[0]
+    if step.after is None or not parent:
+        return ""
+    above = steps.get(parent)
+    if above is None:
+        there = present.at(parent)
+    else:
+        there = above.after if above.acts else above.before
+    if there is None or there.kind != "directory":
+        return f"{shown(parent)} is not a directory"
+    return ""
+
+
+def _staying_in(
+    present: Present, steps: Mapping[bytes, Step], step: Step, staying: Mapping[bytes, bytes]
+) -> bytes | None:
+    """What is in a directory to go, and would not go with it."""
+    if step.before is None or step.before.kind != "directory":
+        return None
+    if step.after is not None and step.after.kind == "directory":
+        return None
+    for name in present.names(step.before):
+        path = step.path + b"/" + name
+        other = steps.get(path)
+        if other is None or not other.acts or other.after is not None:
+            return staying.get(path, path)
+    return None
+
+
+def _locked(present: Present, steps: Iterable[Step]) -> list[tuple[bytes, int]]:
+    """The directories in which the plan changes names, but no process may write."""
+    seen: set[bytes] = set()
+    found: dict[bytes, int] = {}
+    for step in steps:
+        above = step.path.rpartition(b"/")[0] if step.acts else b""
+        while above and above not in seen:
+            seen.add(above)
+            there = present.at(above)
+            if there and there.kind == "directory" and there.mode & 0o700 != 0o700:
+                found[above] = there.mode
+            above = above.rpartition(b"/")[0]
+    return sorted(found.items())

@@ -1,14 +1,14 @@
 """Plans: what a restore would do, path by path. Pure data; preview and act share it.
 
-Mode *mine* takes back what one session changed after a point and leaves everybody else's
-work alone. Mode *exact* makes the workspace equal to a tree. Both compare the tree of the
+Mode *mine* takes back what one session changed after a point and leaves the work of
+others alone. Mode *exact* makes the workspace equal to a tree. Both compare the tree of the
 present state, which is stored already, with what is wanted; neither looks at the disk.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 from ..._startup.frozen import dataclass, field, replace
@@ -24,8 +24,7 @@ from ..changes.effects import (
     conflict_with,
     is_already,
 )
-from ..control import control_in
-from ..names import shown
+from ..names import control_in, shown
 from ..trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees, flatten
 from .merge import lines_of
 
@@ -68,7 +67,7 @@ class Plan:
     """Everything a restore would do. `now` is the tree it was made for.
 
     `took` are the events whose changes it takes back, on each path that it changes. `opened`
-    are directories nobody may write in, with their modes: a restore opens them for the time
+    are directories that may not be written in, with their modes: a restore opens them for the time
     it takes. `again` are the events that a rewind which is done again was about, if it kept some.
     """
 
@@ -81,7 +80,7 @@ class Plan:
 
     @property
     def conflicts(self) -> list[Step]:
-        """The paths that stay because somebody else changed them."""
+        """The paths that stay because others changed them."""
         return [step for step in self.steps if step.action == "conflict"]
 
     @property
@@ -196,28 +195,94 @@ def plan_mine(
     get: Get, now: bytes, changes: Iterable[Change], chosen: Ranges,
     paths: Collection[bytes] | None = None, *, whole: bool = False,
 ) -> Subtraction:  # fmt: skip
-    """Take back those of `changes` that are `chosen` and in effect, where nobody interfered.
+    """Take back those of `changes` that are `chosen` and in effect, where no other change lies in
+    between.
 
     `changes` are all of the session's own since the first that is chosen, in order; with
     `whole`, all of them are chosen.
     """
     start = min((one.first for one in chosen), default=0)
-    moves: dict[bytes, set[bytes]] = {}
-    trails, each = _trails(get, changes, paths, start, whole=whole)
+    trails, each = _trails(get, changes, None, start, whole=whole)
+    present = Present(get, now)
+    taken, steps = _taken(present, trails, chosen, paths)
+    # Only what is held back, or goes while its other names are left out, asks where else it was.
+    asks = any(step.action == "conflict" or (paths and _removes(step)) for step in steps)
+    moves = _moves(get, each) if asks else {}
+    if paths is not None and moves:
+        steps = _with_other_ends(present, trails, chosen, paths, steps, moves)
+    return Subtraction(Plan(now, _with_parents(steps, paths)), taken, moves)
+
+
+def _taken(
+    present: Present, trails: Mapping[bytes, Trail], chosen: Ranges, paths: Collection[bytes] | None
+) -> tuple[dict[bytes, list[Own]], list[Step]]:
+    """What of each path is to be taken back, and the step that does it."""
     taken: dict[bytes, list[Own]] = {}
     steps: list[Step] = []
-    present = Present(get, now)
     for path, trail in trails.items():
+        if not (within(path, paths) or _leads_to(path, paths)):
+            continue
         standing = trail.standing
         goes = [own for own in standing if among(own.seq, chosen)]
         if goes:
             taken[path] = goes
             steps.append(_taking_back(path, present.at(path), goes, standing))
-    # Only what is held back asks where else it was.
-    for found in each if any(step.action == "conflict" for step in steps) else ():
+    return taken, steps
+
+
+def _moves(get: Get, each: Iterable[Iterable[Difference]]) -> dict[bytes, set[bytes]]:
+    """The other names of each file that some change moved."""
+    moves: dict[bytes, set[bytes]] = {}
+    for found in each:
         for one, other in moved(get, found).items():
             moves.setdefault(one, set()).add(other)
-    return Subtraction(Plan(now, _with_parents(steps, paths)), taken, moves)
+    return moves
+
+
+def families(moves: Mapping[bytes, set[bytes]]) -> dict[bytes, set[bytes]]:
+    """All names that a file had, for each of them: it may have moved more than once."""
+    found: dict[bytes, set[bytes]] = {}
+    for first in moves:
+        if first in found:
+            continue
+        family, open_ends = {first}, [first]
+        while open_ends:
+            new = moves.get(open_ends.pop(), set()) - family
+            family |= new
+            open_ends += new
+        found |= dict.fromkeys(family, family)
+    return found
+
+
+def _removes(step: Step) -> bool:
+    """Whether a file goes from a path, and nothing comes in its place."""
+    return step.acts and step.after is None and step.before is not None and (
+        step.before.kind == "file"
+    )  # fmt: skip
+
+
+def _with_other_ends(
+    present: Present, trails: Mapping[bytes, Trail], chosen: Ranges, paths: Collection[bytes],
+    steps: list[Step], moves: Mapping[bytes, set[bytes]],
+) -> list[Step]:  # fmt: skip
+    """The steps; a moved file that would come back at a path left out is not just removed.
+
+    By that, all that was ever written in it would be gone from the workspace.
+    """
+    known = families(moves)
+    names = {name for step in steps if _removes(step) for name in known.get(step.path, ())}
+    others = {path for path in names if not within(path, paths)}
+    _, beyond = _taken(present, {path: trails[path] for path in others}, chosen, None)
+    back = {step.path for step in beyond if step.after is not None and step.action != "skip"}
+
+    def held(step: Step) -> Step:
+        left_out = known.get(step.path, set()) & back if _removes(step) else None
+        if not left_out:
+            return step
+        reason = f"moved from {shown(min(left_out))}, which is to be named, too"
+        return replace(step, action="conflict", reason=reason, code="held")
+
+    return [held(step) for step in steps]
 
 
 def last_in_effect(get: Get, changes: Iterable[Change], paths: Collection[bytes] | None) -> int:

@@ -5,8 +5,8 @@ Everything new is built first, on the workbench. Then the steps are taken: make 
 in, delete, set the modes of directories, sync. A step is taken only if its path is what
 the plan says it was; one whose path is already as it shall be is done. So twice is the
 same as once. What was swapped out stays on the workbench until all is done: after an error
-it goes back, which needs no space. At the end it is looked at once more, for whoever was
-writing to it: what the store does not have is given back to its place.
+it goes back, which needs no space. At the end it is looked at once more, as a program may have
+been writing to it: what the store does not have is given back to its place.
 """
 
 from __future__ import annotations
@@ -23,21 +23,32 @@ from ..beneath import (
     DIRECTORY,
     FILE,
     Directories,
-    alike,
     describe,
+    descriptor,
     exchange,
     is_one_file,
     put_in,
     take_out,
 )
 from ..changes.effects import Conflict
-from ..changes.transfers import APPEARED, CHANGED, NO_DIRECTORY, Transfers, number
-from ..control import control_in
-from ..names import shown
-from ..trees import Get
-from .deeds import ABSENT, NOT_EMPTY, Deed, Deeds, is_directory, same
+from ..names import control_in, shown
+from ..trees import Get, alike
 from .plan import Plan, Step
-from .workbench import Unsynced, Workbench, deleted, new, old, read_name
+from .transfers import APPEARED, CHANGED, NO_DIRECTORY, Transfers, number
+from .workbench import (
+    ABSENT,
+    NOT_EMPTY,
+    Deed,
+    Deeds,
+    Unsynced,
+    Workbench,
+    deleted,
+    is_directory,
+    new,
+    old,
+    read_name,
+    same,
+)
 
 _CONTROL = "version control's, which is never written"
 _UNAVAILABLE = "its content cannot be had any more"
@@ -181,7 +192,7 @@ class Restore:
     # --- before and after ----------------------------------------------------------------
 
     def _begin(self, plan: Plan) -> None:
-        """Open the workbench, and the directories that nobody may write in."""
+        """Open the workbench, and the directories that may not be written in."""
         self._bench.open()
         for path, mode in plan.opened:
             self._set_mode(path, mode | 0o700)
@@ -413,8 +424,7 @@ class Restore:
         assert step.after is not None
         if step.after.kind != "file":
             return step
-        fd = os.open(name, FILE, dir_fd=parent)
-        try:
+        with descriptor(name, FILE, dir_fd=parent) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 return self._note(index, step, CHANGED)
@@ -424,8 +434,6 @@ class Restore:
                 os.fchmod(fd, step.after.mode)
                 os.fsync(fd)
                 return step
-        finally:
-            os.close(fd)
         # Its other names may be outside the workspace, and the mode is theirs too.
         if self._built({index: replace(step, action="write")}):
             return self._note(index, step, _UNAVAILABLE)
@@ -452,7 +460,7 @@ class Restore:
             os.fsync(fd)
 
     def _look_again(self, steps: Steps) -> None:
-        """Give back what somebody wrote to after it was swapped out, or still writes to.
+        """Give back what was written to after it was swapped out, or still writes to.
 
         In the place of a file there may be a directory by now, with things in it. Then the
         file stays on the workbench, and goes beside it in the end.
@@ -496,7 +504,7 @@ class Restore:
     def _settle(self, plan: Plan, name: bytes) -> None:
         """Deal with what a restore that was cut short left on the workbench.
 
-        What made way for nothing yet goes back. What somebody was saving, caught by a swap
+        What made way for nothing yet goes back. What a program was saving, caught by a swap
         before it could be looked at, changes places again with what is there now.
         """
         index, what = read_name(name)
@@ -564,15 +572,11 @@ def identified(root: int, plan: Plan) -> Plan:
     """The plan with the numbers of what it moves: a recovery knows by them what has moved."""
     if not any(step.source for step in plan.steps):
         return plan
-    directories = Directories(root)
-    steps = []
-    try:
-        for step in plan.steps:
-            if step.source:
-                step = replace(step, inode=_number_at(directories, step.source))
-            steps.append(step)
-    finally:
-        directories.close()
+    with Directories(root) as directories:
+        steps = [
+            replace(step, inode=_number_at(directories, step.source)) if step.source else step
+            for step in plan.steps
+        ]
     return replace(plan, steps=steps)
 
 

@@ -1,13 +1,13 @@
-"""Restores that a crash cut short, as whoever opens or reads a session finds them.
+"""Restores that a crash cut short, as a process that opens or reads a session finds them.
 
 A mark beside the contents says that some restore has begun and none of these is known to be
-over: so whoever opens a session looks at one name, and at the catalogue only where there is it.
+over: so opening a session looks at one name, and at the catalogue only where there is it.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,7 @@ def put_mark(folder: Path) -> None:
 
 
 def take_mark(folder: Path) -> None:
-    """Say that no restore is unfinished. A mark that stays costs whoever opens a session a look."""
+    """Say that no restore is unfinished. One that stays costs each opening of a session a look."""
     with suppress(OSError):
         (folder / MARK).unlink()
 
@@ -62,8 +62,8 @@ def at_opening(
 ) -> list[Problem]:
     """Finish a restore that was cut short in a session's folder; what is to be said of it.
 
-    Whoever does not watch over the `files` only says that it is not finished. `cwd` is where a
-    caller says that the folder is now.
+    A caller that does not watch over the `files` only says that it is not finished. `cwd` is where
+    a caller says that the folder is now.
     """
     if not is_marked(store):
         return []
@@ -81,32 +81,28 @@ def at_opening(
 def finish(store: Store, root: str) -> list[tuple[str, str]]:
     """Finish the restores of a directory, and of those above and below, that were cut short.
 
-    Nobody is waited for: where one is at work now, its process is named.
+    No process is waited for: where one is at work now, it is named.
     """
     if not is_marked(store):
         return []
-    from ..depot import Depot
+    from ..depot import opened
 
     left: list[tuple[str, str]] = []
-    depot = Depot.of(store)
-    try:
-        for path, _ in _concerning(depot.catalogue, root):
-            if path is None:
-                # It is not there, or another one is: who works there next is told.
-                continue
-            workspace = depot.workspace(path, store)
-            try:
-                workspace.recover(store, wait=0)
-                left += [(CUT_SHORT, note) for note in workspace.problems]
-            except SessionBusy as busy:
-                owner = busy.owner
-                left.append((UNDER_WAY, f"a rewind of {workspace.path} is under way by {owner}"))
-            finally:
-                workspace.close()
-    except BacktrailError as error:
-        left.append((CUT_SHORT, f"a restore of {root} was cut short: {error}"))
-    finally:
-        depot.close()
+    with opened(store) as depot:
+        try:
+            for path, _ in _concerning(depot.catalogue, root):
+                if path is None:
+                    # It is not there, or another one is: the next use of it says so.
+                    continue
+                with closing(depot.workspace(path, store)) as here:
+                    try:
+                        here.recover(store, wait=0)
+                        left += [(CUT_SHORT, note) for note in here.problems]
+                    except SessionBusy as busy:
+                        text = f"a rewind of {here.path} is under way by {busy.owner}"
+                        left.append((UNDER_WAY, text))
+        except BacktrailError as error:
+            left.append((CUT_SHORT, f"a restore of {root} was cut short: {error}"))
     return left
 
 
@@ -114,19 +110,17 @@ def found(store: Store, root: str) -> list[str]:
     """What a mere reader says: the restores of a directory that are not finished, or under way."""
     if not is_marked(store):
         return []
-    from ..depot import Depot
+    from ..depot import opened
 
-    depot = Depot.of(store)
-    try:
-        places = [place for _, place in _concerning(depot.catalogue, root)]
-    except BacktrailError as error:
-        return [str(error)]
-    finally:
-        depot.close()
-    return [told(shown(place.path)) for place in places]
+    with opened(store) as depot:
+        try:
+            places = [place for _, place in _concerning(depot.catalogue, root)]
+        except BacktrailError as error:
+            return [str(error)]
+    return [described(shown(place.path)) for place in places]
 
 
-def told(path: str) -> str:
+def described(path: str) -> str:
     """That a restore of a directory is not finished, in words."""
     return (
         f"a rewind of {path} is not finished: files and conversation are between two states until "

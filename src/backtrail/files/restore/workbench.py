@@ -2,8 +2,11 @@
 
 Step `i` of the plan uses five names in it: `i.part` is being built, `i.new` is whole (or,
 after a swap, what was swapped out), `i.old` and `i.del` were moved out of the way, `i.mov`
-is not captured and on its way to another name. So whoever finds the directory after a crash
+is not captured and on its way to another name. So a process that finds the directory after a crash
 knows what each thing is.
+
+Each change of the workspace is noted, so that it can be taken back: names move back and modes are
+set again; nothing is written. What others changed since is left to them.
 """
 
 from __future__ import annotations
@@ -11,11 +14,26 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
 
 from .. import beneath
-from ..beneath import DIRECTORY, alike, describe, is_being_written, remove, write_file
-from ..trees import Entry
+from ..beneath import (
+    DIRECTORY,
+    FILE,
+    Directories,
+    describe,
+    descriptor,
+    exchange,
+    is_being_written,
+    put_in,
+    remove,
+    take_out,
+    write_file,
+)
+from ..trees import Entry, alike
 from ..workspace.ignore import RESERVED
 from .plan import Step
 
@@ -94,14 +112,11 @@ class Workbench:
             return alike(found, expected)
         if expected is None or expected.kind != "directory":
             return False
-        fd = os.open(name, DIRECTORY, dir_fd=self.fd)
-        try:
+        with descriptor(name, DIRECTORY, dir_fd=self.fd) as fd:
             return not os.listdir(fd)
-        finally:
-            os.close(fd)
 
     def knows(self, name: bytes, step: Step) -> bool:
-        """Whether the store has a thing, so that it may go, and nobody is writing to it."""
+        """Whether the store has a thing, so that it may go, and no program is writing to it."""
         while is_being_written(self.fd, name):
             if self._patience <= 0:
                 return False
@@ -200,3 +215,131 @@ def read_name(name: bytes) -> tuple[int, bytes]:
     """The step that a name belongs to, -1 if none, and what the name says."""
     number, _, what = name.partition(b".")
     return (int(number) if number.isdigit() else -1), what
+
+
+# --- what was done, and how to take it back ----------------------------------------------
+
+
+ABSENT = (FileNotFoundError, NotADirectoryError)
+"""The errors of a path whose directory is not there."""
+
+NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+"""How systems say that a directory has something in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One change. `put` and `took` moved a thing from or to `name` on the workbench,
+    `swapped` did both; `removed` and `mode` have the mode that was there; `moved` brought
+    what is not captured from the path `name`; `parked` moved such a thing to `name` on the
+    workbench, and `unparked` from there.
+    """
+
+    kind: Literal["put", "took", "swapped", "removed", "mode", "moved", "parked", "unparked"]
+    index: int
+    path: bytes
+    name: bytes = b""
+    mode: int = 0
+
+
+class Deeds:
+    """The changes of one restore, in order."""
+
+    def __init__(self, directories: Directories, bench: Workbench) -> None:
+        self._directories = directories
+        self._bench = bench
+        self._done: list[Deed] = []
+
+    def add(self, deed: Deed) -> None:
+        """A change was made."""
+        self._done.append(deed)
+
+    def taken_out(self) -> list[Deed]:
+        """The changes by which a thing came to the workbench."""
+        return [deed for deed in self._done if deed.kind in ("took", "swapped")]
+
+    def undo_step(self, index: int, step: Step) -> None:
+        """Take back what one step did."""
+        for deed in [deed for deed in reversed(self._done) if deed.index == index]:
+            self._done.remove(deed)
+            self._undo(deed, step)
+
+    def undo_all(self, steps: Mapping[int, Step]) -> None:
+        """Take everything back, the last change first."""
+        while self._done:
+            deed = self._done.pop()
+            self._undo(deed, steps.get(deed.index))
+
+    def _undo(self, deed: Deed, step: Step | None) -> None:
+        try:
+            parent, name = self._directories.parent(deed.path)
+        except ABSENT:
+            return
+        if deed.kind == "mode":
+            _set_mode(parent, name, deed.mode)
+            return
+        self._directories.forget(deed.path)
+        if deed.kind == "removed":
+            try:
+                os.mkdir(name, 0o700, dir_fd=parent)
+            except FileExistsError:
+                return
+            _set_mode(parent, name, deed.mode)
+        elif deed.kind in ("took", "parked"):
+            put_in(self._bench.fd, deed.name, parent, name)
+        elif deed.kind == "unparked":
+            put_in(parent, name, self._bench.fd, deed.name)
+        elif deed.kind == "moved":
+            self._directories.forget(deed.name)
+            put_in(parent, name, *self._directories.parent(deed.name))
+        elif step is not None:
+            self._undo_put(deed, step, parent, name)
+
+    def _undo_put(self, deed: Deed, step: Step, parent: int, name: bytes) -> None:
+        """Take out what was put in, unless it was changed since."""
+        bench = self._bench
+        there = describe(parent, name)
+        if there is None and deed.kind == "swapped":
+            put_in(bench.fd, deed.name, parent, name)
+        if not same(there, step.after):
+            return
+        if deed.kind == "swapped":
+            exchange(bench.fd, deed.name, parent, name)
+            if not bench.holds(deed.name, step.after):
+                exchange(bench.fd, deed.name, parent, name)
+        elif is_directory(step.after):
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError as error:
+                if error.errno not in (*NOT_EMPTY, errno.ENOTDIR, errno.ENOENT):
+                    raise
+        else:
+            # A second name of the same file would make the move do nothing.
+            bench.drop(deed.name)
+            take_out(parent, name, bench.fd, deed.name)
+            if not bench.holds(deed.name, step.after):
+                put_in(bench.fd, deed.name, parent, name)
+
+
+def _set_mode(parent: int, name: bytes, mode: int) -> None:
+    try:
+        fd = os.open(name, FILE, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        return
+    try:
+        os.fchmod(fd, mode)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def same(a: Entry | None, b: Entry | None) -> bool:
+    """Whether two things are alike; any two directories are, since modes are set last."""
+    return alike(a, b) or (is_directory(a) and is_directory(b))
+
+
+def is_directory(entry: Entry | None) -> bool:
+    """Whether an entry is a directory."""
+    return entry is not None and entry.kind == "directory"

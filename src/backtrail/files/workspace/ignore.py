@@ -5,6 +5,10 @@ and installed packages, what is mounted there, and what git ignores if it is hea
 ignored files are kept: agents destroy `.env` and `dev.db` too. `.backtrailignore`, in the
 form of `.gitignore`, adds to this. What was captured once stays captured, whatever a rule
 says later.
+
+A store of ours is never captured, and is judged by what is there. A name alone proves nothing: an
+agent can make a marker or a lock file in a moment, and a cloned project may bring one. So a store
+is one by its marker and its layout, a database by what is written in it.
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from ..._startup.frozen import NamedTuple
-from ..control import is_control
+from ...stores.disk import fs, identity
+from ..beneath import DIRECTORY, descriptor
+from ..names import MARKER, is_control, is_marker
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
@@ -125,17 +132,10 @@ def is_mount_point(folder: int, name: bytes) -> bool:
 def is_empty(folder: int, name: bytes) -> bool:
     """Whether a name in an open folder is that of a folder with nothing in it."""
     try:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(name, flags, dir_fd=folder)
-    except OSError:
-        return False
-    try:
-        with os.scandir(fd) as entries:
+        with descriptor(name, DIRECTORY, dir_fd=folder) as fd, os.scandir(fd) as entries:
             return next(entries, None) is None
     except OSError:
         return False
-    finally:
-        os.close(fd)
 
 
 def opaque_name(name: bytes, beside: Names, inside: Names) -> bytes:
@@ -221,15 +221,10 @@ def read_rules(fd: int, name: bytes) -> bytes | None:
     """An ignore file of an open directory, up to a megabyte; None if there is none to read."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        file = os.open(name, flags, dir_fd=fd)
+        with descriptor(name, flags, dir_fd=fd) as file:
+            return os.read(file, 1 << 20) if stat.S_ISREG(os.fstat(file).st_mode) else None
     except OSError:
         return None
-    try:
-        return os.read(file, 1 << 20) if stat.S_ISREG(os.fstat(file).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(file)
 
 
 def is_heavy(fd: int) -> bool:
@@ -239,12 +234,7 @@ def is_heavy(fd: int) -> bool:
     while todo:
         path = todo.pop()
         try:
-            at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
-                         dir_fd=fd)  # fmt: skip
-        except OSError:
-            continue
-        try:
-            with os.scandir(at) as entries:
+            with descriptor(path, DIRECTORY, dir_fd=fd) as at, os.scandir(at) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         directories += 1
@@ -256,6 +246,102 @@ def is_heavy(fd: int) -> bool:
                         return True
         except OSError:
             continue
-        finally:
-            os.close(at)
     return False
+
+
+# --- stores of ours ----------------------------------------------------------------------
+
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAGIC = b"SQLite format 3\0"
+_HEADER = 100
+_APPLICATION = 68
+_OURS = b"Bkt"
+"""How the application ids of our databases begin."""
+
+_LOOKS = 64
+"""How many sessions are looked at: a store may have very many."""
+
+_FAMILY = ("", "-lock", "-wal", "-shm", "-leases", "-files", "-retention", "-retention.log")
+
+Captured = Callable[[bytes], bool]
+"""Whether a name in the directory was captured before."""
+
+
+def stores_among(
+    fd: int, names: Collection[bytes], captured: Captured = lambda name: False, *, own: bool = False
+) -> set[bytes]:
+    """Names in an open directory that belong to stores of ours and were never captured.
+
+    With `own` the directory is known to be a store's, and all that it has of a store's names is
+    left out. Else that takes a marker and the layout of a store. A database of ours with a lock
+    file of its name beside it goes with all that lies beside it.
+    """
+    found: set[bytes] = set()
+    if own or MARKER in names:
+        texts = {*map(os.fsdecode, names)}
+        is_store = "sessions" in texts and (own or _has_sessions(fd))
+        is_depot = "blobs.db" in texts and (own or _is_database(fd, b"blobs.db"))
+        parts = map(os.fsencode, fs.parts_among(texts, store=is_store, depot=is_depot))
+        found.update(name for name in parts if own or is_marker(name) or not captured(name))
+    for lock in names:
+        base = lock.removesuffix(b"-lock")
+        if base == lock or base not in names or captured(base) or not _is_database(fd, base):
+            continue
+        family = {base + end.encode() for end in _FAMILY}
+        found.update(name for name in family.intersection(names) if not captured(name))
+    return found
+
+
+def is_store(ours: Collection[bytes], names: Collection[bytes]) -> bool:
+    """Whether a directory with these names, of which some are a store's, is one and no more."""
+    return len(ours) > 1 and MARKER in ours and len(ours) == len(names)
+
+
+def parts_in(folder: bytes, names: Collection[bytes]) -> set[bytes]:
+    """`stores_among`, for a directory by its path and a caller that knows of no capture."""
+    if MARKER not in names and not any(name.endswith(b"-lock") for name in names):
+        return set()
+    try:
+        with descriptor(folder, DIRECTORY) as fd:
+            return stores_among(fd, names)
+    except OSError:
+        return set()
+
+
+def _has_sessions(fd: int) -> bool:
+    """Whether the marker in an open directory has an id, and its folder of sessions has folders."""
+    try:
+        with descriptor(MARKER, _OPEN, dir_fd=fd) as marker:
+            if not stat.S_ISREG(os.fstat(marker).st_mode) or not identity.has_id(marker):
+                return False
+        with (
+            descriptor(b"sessions", DIRECTORY, dir_fd=fd) as sessions,
+            os.scandir(sessions) as entries,
+        ):
+            return all(entry.is_dir(follow_symlinks=False) for entry in islice(entries, _LOOKS))
+    except OSError:
+        return False
+
+
+def _is_database(fd: int, name: bytes) -> bool:
+    """Whether a file is a database of ours, or an empty one that may be about to become one.
+
+    Its mark is in the -wal until that is copied for the first time; by then the file has one
+    page.
+    """
+    try:
+        with descriptor(name, _OPEN, dir_fd=fd) as file:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                return False
+            head = os.pread(file, _HEADER, 0)
+    except OSError:
+        return False
+    if not head:
+        return True
+    if head[: len(_MAGIC)] != _MAGIC:
+        return False
+    page = int.from_bytes(head[16:18])
+    is_fresh = status.st_size <= page and head[_APPLICATION : _APPLICATION + 4] == bytes(4)
+    return is_fresh or head[_APPLICATION : _APPLICATION + 3] == _OURS

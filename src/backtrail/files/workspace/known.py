@@ -2,7 +2,7 @@
 
 Most directories are as they were, and nobody asks more about their files than that. So the
 files of a directory are kept packed, as they are saved: their names in one string, their
-numbers in another. They become objects when somebody wants to see them, and are packed
+numbers in another. They become objects when they are to be seen or changed, and are packed
 again by the next scan that finds them unchanged.
 """
 
@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from ...errors import Damaged
+from ..beneath import DIRECTORY
 from ..trees import NOTHING, Entry, Kind, Made
 from .ignore import LEFT_OUT_FILE, OUR_NAME, OUR_STORE
 
@@ -136,7 +137,7 @@ class PackedFiles(msgspec.Struct, array_like=True, gc=False):
             if self.steady and _encode(now) == self.numbers:
                 return []
         except (OSError, OverflowError, ValueError):
-            # Something is gone, older than numbers go, or no name: whoever looks closer finds out.
+            # Something is gone, older than numbers go, or no name: a closer look finds out.
             return list(self.split())
         rows = zip(self.split(), now, self._unpacked_numbers(), self.look(), strict=True)
         return [name for name, new, old, fact in rows if fact.racy or new != old]
@@ -251,9 +252,9 @@ def left_out(known: KnownDirectory) -> Iterator[tuple[bytes, bytes]]:
                 yield name, file.value
 
 
-def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes, int]]:
+def not_captured(known: KnownDirectory) -> Iterator[tuple[bytes, bytes, int]]:
     """What a tree does not hold: path, reason, size."""
-    todo = [(prefix, known)]
+    todo = [(b"", known)]
     while todo:
         above, directory = todo.pop()
         for name, reason in directory.opaque.items():
@@ -265,3 +266,61 @@ def not_captured(known: KnownDirectory, prefix: bytes = b"") -> Iterator[tuple[b
         for name, child in directory.directories.items():
             if name not in directory.opaque:
                 todo.append((above + name + b"/", child))
+
+
+# --- a first look ------------------------------------------------------------------------
+
+
+_DEPTH = 30
+
+
+class Glance:
+    """One look at the known directories of one device: which are as they were, with all in them.
+
+    Most scans find nothing else, so it does as little as it can; the rest is left to the scan
+    proper, which finds out what happened. `seen` is called with numbers of files, if given.
+    """
+
+    def __init__(self, device: int, seen: Callable[[int], None] | None) -> None:
+        self._device = device
+        self._seen = seen
+        # By identity; as long as they are kept here, nothing else can have that.
+        self._calm: dict[int, KnownDirectory] = {}
+        self._stirred: dict[int, tuple[KnownDirectory, list[bytes]]] = {}
+
+    def is_calm(self, known: KnownDirectory) -> bool:
+        """Whether a directory that was looked at is as it was, and all below it."""
+        return id(known) in self._calm
+
+    def stirred(self, known: KnownDirectory, fd: int) -> list[bytes]:
+        """The files of an open directory that are not as they were, if it has the same names."""
+        looked = self._stirred.get(id(known))
+        return looked[1] if looked is not None else known.packed().stirred_in(fd)
+
+    def look(self, fd: int, known: KnownDirectory, depth: int = 0) -> bool:
+        """Look at an open directory and all below it; whether nothing changed."""
+        status = os.fstat(fd)
+        calm = known.is_as(status) and status.st_dev == self._device
+        if calm:
+            stirred = known.packed().stirred_in(fd)
+            self._stirred[id(known)] = known, stirred
+            calm = not stirred and known.digest != b""
+        if self._seen is not None:
+            self._seen(len(known.packed()) if calm else 0)
+        for name, child in known.directories.items():
+            if depth == _DEPTH or name in known.opaque:
+                # What could not be entered is tried again.
+                calm = False
+                continue
+            try:
+                below = os.open(name, DIRECTORY, dir_fd=fd)
+            except OSError:
+                calm = False
+                continue
+            try:
+                calm = self.look(below, child, depth + 1) and calm
+            finally:
+                os.close(below)
+        if calm:
+            self._calm[id(known)] = known
+        return calm

@@ -22,6 +22,7 @@ from ..._startup.frozen import NamedTuple
 from ...errors import Unsupported
 from ...stores.disk.fs import failed, refuse_network
 from ...stores.disk.locks import WAIT, FileLock
+from ..beneath import descriptor
 from ..names import shown
 from .roots import Identity, identity
 
@@ -53,15 +54,10 @@ def key_of(which: Identity, path: bytes) -> str:
 def identity_at(path: bytes) -> Identity | None:
     """Which directory is at a path; None if there is none, or a link."""
     try:
-        fd = os.open(path, _DIRECTORY)
+        with descriptor(path, _DIRECTORY) as fd:
+            return identity(fd)
     except (OSError, ValueError):
         return None
-    try:
-        return identity(fd)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 class About(NamedTuple):
@@ -169,15 +165,10 @@ class Machine:
     def map(self) -> bytes:
         """Every root that was registered, one a line: its key and where it was."""
         try:
-            fd = os.open(self._map, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with descriptor(self._map, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC) as fd:
+                return b"\n" + os.pread(fd, min(os.fstat(fd).st_size, _MAP_LIMIT), 0)
         except OSError:
             return b"\n"
-        try:
-            return b"\n" + os.pread(fd, min(os.fstat(fd).st_size, _MAP_LIMIT), 0)
-        except OSError:
-            return b"\n"
-        finally:
-            os.close(fd)
 
     def map_size(self) -> int:
         """How long the map is: it changes when a root is registered."""
@@ -192,11 +183,8 @@ class Machine:
         if b"\n" + line in self.map():
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(self._map, flags, 0o600)
-        try:
+        with descriptor(self._map, flags, 0o600) as fd:
             os.write(fd, line)
-        finally:
-            os.close(fd)
 
     def related(self, key: str, path: bytes) -> list[Registered]:
         """The registered roots above and below a root."""
@@ -267,7 +255,7 @@ class Root:
             except FileNotFoundError:
                 if attempt == _TRIES - 1:
                     raise
-                self._make()
+                self.machine.make(self.folder)
                 continue
             if os.fstat(self.lock.fd).st_nlink:
                 return
@@ -276,9 +264,6 @@ class Root:
             self.lock.release()
             self._about = None
         raise Unsupported(f"{self.folder} is removed again and again: nothing can be locked there")
-
-    def _make(self) -> None:
-        self.machine.make(self.folder)
 
     def release(self) -> None:
         """Give the lock back."""
@@ -303,15 +288,10 @@ class Root:
         if self.lock.fd >= 0:
             return _about(os.pread(self.lock.fd, _ABOUT, _NAME))
         try:
-            fd = os.open(self.lock.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with descriptor(self.lock.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC) as fd:
+                return _about(os.pread(fd, _ABOUT, _NAME))
         except (OSError, ValueError):
             return None
-        try:
-            return _about(os.pread(fd, _ABOUT, _NAME))
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
 
     def moved(self, tree: bytes, like: About | None = None) -> About:
         """The root's state is `tree`: its number, a new one if that is news.

@@ -2,7 +2,7 @@
 
 Opaque and left-out entries have an identity in the local index: inode and time of birth. An
 inode alone is given again at once, so without a time of birth a listing must agree. What
-moved is told in trees by its reason, which names where it first was; the identity never is
+moved is marked in trees by its reason, which names where it first was; the identity never is
 in a tree.
 """
 
@@ -17,8 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..._startup.hashing import sha256
-from ..beneath import Directories
-from ..control import control_in
+from ..beneath import Directories, descriptor
+from ..names import control_in
 from ..trees import MOVED_FROM, Entry
 from .roots import identity_at
 
@@ -30,8 +30,8 @@ class Mark(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One thing: its identity, where it first was, and why it was not captured there.
 
     `listing` is what is in it, kept only where its birth is not known. `control` says that it
-    was seen at a name of version control. `number` tells it from others that first were there,
-    too: two or more, if there was another.
+    was seen at a name of version control. `number` distinguishes it from others that first were
+    there, too: two or more, if there was another.
     """
 
     inode: int
@@ -75,7 +75,7 @@ def plain(reason: bytes) -> bytes:
 
 
 def thing_at(path: bytes, entry: Entry) -> bytes:
-    """Which thing an entry tells of: where it first was, and its number if it was not alone."""
+    """Which thing an entry is for: where it first was, and its number if it was not alone."""
     return entry.value.partition(MOVED_FROM)[2] or path
 
 
@@ -140,16 +140,14 @@ class Sightings:
 
     def _is_gone(self, path: bytes, inode: int) -> bool:
         """Whether a thing has left its path; a second name of a file does not mean that."""
-        directories = Directories(self._root)
         try:
-            parent, name = directories.parent(path)
-            return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino != inode
+            with Directories(self._root) as directories:
+                parent, name = directories.parent(path)
+                return os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino != inode
         except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError:
             return False
-        finally:
-            directories.close()
 
 
 def _seen(fd: int, name: bytes, path: bytes, reason: bytes) -> Mark | None:
@@ -161,15 +159,12 @@ def _seen(fd: int, name: bytes, path: bytes, reason: bytes) -> Mark | None:
 
 
 def _listing(fd: int, name: bytes) -> bytes:
-    """What tells a thing from another with its number; empty if nothing does."""
+    """What distinguishes a thing from another with its number; empty if nothing does."""
     try:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
-            try:
+            with descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd) as below:
                 names: Iterable[str] = sorted(os.listdir(below))
-            finally:
-                os.close(below)
             text = "/".join(names)
         else:
             text = f"{status.st_size} {status.st_mtime_ns}" if status.st_size else ""

@@ -1,12 +1,12 @@
 """Calls that meet: open at the same time in one root, but of several stores, or in roots
 of which one lies in the other.
 
-The catalogue of a store tells its own calls apart. Of all others a call learns here. Each
+The catalogue of a store knows its own calls. Of all others a call learns here. Each
 open call is a small file in the folder of its root. A call that opens writes its own first,
 and then looks for others: so of two that open at once at least one sees the other. It takes
-down whom it met, and adds itself to the other's file, so that each of the two knows,
+down which it met, and adds itself to the other's file, so that each of the two knows,
 whichever ends first. Only then are the files scanned. A call that ends looks the other way
-round: it scans, and then reads whom it met.
+round: it scans, and then reads which it met.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 
 from ..._startup.frozen import NamedTuple
 from ...stores.disk import forks
+from ..beneath import descriptor
 from ..changes.brackets import Met, is_gone
 from .machine import Registered, Root
 
@@ -31,7 +32,7 @@ _IDLE = b"-"
 """What the file of no call begins with."""
 
 UNKNOWN = Met("a call that cannot be read", b"", None)
-"""Whom a call met where its file is damaged: it may have done anything."""
+"""What a call met where its file is damaged: it may have done anything."""
 
 
 class OpenCall(msgspec.Struct, frozen=True):
@@ -97,14 +98,14 @@ class Meetings:
     # --- a call of this store ------------------------------------------------------------
 
     def open(self, id: str, call: OpenCall) -> tuple[str, list[Met]]:
-        """A call opens: its mark, and whom it meets. Its files are to be scanned after this."""
+        """A call opens: its mark, and which it meets. Its files are to be scanned after this."""
         mark = self._write(f"{id}.{self._depot}", _encode(call))
         met: list[Met] = []
         for other in self.others(call.owner):
             seen = met_by(other.root, other.call)
             if seen is not None and not is_gone(other.call.pid, other.call.born):
                 met.append(seen)
-            # One that was left open is told too: whoever ends it tells this call's work apart.
+            # One that was left open is noted too, so that its end does not claim this call's work.
             self._add(other, call)
         return mark, met
 
@@ -117,7 +118,7 @@ class Meetings:
             if os.fstat(fd).st_nlink:
                 mark = idle
             else:
-                # Somebody cleared the registry.
+                # The registry was cleared.
                 del self._files[idle]
                 os.close(fd)
                 fd, length = -1, 0
@@ -140,13 +141,13 @@ class Meetings:
             return os.open(path, _NEW, 0o600)
 
     def _add(self, other: Other, call: OpenCall) -> None:
-        """Tell another call that this one met it."""
+        """Note in another call's file that this one met it."""
         seen = met_by(_back(other.root), call)
         if seen is not None:
             _append(f"{_calls_at(self._root, other.root.key)}/{other.mark}", seen)
 
     def met(self, mark: str, owner: str) -> list[Met]:
-        """Whom a call met since it opened. Its files were scanned before this."""
+        """The calls that a call met since it opened. Its files were scanned before this."""
         file = self._files.get(mark)
         noted = mark and (file is None or os.fstat(file[0]).st_size > file[1])
         found = _notes(f"{self._folder}/{mark}") if noted else []
@@ -287,15 +288,10 @@ def _listed(folder: str) -> list[str]:
 
 def _content(path: str) -> bytes | None:
     try:
-        fd = os.open(path, _READ)
+        with descriptor(path, _READ) as fd:
+            return os.read(fd, _LIMIT)
     except OSError:
         return None
-    try:
-        return os.read(fd, _LIMIT)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 def _read_call(path: str) -> OpenCall | None:
@@ -305,12 +301,12 @@ def _read_call(path: str) -> OpenCall | None:
     try:
         return _decode_call(content.partition(b"\n")[0])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # Whose it is cannot be told, nor when it is over: `doctor` removes it.
+        # Whose it is cannot be known, nor when it is over: `doctor` removes it.
         return None
 
 
 def _notes(path: str) -> list[Met]:
-    """Whom others say a call met."""
+    """The calls that others say a call met."""
     content = _content(path)
     if content is None:
         return []

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from ..._startup.frozen import NamedTuple
 from ...errors import Unsafe
-from .ignore import opaque_name
+from .ignore import opaque_name, parts_in
 from .roots import refuse_broad
-from .storefolders import parts_in
 
 if TYPE_CHECKING:
     from ...events import Json

@@ -1,7 +1,7 @@
-"""The directory of a workspace: which one it is, and nobody else at work in it.
+"""The directory of a workspace: which one it is, and its lock.
 
-The lock is the machine's for this directory, whichever store watches over it. Whoever takes
-it finishes a restore that was cut short, before anything else.
+The lock is the machine's for this directory, whichever store watches over it. A process that
+takes it finishes a restore that was cut short, before anything else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...events.history import newest_look, root_of, tree_of
 from ...stores.base import Store
 from ...stores.disk.fs import failed
 from ...stores.disk.locks import WAIT
-from ..beneath import DIRECTORY
+from ..beneath import DIRECTORY, descriptor
 from ..changes.brackets import Place, is_dead
 from ..changes.catalogue import Catalogue
 from ..contents.blobs import Blobs, CachedBlobs
@@ -33,11 +33,12 @@ from .scan import Limits
 from .snapshot import Log, Looking
 
 if TYPE_CHECKING:
+    from ..restore.journal import Journal
     from ..restore.plan import Plan
 
 
 class Known(NamedTuple):
-    """What a session knows of its root: the newest tree, the root's id (empty: not told), when.
+    """What a session knows of its root: the newest tree, the root's id (empty: not known), when.
 
     `seq` is the event that says so.
     """
@@ -47,6 +48,14 @@ class Known(NamedTuple):
     tree: bytes
     id: str
     at: str
+
+
+class Finished(NamedTuple):
+    """A restore that was cut short, its plan as it went, and whether its log was found."""
+
+    journal: Journal
+    done: Plan
+    is_recorded: bool
 
 
 class Rooted:
@@ -157,10 +166,10 @@ class Rooted:
         self, store: Store | None = None, *, rebind: bool = False, make: bool = False,
         wide: bool = False, wait: float = WAIT,
     ) -> Locked:  # fmt: skip
-        """The root's descriptor, with nobody else at work in the workspace; -1 if it is gone.
+        """The root's descriptor, with no other process at work in the workspace; -1 if it is gone.
 
         A restore that was cut short is finished first. `rebind` takes whatever directory
-        is there now for the workspace, `make` makes the root again. `wide` keeps everybody
+        is there now for the workspace, `make` makes the root again. `wide` keeps all others
         out of the registered roots above and below, too.
         """
         return Locked(self, store, rebind, make, wide, wait)
@@ -197,7 +206,7 @@ class Rooted:
                 root.close()
 
     def _take(self, wide: bool, wait: float = WAIT) -> None:
-        """Take the lock, and those around it in an order that is the same for everybody."""
+        """Take the lock, and those around it in an order that is the same in every process."""
         own = self._registered
         besides: list[Root] = []
         if wide:
@@ -220,10 +229,10 @@ class Rooted:
         self._besides = besides
 
     def _is_cut_short(self) -> bool:
-        """Whether a restore was cut short; only for who holds the lock.
+        """Whether a restore was cut short; the caller holds the lock.
 
-        A journal is only written under the lock, and who takes that leaves a name in its
-        file. So nothing has to be looked up as long as nobody else came by.
+        A journal is only written under the lock, and its holder leaves a name in its
+        file. So nothing has to be looked up as long as no other process held it.
         """
         name = f"{os.getpid()} {self._noise}".encode()
         try:
@@ -297,11 +306,8 @@ class Rooted:
         self._ids[key] = about.id
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(self._state / "root-ids", flags, 0o600)
-            try:
+            with descriptor(self._state / "root-ids", flags, 0o600) as fd:
                 os.write(fd, f"{key} {about.id}\n".encode())
-            finally:
-                os.close(fd)
         except OSError:
             # The registry knows it, and the store may do so the next time.
             return
@@ -312,7 +318,7 @@ class Rooted:
         if known.id:
             is_another = about is None or about.id != known.id
         else:
-            # Its events do not tell which it was; but one born later it was not.
+            # Its events do not say which it was; but one born later it was not.
             is_another = timestamp(self.place.identity.born / 1e9) > known.at
         if is_another and not rebind and not _is_moved_fork(store, known):
             tree = self._looking.captured(fd, None)
@@ -382,7 +388,7 @@ class Rooted:
         return self.catalogue.journal(self.place.n) is not None
 
     def recover(self, store: Store | None = None, *, wait: float = WAIT) -> None:
-        """Finish a restore that was cut short, and tell its log, before anything is planned."""
+        """Finish a restore that was cut short, and record it, before anything is planned."""
         if self.cut_short:
             with self.locked(store, wait=wait):
                 return
@@ -399,22 +405,14 @@ class Rooted:
                 f"a restore of {shown(place.path)} was cut short, and another directory is there"
             )
             return
-        from dataclasses import replace
-
-        from ..restore.journal import decoded, tell
-        from ..restore.restore import Restore
-
         try:
-            journal = decoded(content)
-            done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-            after = self._verified(root, journal.log, done)
-            is_told = tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+            journal, done, is_recorded = self._finished(root, content, store)
         except (OSError, Conflict, SessionBusy):
             raise
         except Exception as error:
             self._set_aside(root, error)
             return
-        if not is_told:
+        if not is_recorded:
             self._complain(
                 f"a restore was finished, and the log of its session `{journal.session_id}` does "
                 f"not tell: its store is not at {journal.store} any more"
@@ -424,14 +422,25 @@ class Rooted:
             if step not in journal.plan.steps:
                 self._complain(f"a restore was finished without {shown(step.path)}: {step.reason}")
 
+    def _finished(self, root: int, content: bytes, store: Store | None) -> Finished:
+        """Do what a journal says, and record it in its log, if that is found."""
+        from dataclasses import replace
+
+        from ..restore.journal import decoded, record
+        from ..restore.restore import Restore
+
+        journal = decoded(content)
+        done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
+        after = self._verified(root, journal.log, done)
+        whole = replace(journal, plan=done, workspace=self.stamp())
+        return Finished(journal, done, record(whole, after, store))
+
     def _set_aside(self, root: int, error: Exception) -> None:
         """Put a restore out of the way that can never be finished.
 
         How far it came is no call's doing, whichever are open.
         """
-        tree = self._looking.captured(root, None)
-        self.catalogue.record(self.place.n, tree, restored=True)
-        self._number(tree)
+        self._restored(root, None)
         self.catalogue.set_aside(self.place.n, f"{type(error).__name__}: {error}")
         self._say_set_aside()
 
@@ -446,23 +455,15 @@ class Rooted:
     def finish_or_give_up(self, store: Store | None) -> bool:
         """Try once more what was set aside; False if it was given up.
 
-        Then what it had taken out of its place is back, and it is nobody's change.
+        Then what it had taken out of its place is back, and it is no call's change.
         """
-        from dataclasses import replace
-
-        from ..restore.journal import decoded, tell
-        from ..restore.restore import Restore
-
         with self.locked(store, make=True, wide=True) as root:
             found = self.catalogue.set_aside_of(self.place.n)
             if found is None:
                 return True
             finished = True
             try:
-                journal = decoded(found[1])
-                done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-                after = self._verified(root, journal.log, done)
-                tell(replace(journal, plan=done, workspace=self.stamp()), after, store)
+                self._finished(root, found[1], store)
             except (OSError, Conflict, SessionBusy):
                 raise
             except Exception:
@@ -483,9 +484,7 @@ class Rooted:
             # Nothing says what was meant, so nothing can be put back.
             return
         Restore(root, journal.id, self.blobs.get).give_up(journal.plan)
-        tree = self._looking.captured(root, None)
-        self.catalogue.record(self.place.n, tree, restored=True)
-        self._number(tree)
+        self._restored(root, None)
 
     def _complain(self, note: str) -> None:
         if note not in self.problems:
@@ -498,7 +497,14 @@ class Rooted:
         """
         acts = [step for step in plan.steps if step.acts]
         kept = [step.path for step in acts if step.after is not None and step.after.kept]
-        tree = self._looking.captured(root, log, [step.path for step in acts], kept=kept)
+        return self._restored(root, log, [step.path for step in acts], kept)
+
+    def _restored(
+        self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
+        kept: Collection[bytes] = (),
+    ) -> bytes:  # fmt: skip
+        """The tree now, in which what changed is a restore's doing and no call's."""
+        tree = self._looking.captured(root, log, paths, kept=kept)
         self.catalogue.record(self.place.n, tree, restored=True)
         self._number(tree)
         return tree
@@ -515,10 +521,9 @@ class Rooted:
             raise failed(error, f"write {self._registered.lock.path}") from error
 
     def _scan(
-        self, root: int, log: Log, paths: Collection[bytes] | None = None,
-        stop: Callable[[], bool] | None = None, *, adopt: bool = False,
-    ) -> bytes:  # fmt: skip
-        tree = self._looking.captured(root, log, paths, stop, adopt=adopt)
+        self, root: int, log: Log, stop: Callable[[], bool] | None = None, *, adopt: bool = False
+    ) -> bytes:
+        tree = self._looking.captured(root, log, None, stop, adopt=adopt)
         self.catalogue.record(self.place.n, tree)
         self._number(tree)
         return tree
@@ -551,7 +556,7 @@ def _is_moved_fork(store: Store | None, known: Known) -> bool:
 
 
 class Locked:
-    """A workspace in which nobody else is at work. Every call of a tool comes by twice."""
+    """A workspace in which no other process is at work. Every call of a tool comes by twice."""
 
     __slots__ = ("_fd", "_how", "_of")
 

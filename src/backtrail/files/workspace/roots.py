@@ -1,7 +1,8 @@
 """Roots of workspaces: which directories may be watched over, and which one a directory is.
 
 A number of a device and an inode is given again once its directory is gone, so the time of
-its birth counts too, where the system tells it.
+its birth counts too, where it is known. What git has checked out in a root is read from
+its files, which are never written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import cache
 from ..._startup.frozen import NamedTuple
 from ...errors import Unsafe
 from ...stores.disk.fs import FOLDERS
-from .storefolders import parts_in
+from ..beneath import DIRECTORY, FILE, Directories, descriptor
+from .ignore import parts_in
 
 _EMPTY_PATH = 0x1000
 _NO_FOLLOW = 0x100
@@ -24,7 +26,7 @@ _Buffer = ctypes.c_char * 256
 
 
 class Identity(NamedTuple):
-    """Which directory it is, wherever it is. `born` is 0 where the system does not tell."""
+    """Which directory it is, wherever it is. `born` is 0 where it is not known."""
 
     device: int
     inode: int
@@ -44,7 +46,7 @@ class Identity(NamedTuple):
 def identity(fd: int) -> Identity:
     """The identity of an open directory."""
     status = os.fstat(fd)
-    return Identity(status.st_dev, status.st_ino, _birth(fd))
+    return Identity(status.st_dev, status.st_ino, birth_at(fd))
 
 
 @cache
@@ -52,13 +54,13 @@ def _statx() -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None), "statx", None)
 
 
-def _birth(fd: int, name: bytes = b"", flags: int = _EMPTY_PATH) -> int:
-    """When a thing was made, in nanoseconds; 0 where the system does not tell."""
+def birth_at(fd: int, name: bytes = b"") -> int:
+    """When an open thing, or one at a name in it, was made, in nanoseconds; 0 if unknown."""
     call = _statx()
     if call is None:
         return 0
     buffer = _Buffer()
-    if call(fd, name, flags, _BIRTH, buffer) != 0:
+    if call(fd, name, _NO_FOLLOW if name else _EMPTY_PATH, _BIRTH, buffer) != 0:
         return 0
     (mask,) = struct.unpack_from("I", buffer, 0)
     seconds, nanoseconds = struct.unpack_from("qI", buffer, 80)
@@ -71,12 +73,7 @@ def identity_at(fd: int, name: bytes) -> Identity | None:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:
         return None
-    return Identity(status.st_dev, status.st_ino, _birth(fd, name, _NO_FOLLOW))
-
-
-def birth_at(fd: int, name: bytes) -> int:
-    """When what is at a name in an open directory was made; 0 where the system does not tell."""
-    return _birth(fd, name, _NO_FOLLOW)
+    return Identity(status.st_dev, status.st_ino, birth_at(fd, name))
 
 
 def refuse_broad(root: str) -> None:
@@ -121,3 +118,30 @@ def _is_file_system(path: str) -> bool:
         return True
     roots = [row[3] for row in rows if row[4] == path]
     return not roots or roots[-1] == "/"
+
+
+# --- git ---------------------------------------------------------------------------------
+
+
+def git_head(root: int) -> str | None:
+    """The branch and commit of the repository whose top is the open directory `root`."""
+    try:
+        with descriptor(b".git", DIRECTORY, dir_fd=root) as git, Directories(git) as below:
+            said = _read(below, b"HEAD")
+            if said is None or not said.startswith("ref: "):
+                return said
+            ref = said[5:]
+            commit = _read(below, ref.encode("utf-8", "surrogateescape"))
+            name = ref.removeprefix("refs/heads/")
+            return f"{name} {commit}" if commit else name
+    except OSError:
+        return None
+
+
+def _read(directories: Directories, path: bytes) -> str | None:
+    try:
+        parent, name = directories.parent(path)
+        with descriptor(name, FILE, dir_fd=parent) as fd:
+            return os.read(fd, 1000).decode("utf-8", "replace").strip()
+    except (OSError, ValueError):
+        return None

@@ -20,11 +20,9 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from ...errors import BacktrailError, StoreFailed
-from ..control import MARKER, is_control
+from ..beneath import DIRECTORY
+from ..names import MARKER, is_control
 from ..trees import UNREADABLE
-from .arrivals import Arrivals
-from .capture import Capture, Reading, is_gone, unreadable
-from .glance import Glance
 from .ignore import (
     FILE_LIMIT,
     IGNORE_FILES,
@@ -37,12 +35,14 @@ from .ignore import (
     OwnPlaces,
     is_mount_point,
     is_reserved,
+    is_store,
+    stores_among,
 )
-from .index import Index
-from .known import KnownDirectory, KnownFile, left_out
+from .index import Arrivals, Index
+from .known import Glance, KnownDirectory, KnownFile, left_out
 from .marks import Mark, Sightings, plain
-from .storefolders import is_store, stores_among
-from .trail import DIRECTORY, Frame, Paths, Trail, by_name, is_there
+from .reader import Capture, Reading, is_gone, unreadable
+from .trail import Frame, Paths, Trail, by_name, is_there
 
 GRANULARITY = 20_000_000
 """Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
@@ -55,7 +55,7 @@ Found = list[tuple[bytes, os.stat_result | OSError]]
 
 
 class Stopped(BacktrailError):
-    """A scan was told to stop; the next one goes on from there."""
+    """A scan was asked to stop; the next one goes on from there."""
 
 
 class _Hidden(Exception):
@@ -102,19 +102,13 @@ class Scanner:
         self._arrivals: Arrivals
         self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
 
-    def scan(self, root: int) -> bytes:
-        """The digest of the tree below the open directory `root`."""
-        return self._run(root, None)
+    def scan(self, root: int, paths: Collection[bytes] | None = None) -> bytes:
+        """The digest of the tree below the open directory `root`.
 
-    def scan_paths(self, root: int, paths: Collection[bytes]) -> bytes:
-        """The same, looking only at `paths`; the rest is taken to be as last seen.
-
-        Paths are relative to the root. What lies in an opaque directory, behind a link or
-        outside is ignored.
+        With `paths`, only these are looked at, and the rest is taken to be as last seen. They are
+        relative to the root. What lies in an opaque directory, behind a link or outside is ignored.
         """
-        return self._run(root, by_name(paths))
-
-    def _run(self, root: int, only: Paths | None) -> bytes:
+        only = None if paths is None else by_name(paths)
         index, status = self.index, os.fstat(root)
         if index.root is None or not index.root.digest or index.device != status.st_dev:
             only = None
@@ -299,9 +293,9 @@ class Scanner:
             else:
                 del marks[where]
 
-    def _explain(self, frame: Frame, name: bytes, told: bytes, reason: bytes) -> None:
-        """Tell where a thing came from, or that it is back."""
-        if reason == told:
+    def _explain(self, frame: Frame, name: bytes, noted: bytes, reason: bytes) -> None:
+        """Note where a thing came from, or that it is back."""
+        if reason == noted:
             return
         known = frame.known
         if name in known.opaque:
@@ -331,7 +325,7 @@ class Scanner:
             frame.todo = iter([(n, None) for n, child in below if frame.relist or not calm(child)])
 
     def _pause(self, seen: int = 0) -> None:
-        """Let others have a say: whoever wants to hear of us, or to stop us."""
+        """Report progress, and end where the caller says so."""
         self._seen += seen
         if self.progress is not None and self._seen >= self._reported + _REPORT:
             self._reported = self._seen

@@ -1,7 +1,7 @@
 """Looking at a workspace: the index, kept and saved, and the scans that bring it up to date.
 
-Only for who holds the workspace's lock. Many processes share an index through its file: a
-scan takes what was saved last, by whomever, and what it finds beyond that it reads again.
+The caller holds the workspace's lock. Many processes share an index through its file: a
+scan takes what was saved last, by any process, and what it finds beyond that it reads again.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 from ...errors import Conflict
 from ...stores.disk import forks
 from ..contents.blobs import Blobs, CachedBlobs, Reference, gone
-from ..contents.packing import LITTLE
+from ..contents.rows import LITTLE
 from ..names import shown
 from ..trees import EMPTY, EMPTY_DIGEST
-from .capture import Capture
 from .index import Index
 from .known import IndexDamaged, not_captured
+from .reader import Capture
 from .scan import Limits, Scanner, Stopped
 
 _TRIES = 5
 _SAVE_EVERY = 3.0
 
 Log = tuple[str, str]
-"""A store's name and a session's id: who relies on a tree."""
+"""A store's name and a session's id: the log that relies on a tree."""
 
 
 class Looking:
@@ -52,16 +52,16 @@ class Looking:
         forks.register(self)
 
     def after_fork(self) -> None:
-        """The index may tell of contents that a thread of the parent was about to store."""
+        """The index may list contents that a thread of the parent was about to store."""
         self._index = None
 
     @property
     def unsaved(self) -> bool:
-        """Whether something is known that no file tells yet."""
+        """Whether something is known that no file says yet."""
         return self._index is not None and self._index.changed
 
     def save(self) -> None:
-        """Save what is known, unless somebody else did meanwhile."""
+        """Save what is known, unless another process did meanwhile."""
         if self._index is not None and _stamp(self._name) == self._index_stamp:
             self._save_index(self._index, now=True)
 
@@ -73,7 +73,7 @@ class Looking:
         """The tree, all of it stored; scanned again where a collection took some of it.
 
         Without `sync` it survives this process, and a power cut within 250 ms: enough for
-        what lies on the disk as files, until somebody changes these. Ignore rules that changed
+        what lies on the disk as files, until these are changed. Ignore rules that changed
         are in force from a look on that may `adopt` them: one for a prompt. To what a restore
         brought back, the `kept` paths, no rule applies.
         """
@@ -91,17 +91,12 @@ class Looking:
         return self._capture(root, log, paths, stop, sync, adopt, kept)
 
     def settle(self, paths: Collection[bytes] | None) -> None:
-        """Before somebody changes files at `paths` (None: anywhere): they are on the disk.
+        """Before files are changed at `paths` (None: anywhere): they are on the disk.
 
         So is all that the last look stored: it may be what a person left.
         """
         if self._stored or self._may_lose(paths):
             self._sync()
-
-    def hasten(self) -> None:
-        """`settle` comes soon: what the last look stored may be on its way."""
-        if self._stored:
-            self._blobs.hasten()
 
     def _may_lose(self, paths: Collection[bytes] | None) -> bool:
         """Whether a content at `paths` may not be on the disk."""
@@ -127,7 +122,7 @@ class Looking:
         limits, progress = self._limits, self._progress
         scanner = Scanner(index, capture, limits, progress, stop, adopt=adopt, kept=kept)
         try:
-            tree = scanner.scan(root) if paths is None else scanner.scan_paths(root, paths)
+            tree = scanner.scan(root, paths)
             new = Reference(*log, tree) if log is not None else None
             relied = new is None or new in self._relied
             pending, large = capture.pending, capture.is_large
@@ -146,7 +141,7 @@ class Looking:
             elif paths is not None and self._blobs.epoch() != index.epoch:
                 raise gone(())
         except BaseException as error:
-            # The index may tell of contents that were not stored.
+            # The index may list contents that were not stored.
             self._index = None
             if isinstance(error, Stopped):
                 capture.finish()
@@ -171,7 +166,7 @@ class Looking:
         return EMPTY_DIGEST
 
     def _loaded(self, *, check: bool = True) -> Index:
-        """The index as it was last saved, by whomever.
+        """The index as it was last saved, by any process.
 
         Unless that is left to a later `check`, it vouches only for what the store has.
         """
@@ -194,7 +189,7 @@ class Looking:
     def _save_index(self, index: Index, *, now: bool = False) -> None:
         """Save what is known, at most every few seconds: it is only a cache.
 
-        Whoever loads an older one reads a few files again.
+        A process that loads an older one reads a few files again.
         """
         if index.changed and (now or time.monotonic() - self._saved > _SAVE_EVERY):
             # It vouches for contents, so these come first.

@@ -2,7 +2,7 @@
 
 Every directory on it was opened from the one above, following no link. Only the nearest
 are open at a time, so a tree may be as deep as it likes. The ignore rules that hold at the
-end of the way are read when somebody asks for them.
+end of the way are read when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from ...errors import StoreFailed
-from ..control import is_control
+from ..beneath import DIRECTORY, descriptor
+from ..names import is_control
 from .ignore import (
     IGNORE_FILES,
     IGNORED,
@@ -28,8 +29,6 @@ from .ignore import (
     read_rules,
 )
 from .known import KnownDirectory
-
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _OPEN = 32
 
@@ -244,10 +243,7 @@ def is_there(fd: int, path: bytes) -> bool:
 
 def _is_heavy(fd: int, name: bytes) -> bool:
     try:
-        below = os.open(name, DIRECTORY, dir_fd=fd)
+        with descriptor(name, DIRECTORY, dir_fd=fd) as below:
+            return is_heavy(below)
     except OSError:
         return False
-    try:
-        return is_heavy(below)
-    finally:
-        os.close(below)

@@ -16,7 +16,8 @@ from ...errors import BacktrailError, NotFound
 from ...stores.disk.locks import alone
 from ...stores.opening import open_store
 from ...stores.retention import note_gone, sweep_daily
-from ..contents.collect import collect, has_contents
+from ..contents.collect import collect
+from ..depot import has_contents
 
 if TYPE_CHECKING:
     from ...stores.base import Store

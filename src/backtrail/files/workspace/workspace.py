@@ -1,7 +1,7 @@
 """A workspace: a directory being watched over. Scanned into trees, restored from trees.
 
 All that touches the directory goes through here, under the workspace's lock: scans, the
-line of time, restores. Contents go to the blob store, who did what to the catalogue beside it.
+line of time, restores. Contents go to the blob store, attribution to the catalogue beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...events import Json, new_id, timestamp
 from ...stores.base import Store
 from ...stores.disk.fs import failed
 from ...stores.wrapper import store_name
-from ..beneath import DIRECTORY
+from ..beneath import DIRECTORY, descriptor
 from ..changes.brackets import (
     NOBODY,
     Bracket,
@@ -37,9 +37,10 @@ from ..changes.brackets import (
 )
 from ..contents.blobs import Reference
 from ..names import shown
+from .firstimport import grab
 from .meetings import OpenCall, distinct
 from .root import Rooted
-from .roots import identity_at
+from .roots import git_head, identity_at
 from .snapshot import Log
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ LONG_CALL = 10.0
 
 
 class UnderWay(NamedTuple):
-    """A call that is open, as a person is told of it."""
+    """A call that is open, as it is shown to a person."""
 
     session: str
     name: str
@@ -71,7 +72,7 @@ class UnderWay(NamedTuple):
         )
 
     def refusal(self) -> SessionBusy:
-        """The error for who wants to go back meanwhile."""
+        """The error for a caller that wants to go back meanwhile."""
         return SessionBusy(
             f"{self}: what it does could not be told from a way back; nothing was changed. Wait "
             "for it, or insist with `--force` (in Python `force=True`)",
@@ -129,8 +130,6 @@ class Workspace(Rooted):
 
     def grab(self, log: Log, paths: list[bytes]) -> bytes:
         """A tree of these paths alone, stored, without waiting for a scan under way."""
-        from .grab import grab
-
         fd = self._open_root(False)
         if fd < 0:
             return self._looking.gone(log)
@@ -143,33 +142,25 @@ class Workspace(Rooted):
 
     def head(self) -> str | None:
         """What git has checked out in the root: a branch with its commit, or a commit."""
-        from .git import git_head
-
         try:
-            fd = os.open(self.root, DIRECTORY)
+            with descriptor(self.root, DIRECTORY) as fd:
+                return git_head(fd)
         except OSError:
             return None
-        try:
-            return git_head(fd)
-        finally:
-            os.close(fd)
 
     def not_captured(self) -> list[tuple[str, str, int]]:
         """What the last scan did not keep: path, reason, size."""
         return self._looking.not_captured()
 
     def local(self) -> Local:
-        """What this machine knows of the present state, and no tree tells."""
+        """What this machine knows of the present state, and no tree says."""
         from ..restore.moves import Local
 
         strangers = self._looking.strangers()
 
         def is_stranger(path: bytes) -> bool:
-            root = os.open(self.root, DIRECTORY)
-            try:
+            with descriptor(self.root, DIRECTORY) as root:
                 found = identity_at(root, path)
-            finally:
-                os.close(root)
             return found is not None and strangers.get(found.inode) == found.born != 0
 
         return Local(self._looking.was_control, is_stranger if strangers else None)
@@ -191,7 +182,6 @@ class Workspace(Rooted):
             opening = self._opening(log, name, paths, runner)
             try:
                 tree = self._looking.captured(root, log, paths, sync=False, adopt=adopt)
-                self._looking.hasten()
                 self._end_left(tree, log, store)
                 bracket, there = self.catalogue.open_bracket(
                     n, log[1], tree, paths, name, call, runner, opening
@@ -202,7 +192,7 @@ class Workspace(Rooted):
             self.left_open = [other for other in there if _is_orphan(other, log[1])]
             try:
                 self._number(tree)
-                # Last: who comes back from waiting for the disk is slow for a while.
+                # Last: after a wait for the disk a process is slow for a while.
                 self._looking.settle(paths)
             except BaseException:
                 self.drop(bracket)
@@ -211,7 +201,7 @@ class Workspace(Rooted):
             return bracket
 
     def open(self, log: Log, name: str) -> Bracket:
-        """A bracket that begins with the newest state known, whoever found that."""
+        """A bracket that begins with the newest state known, whichever process found that."""
         opening = self._opening(log, name, None, None)
         try:
             return self.catalogue.open_bracket(
@@ -236,13 +226,13 @@ class Workspace(Rooted):
         return Opening(id, since, log[0], mark, met)
 
     def end(
-        self, bracket: Bracket, log: Log, store: Store | None = None, *, told: bool = True,
+        self, bracket: Bracket, log: Log, store: Store | None = None, *, recorded: bool = True,
         ran_from: float | None = None, late: bool = False,
     ) -> tuple[bytes, Attributed | None]:  # fmt: skip
         """A call is over: the tree now, and what the call did to the files, if anything.
 
-        Who is about to tell it in a log says `told=False`, and calls `told` or `drop` once
-        that is done: killed in between, the bracket is an orphan and can be ended again. So
+        A caller that is about to record it says `recorded=False`, and calls `recorded` or `drop`
+        once that is done: killed in between, the bracket is an orphan and can be ended again. So
         it can where the files cannot be looked at, and this raises.
 
         What it left lies in its files too, so contents are synced as events are. Where a person
@@ -255,7 +245,7 @@ class Workspace(Rooted):
             met = self._met(bracket)
             until = self._last_sign(bracket, store) if late else None
             spans, open_now = self.catalogue.end_bracket(
-                self.place.n, bracket, tree, told=told, met=met
+                self.place.n, bracket, tree, recorded=recorded, met=met
             )
             self._unmark(bracket)
             done = None
@@ -265,7 +255,7 @@ class Workspace(Rooted):
                 if done is not None:
                     self._rely(log, done)
             finally:
-                if spans and done is None and not told:
+                if spans and done is None and not recorded:
                     self.drop(bracket)
             self._end_left(tree, log, store)
         return tree, done
@@ -283,12 +273,12 @@ class Workspace(Rooted):
         ):
             self.meetings.close(bracket.mark)
 
-    # --- calls that nobody ends ----------------------------------------------------------
+    # --- calls without an end ------------------------------------------------------------
 
     def _end_left(self, tree: bytes, log: Log, store: Store | None) -> None:
         """End other sessions' calls whose process is gone, or whose turn: this look is their end.
 
-        What they did is kept for their own session to tell.
+        What they did is kept for their own session to record.
         """
         for call in self.catalogue.brackets(self.place.n):
             if call.owner != log[1] and not call.ended and self.is_over(call, store):
@@ -296,7 +286,7 @@ class Workspace(Rooted):
 
     @staticmethod
     def is_over(call: Bracket, store: Store | None) -> bool:
-        """Whether an open call is over, though nobody ended it.
+        """Whether an open call is over, though it was not ended.
 
         Its process is gone; or the agent's session is, or goes on with another prompt, or a
         person stopped it, where that is in `store`. A subagent may be at work in the background
@@ -316,20 +306,21 @@ class Workspace(Rooted):
             return True
         if last is not None and last.ts > timestamp(call.since):
             return True
-        from ..changes.signs import stopped_at
+        from ..changes.attribution import stopped_at
 
         return stopped_at(call, store) is not None
 
     def _last_sign(self, call: Bracket, store: Store | None) -> float:
         """When a call was last known to be at work: see `beat`."""
-        from ..changes.signs import stopped_at
+        from ..changes.attribution import stopped_at
 
         known = store is not None and call.store in ("", store_name(store))
         stopped = stopped_at(call, store) if known and store is not None else None
         return max(call.since, self.meetings.beaten(call.mark), stopped or 0.0)
 
     def end_open(self, log: str, store: Store | None) -> list[Bracket]:
-        """End every call that is open here, whoever runs it; what it did is kept for its session.
+        """End every call that is open here, whichever process runs it; what it did is kept for its
+        session.
 
         `log` is the name of the store that asks for it.
         """
@@ -346,7 +337,9 @@ class Workspace(Rooted):
         """End a call for its session, late as it may be. The caller holds the lock."""
         met = self._met(call)
         until = self._last_sign(call, store)
-        spans, open_now = self.catalogue.end_bracket(self.place.n, call, tree, told=False, met=met)
+        spans, open_now = self.catalogue.end_bracket(
+            self.place.n, call, tree, recorded=False, met=met
+        )
         self._unmark(call)
         done = None
         try:
@@ -364,7 +357,7 @@ class Workspace(Rooted):
     def so_far(
         self, bracket: Bracket, log: Log, split: Split, ran_from: float | None = None
     ) -> Attributed | None:
-        """What a call did up to now, if anything; it is to be told, as after `end`."""
+        """What a call did up to now, if anything; it is to be recorded, as after `end`."""
         done = None
         try:
             met = self._met(bracket)
@@ -391,20 +384,20 @@ class Workspace(Rooted):
         return self._attributed(bracket, tree, spans, open_now, met, until=until)
 
     def keep(self, bracket: Bracket, files: dict[str, Json], runner: Runner) -> None:
-        """What an ended call did is kept for whoever is to tell it."""
+        """What an ended call did is kept for the process that is to record it."""
         stamped = bracket if bracket.stamp else replaced(bracket, stamp=self.stamp())
         self.catalogue.keep_bracket(self.place.n, stamped, files, runner)
 
     def drop(self, bracket: Bracket) -> None:
-        """Forget a call: it is told, or there is nothing to tell."""
+        """Forget a call: it is recorded, or there is nothing to record."""
         self.catalogue.close_bracket(self.place.n, bracket)
         self._unmark(bracket)
 
-    def told(self, bracket: Bracket) -> None:
-        """Forget a call that `end` left something to tell of, soon: killed before that, its
-        session finds an orphan, and has to look into its log to see that it is told.
+    def recorded(self, bracket: Bracket) -> None:
+        """Forget a call whose work is recorded, soon: killed before that, its
+        session finds an orphan, and has to look into its log to see that it is recorded.
         """
-        self.catalogue.tell_bracket(self.place.n, bracket)
+        self.catalogue.settle_bracket(self.place.n, bracket)
 
     def _attributed(
         self, bracket: Bracket, tree: bytes, spans: list[Transition], open_now: set[str],
@@ -432,7 +425,7 @@ class Workspace(Rooted):
         """
         if ran_from is None:
             return True
-        from ..changes.signs import GRACE, touched_at
+        from ..changes.attribution import GRACE, touched_at
 
         at = touched_at(self.root + b"/" + path)
         return at < ran_from or (until is not None and at > until + GRACE)
@@ -447,7 +440,7 @@ class Workspace(Rooted):
     def orphans(
         self, owner: str, besides: Collection[str] = (), store: Store | None = None
     ) -> list[Bracket]:
-        """Calls of a session that are over and that nobody ended; and `besides`."""
+        """Calls of a session that are over and were not ended; and `besides`."""
         open_now = self.catalogue.brackets(self.place.n)
         return [
             call
@@ -487,7 +480,7 @@ class Workspace(Rooted):
 
         The present state is stored first; that is what undo goes back to. Where the plan
         changes nothing, nothing is appended. Unless by `force`, it is refused while a call of
-        somebody else is under way here, above or below.
+        others is under way here, above or below.
 
         A root that is gone is made again only for what comes into it. With `unmake` it goes, if
         nothing is left in it.

@@ -144,18 +144,6 @@ def is_share(log: int, position: int, source: int, until: int, seal: int | None)
     return seal is None or seal == share_sum(log, position, source, until)
 
 
-def are_sealed(rows: Sequence[Any]) -> bool:
-    """Whether `check_row` would find right check sums and numbers in all rows."""
-    if {type(row[3]) for row in rows} != {str}:
-        return False
-    if [row for row in rows if row[4] is not None and not 0 <= row[4] < row[0] & SEQ_BITS]:
-        return False
-    return [row[6] for row in rows] == [
-        crc32(f"{id}\n{ts}\n{kind}\n{key}\n{'' if to is None else to}\n".encode() + body)
-        for key, id, ts, kind, to, body, _ in rows
-    ]
-
-
 def are_within(rows: Sequence[Any], low: int, high: int, reverse: bool = False) -> bool:
     """Whether the keys, `low < key <= high`, rise from row to row, or fall with `reverse`.
 
@@ -193,4 +181,4 @@ def whole_number(value: object, what: str, most: int = (1 << 62) - 1) -> int:
     """Return `value` if it is a number from 0 to `most`; `Damaged` if not."""
     if type(value) is int and 0 <= value <= most:
         return value
-    raise Damaged(f"{what} is {value!r}: the database is damaged, `verify` tells where")
+    raise Damaged(f"{what} is {value!r}: the database is damaged, `verify` reports where")

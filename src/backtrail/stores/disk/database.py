@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import apsw
 
@@ -37,7 +38,7 @@ from .schema import (
     prepare_writer,
 )
 from .sync import SyncFile
-from .transactions import Reading, Writing
+from .transactions import Older, Writing
 
 _KEPT = 4
 _WAL_LEFT = 1 << 20
@@ -54,25 +55,25 @@ class Database:
 
     def __init__(
         self, path: str | os.PathLike[str], *, synced: bool, idle: Callable[[], None] | None = None,
-        schema: Schema = EVENTS, first: Callable[[apsw.Connection], None] | None = None,
+        schema: Schema = EVENTS,
     ) -> None:  # fmt: skip
         self.writing = Writing(self, WAIT)
         self.briefly = Writing(self, 0.05)
         self._synced = synced
         self._idle = idle
         # Done before each transaction, under the lock.
-        self.first = first
+        self.first: Callable[[apsw.Connection], None] | None = None
         self._guard = threading.Lock()
         self._open = True
         self._used = 0
         self._moved = self._cut = 0
         self._holds = self._pausing = False
         self._guarded: list[bool] = []
-        # The one that writes, once it is open; only for who holds the lock.
+        # The one that writes, once it is open; only for the holder of the lock.
         self.connection: apsw.Connection | None = None
         self.sync: SyncFile | None = None
-        # Where logs that are marked dirty end, as of the last commit of ours. Anybody else's
-        # commit gives the file another version and makes it worthless.
+        # Where logs that are marked dirty end, as of the last commit of ours. A commit of
+        # another gives the file another version and makes it worthless.
         self.heads: dict[int, int] = {}
         self.version = 0
         with doorway:
@@ -85,16 +86,22 @@ class Database:
 
     # --- reading ---------------------------------------------------------------------
 
-    def reading(self, *, locked: bool = False) -> Reading:
-        """A context that lends a connection for one short read, also to who holds the lock."""
-        return Reading(self, locked)
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Lend a connection for one short read, with SQLite's errors turned into ours."""
+        connection: apsw.Connection | None = None
+        try:
+            connection = self.take()
+            yield connection if not self.lacking else Older(connection, self.lacking)
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise failure(error, self.path) from error
+        finally:
+            if connection is not None:
+                self.give(connection)
 
-    def take(self, *, locked: bool = False) -> apsw.Connection:
-        """A connection for this thread alone; `give` it back.
-
-        A fork of the process waits for who holds the lock, who must not wait for the fork.
-        """
-        if self._pausing and not locked:
+    def take(self) -> apsw.Connection:
+        """A connection for this thread alone; `give` it back."""
+        if self._pausing:
             self._wait()
         with self._guard:
             if not self._open:
@@ -169,7 +176,7 @@ class Database:
             raise closed(self.path)
 
     def writer(self) -> apsw.Connection:
-        """The connection that writes; only for who holds the lock."""
+        """The connection that writes; only for the holder of the lock."""
         self.check_open()
         if self.connection is None:
             connection = connect(self.path)
@@ -190,7 +197,7 @@ class Database:
                     self.sync = SyncFile(name, fd, self._idle)
                     self.connection = connection
             if self.connection is None:
-                # Closed meanwhile, so nobody else lets go of these.
+                # Closed meanwhile, so these are ours to let go of.
                 os.close(fd)
                 connection.close()
                 raise closed(self.path)
@@ -202,11 +209,11 @@ class Database:
             self.sync.wait(self.writing.ticket)
 
     def flush(self) -> None:
-        """Return when everything committed by anybody so far is on the disk."""
+        """Return when everything committed so far is on the disk."""
         self.check_open()
         sync = self.sync
         if sync is None:
-            with self.lock:
+            with self.lock.held():
                 self.writer()
                 sync = self.sync
         if sync is not None:
@@ -234,7 +241,7 @@ class Database:
         if sync is None or os.fstat(sync.fd).st_size <= WAL_LIMIT:
             return
         if self.writing.ticket != self._cut:
-            # Somebody writes on: not in the middle of that.
+            # Another thread writes on: not in the middle of that.
             self._cut = self.writing.ticket
             sync.later()
             return
@@ -247,7 +254,7 @@ class Database:
 
     def erase_wal(self) -> None:
         """Empty the -wal file, so that nothing old can be read in it."""
-        with self.lock:
+        with self.lock.held():
             try:
                 self.writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except apsw.BusyError as error:
@@ -280,7 +287,7 @@ class Database:
     def _let_go(self, readers: list[apsw.Connection]) -> None:
         writer, sync = self.connection, self.sync
         if writer is None and len(readers) == 1:
-            # Whoever has only looked.
+            # A store that was only looked at.
             self.lock.shut()
             readers[0].close()
             return
@@ -294,15 +301,15 @@ class Database:
                 closing.callback(sync.retire)
             if writer is not None and sync is not None:
                 self._let_finish()
-                # Whoever writes now finishes first.
-                with self.lock:
+                # A writer at work finishes first.
+                with self.lock.held():
                     self.connection = self.sync = None
                     _empty_wal(writer, sync.fd)
 
     def _let_finish(self) -> None:
         """Wait for threads that read, or copy the -wal in the background: it is in use for so long.
 
-        Each takes a moment. Who closes the store in the middle of its own reading is let go.
+        Each takes a moment. One that is closed in the middle of its own reading is let go.
         """
         deadline = time.monotonic() + _FINISHED
         while self._used and time.monotonic() < deadline:
@@ -348,12 +355,12 @@ class Database:
         if self._holds:
             self._holds = False
             self.lock.release()
-        # Last, since who waits for this ends what was interrupted; see `settle`.
+        # Last, since a thread that waits for this ends what was interrupted; see `settle`.
         self._pausing = False
 
     def begin_anew(self, rested: bool) -> None:
         """In a forked child: let go of the parent's connections."""
-        # Whoever was interrupted has it among those that rest, and it may not.
+        # An interrupted fork has it among those that rest, and it may not.
         rested = rested and bool(self._guarded) and not self._used
         self._guard = threading.Lock()
         self._guarded = []
@@ -375,13 +382,13 @@ class Database:
 
 
 def _empty_wal(writer: apsw.Connection, wal: int) -> None:
-    """Leave a short -wal file: whoever opens the database next reads all of it."""
+    """Leave a short -wal file: the next to open the database reads all of it."""
     if os.fstat(wal).st_size > _WAL_LEFT:
         try:
             writer.set_busy_timeout(0)
             writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error:
-            # Somebody else uses it, or the disk is full: then it stays.
+            # Another process uses it, or the disk is full: then it stays.
             pass
 
 
@@ -401,7 +408,7 @@ def _cut_wal(writer: apsw.Connection) -> None:
         finally:
             writer.execute(f"PRAGMA journal_size_limit = {kept}").fetchall()
     except apsw.BusyError:
-        # Somebody reads it: another time.
+        # A reader is at work: another time.
         pass
     finally:
         writer.set_busy_timeout(BUSY_TIMEOUT)

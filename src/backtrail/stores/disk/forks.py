@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 
 class ForkAware(Protocol):
-    """Something that must be told when its process was forked."""
+    """Something that must know when its process was forked."""
 
     def after_fork(self) -> None:
         """Forget the parent's threads, locks and descriptors."""

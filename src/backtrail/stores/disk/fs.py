@@ -82,11 +82,24 @@ def refuse_links(*parts: str | os.PathLike[str]) -> None:
             )
 
 
-def make_directory(path: Path) -> None:
-    """Make `path` and the directories above it that are missing, each 0700, names synced."""
-    if os.path.isdir(path):
-        return
+def make_store_folder(path: Path) -> None:
+    """`make_directory` for the folder of a store that a URL names: what is made is reported."""
+    made = make_directory(path)
+    if made:
+        from ...telemetry import emit, logger
+
+        logger().info("made %s for a store", path)
+        emit("store.folder", {"count": len(made)}, {"folder": str(path)})
+
+
+def make_directory(path: Path) -> list[Path]:
+    """Make `path` and the directories above it that are missing, each 0700, names synced.
+
+    Returns those that this process found missing.
+    """
     missing: list[Path] = []
+    if os.path.isdir(path):
+        return missing
     at = path
     while not at.exists():
         missing.append(at)
@@ -98,6 +111,7 @@ def make_directory(path: Path) -> None:
             os.mkdir(directory, 0o700)
         # Also if another process has just made it, and not come so far yet.
         sync_directory(directory.parent)
+    return missing
 
 
 def refuse_network(folder: str) -> None:
@@ -116,7 +130,7 @@ def refuse_network(folder: str) -> None:
 
 @cache
 def _file_system(device: int) -> str:
-    """The type of the file system with this device number; empty where it cannot be told."""
+    """The type of the file system with this device number; empty where it is not known."""
     if sys.platform != "linux":
         return ""
     number = f"{os.major(device)}:{os.minor(device)}"

@@ -32,7 +32,7 @@ def identity_of(database: Database, url: str) -> tuple[str, str]:
             return "", ""
         id, was = str(found[0]), found[1]
         if was == "":
-            with database.writing as execute:
+            with database.writing() as execute:
                 execute("UPDATE identity SET was = ? WHERE was = ''", (url,))
         return id, url if was == "" else str(was or "")
     except (apsw.SQLError, apsw.ReadOnlyError, OSError):
@@ -76,7 +76,7 @@ def make_identity(folder: Path, was: str = "") -> tuple[str, str]:
         os.close(fd)
 
 
-def is_told(marker: int) -> bool:
+def has_id(marker: int) -> bool:
     """Whether an open marker has an id."""
     return _read(marker) is not None
 

@@ -66,7 +66,7 @@ class FileLock:
         taken: list[bool] = []
         try:
             # One call of C code takes the mutex and notes it, so an interrupt leaves neither
-            # half of it: whoever is interrupted right after it would not know of it.
+            # half of it: a caller interrupted right after it would not know of it.
             taken.extend(map(self._mutex.acquire, _BLOCKING, (wait,)))
             if not taken[0]:
                 owner = Owner(os.getpid(), os.uname().nodename)
@@ -146,12 +146,14 @@ class FileLock:
             os.close(fd)
             raise
 
-    def __enter__(self) -> FileLock:
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock. A generator: one that an interrupt drops gives it back all the same."""
         self.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+        try:
+            yield
+        finally:
+            self.release()
 
     def close(self) -> None:
         """Let go of the file: now, or when the thread that holds the lock releases it.
@@ -188,7 +190,7 @@ class FileLock:
 
 
 def holder(fd: int) -> Owner:
-    """Who holds the flock on a file, where the system tells."""
+    """The holder of the flock on a file, where the system knows it."""
     if sys.platform != "linux":
         return Owner()
     status = os.fstat(fd)
@@ -230,7 +232,7 @@ def me() -> Owner:
 
 
 def busy(session_id: str, owner: Owner) -> SessionBusy:
-    """The error for a session that somebody else drives."""
+    """The error for a session that another process drives."""
     return SessionBusy(
         f"session `{session_id}` is driven by {owner}: wait for it (`wait=`), or work on a fork",
         owner=owner,
@@ -254,8 +256,37 @@ def alone(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
-    """A lease as a flock on `path`, which says who holds it. Death frees it at once."""
+    """A lease as a flock on `path`, which names its holder. Death frees it at once."""
     deadline = time.monotonic() + wait
+    fd = -1
+    try:
+        while fd < 0:
+            fd, owner = _lease_taken(path, session_id)
+            if fd < 0:
+                if time.monotonic() >= deadline:
+                    raise busy(session_id, owner)
+                time.sleep(0.02)
+        _write_owner(fd, msgspec.json.encode(owner))
+        yield Lease(session_id, owner)
+    finally:
+        # A forked child has closed its copy already and must not touch the number again.
+        if fd in _held.fds:
+            try:
+                _write_owner(fd, b"")
+            finally:
+                # An interrupt may come after each of these, and when a function begins.
+                try:
+                    # Not left to `close`: a child forked just now still has a copy.
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+                finally:
+                    try:
+                        _held.fds.discard(fd)
+                    finally:
+                        os.close(fd)
+
+
+def _lease_taken(path: Path, session_id: str) -> tuple[int, Owner]:
+    """The locked file and this process; -1 and the present owner where another one has it."""
     while True:
         try:
             fd = os.open(path, _LOCK, 0o600)
@@ -263,30 +294,22 @@ def file_lease(path: Path, session_id: str, wait: float) -> Iterator[Lease]:
             raise NotFound(f"no session `{session_id}`") from None
         except OSError as error:
             raise failed(error, f"take the lease of session `{session_id}`") from error
+        is_mine = False
         try:
             fcntl.flock(fd, _NOW)
+            owner = me()
             if _is_at(fd, path):
-                break
-            os.close(fd)
+                _held.fds.add(fd)
+                is_mine = True
+                return fd, owner
         except BlockingIOError:
-            owner = _read_owner(fd)
-            os.close(fd)
-            if time.monotonic() >= deadline:
-                raise busy(session_id, owner) from None
-            time.sleep(0.02)
-    _held.fds.add(fd)
-    owner = me()
-    try:
-        _write_owner(fd, msgspec.json.encode(owner))
-        yield Lease(session_id, owner)
-    finally:
-        # A forked child has closed its copy already and must not touch the number again.
-        if fd in _held.fds:
-            _held.fds.discard(fd)
-            _write_owner(fd, b"")
-            # Not left to `close`: a child forked just now still has a copy.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+            return -1, _read_owner(fd)
+        finally:
+            if not is_mine:
+                try:
+                    _held.fds.discard(fd)
+                finally:
+                    os.close(fd)
 
 
 def _is_at(fd: int, path: Path) -> bool:
@@ -300,7 +323,7 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _write_owner(fd: int, text: bytes) -> None:
-    """Say who holds the lease. It is only information: a full disk keeps nobody from driving."""
+    """Name the holder of the lease. It is only information: a full disk must not stop it."""
     try:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)

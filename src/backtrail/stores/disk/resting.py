@@ -2,7 +2,7 @@
 
 SQLite has locks of its own, some for the whole process. A child inherits them as they are,
 and would wait for ever for one that another thread held. So a fork waits until every open
-database rests and nobody opens or closes one; see `Database.rest`.
+database rests and none is opened or closed; see `Database.rest`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .database import Database
 
 PATIENCE = 5.0
-"""Seconds that a fork waits for whoever is at work; then it goes on without a rest."""
+"""Seconds that a fork waits for threads at work; then it goes on without a rest."""
 
 _STEP = 0.0002
 
@@ -59,7 +59,7 @@ class _Doorway:
             self._inside -= 1
 
     def shut(self) -> None:
-        """Let nobody in, and wait until nobody is inside."""
+        """Let no thread in, and wait until none is inside."""
         with self._guard:
             self._shut = True
         deadline = time.monotonic() + PATIENCE
@@ -72,7 +72,7 @@ class _Doorway:
 
 
 doorway = _Doorway()
-"""Whoever opens or closes a database is in here meanwhile."""
+"""A thread that opens or closes a database is in here meanwhile."""
 
 _all: WeakSet[Database] = WeakSet()
 _leaked: list[apsw.Connection] = []
@@ -185,5 +185,5 @@ os.register_at_fork(
     after_in_child=_after_in_child,
 )
 # An interrupt that comes as a hook begins keeps it from doing anything, so that the fork is
-# over is said by C code alone: `settle` is for whoever waits then.
+# over is said by C code alone: `settle` is for the threads that wait then.
 os.register_at_fork(after_in_parent=map(_over.add, iter(threading.get_ident, 0)).__next__)

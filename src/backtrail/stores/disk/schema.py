@@ -172,7 +172,7 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock, dict[
         connection = _existing(path)
         if connection is None:
             path = real
-            fs.make_directory(Path(path).parent)
+            fs.make_store_folder(Path(path).parent)
         else:
             path = connection.filename
         fs.refuse_network(os.path.dirname(path))
@@ -181,12 +181,12 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock, dict[
         version = 0 if connection is None else _version(connection, path, schema)
         if connection is None or version < len(schema.migrations):
             try:
-                with lock:
+                with lock.held():
                     connection = connection or _make(path)
                     migrate(connection, path, schema)
                 fs.sync_directory(Path(path).parent)
             except (OSError, apsw.Error) as error:
-                # Who cannot write must still be able to look at what an earlier version wrote.
+                # Without writing, what an earlier version wrote must still be readable.
                 if connection is None or not version or not _is_refusal(error):
                     raise
                 lacking = dict(chain.from_iterable(schema.missing[version:]))
@@ -320,7 +320,7 @@ def failure(error: apsw.Error | UnicodeDecodeError, path: str) -> BacktrailError
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return SessionBusy(f"the database {path} is locked by another program: try again")
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError)):
-        return Damaged(f"the database {path} is damaged ({error}): `verify` tells where")
+        return Damaged(f"the database {path} is damaged ({error}): `verify` reports where")
     if isinstance(error, apsw.ConnectionClosedError):
         return closed(path)
     code, hint = _HINTS.get(type(error), (None, ""))

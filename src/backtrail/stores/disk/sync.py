@@ -1,9 +1,9 @@
-"""The group syncer: one `fdatasync` for everybody who waits, outside every write lock.
+"""The group syncer: one `fdatasync` for all that wait, outside every write lock.
 
 A `SyncFile` counts what was written to a file and what of it is known to be on the disk.
 `note` after each write takes a ticket. `wait(ticket)` returns once the write is synced:
 the first to come syncs for all that are there, the others wait for it and find it done. What
-nobody waits for is synced by one background thread within `DELAY`.
+no caller waits for is synced by one background thread within `DELAY`.
 
 A sync that fails is never tried again: the kernel may have dropped the pages and would
 report success. The file stops acknowledging and says so.
@@ -24,7 +24,7 @@ from ...errors import StoreFailed
 from . import forks
 
 DELAY = 0.2
-"""Seconds after which a write that nobody waits for is synced; the promise is 0.25."""
+"""Seconds after which a write that no caller waits for is synced; the promise is 0.25."""
 
 _advise = getattr(os, "posix_fadvise", None)
 _full_sync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -69,8 +69,8 @@ def is_removed(fd: int) -> bool:
 class SyncFile:
     """What was written to one file, and what of it is on the disk.
 
-    Calls to `note` come one at a time, under the lock of whoever writes. Nobody removes a
-    `lasting` file while it is in use: one that has no name any more has failed.
+    Calls to `note` come one at a time, under the lock of the writer. A `lasting` file is
+    not removed while it is in use: one that has no name any more has failed.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ class SyncFile:
 
     def wait(self, ticket: int) -> None:
         """Return when the write with this ticket is on the disk."""
-        # `with` a lock of C: an interrupt leaves it held by nobody.
+        # `with` a lock of C: an interrupt does not leave it held.
         with self._leader:
             self.check()
             if self._synced < ticket:
                 self._lead()
 
     def _lead(self) -> None:
-        """Sync all that is written by now; those who wait find it done."""
+        """Sync all that is written by now; those that wait find it done."""
         goal = self._written
         try:
             data_sync(self.fd)
@@ -179,7 +179,7 @@ class SyncFile:
 
 
 class _Background:
-    """One daemon thread that syncs what nobody waits for."""
+    """One daemon thread that syncs what no caller waits for."""
 
     def __init__(self) -> None:
         self._reset()

@@ -1,15 +1,15 @@
 """Reads and transactions on one of the connections of a database.
 
-`with database.reading() as connection` lends one that reads. `with database.writing as
+`with database.reading() as connection` lends one that reads. `with database.writing() as
 execute` is a transaction, with SQLite's errors turned into ours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -25,9 +25,10 @@ What rows hold is known from the query and not from the types of `apsw`, hence `
 """
 
 _REMEMBERED = 4096
+_UNKNOWN = -1
 
 
-class _Older:
+class Older:
     """A connection to a database of an earlier version: what it lacks is put into the queries."""
 
     def __init__(self, connection: apsw.Connection, lacking: dict[str, str]) -> None:
@@ -46,9 +47,9 @@ class _Older:
 
 
 class _OlderCursor:
-    """A cursor of `_Older`."""
+    """A cursor of `Older`."""
 
-    def __init__(self, connection: _Older) -> None:
+    def __init__(self, connection: Older) -> None:
         self._connection = connection
         self._rows: Any = iter(())
 
@@ -63,34 +64,6 @@ class _OlderCursor:
         self._rows.close()
 
 
-class Reading:
-    """Lends a connection, and turns SQLite's errors into ours."""
-
-    __slots__ = ("_connection", "_database", "_locked")
-
-    def __init__(self, database: Database, locked: bool) -> None:
-        self._database = database
-        self._locked = locked
-
-    def __enter__(self) -> Any:
-        try:
-            self._connection = self._database.take(locked=self._locked)
-        except apsw.Error as error:
-            raise failure(error, self._database.path) from error
-        lacking = self._database.lacking
-        return self._connection if not lacking else _Older(self._connection, lacking)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._database.give(self._connection)
-        if isinstance(error, (apsw.Error, UnicodeDecodeError)):
-            raise failure(error, self._database.path) from error
-
-
 class Writing:
     """One transaction: locked, begun at once, committed or rolled back."""
 
@@ -103,53 +76,36 @@ class Writing:
         self._execute: Any = None
         self._moved: dict[int, int] = {}
 
-    def __enter__(self) -> Execute:
+    @contextmanager
+    def __call__(self) -> Iterator[Execute]:
+        """The transaction. A generator: one that an interrupt drops is ended all the same."""
         database = self._database
         writer = database.hold(self._wait)
-        # Perhaps the last one was interrupted before it could tell.
-        self._moved = {}
         try:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
+            # Perhaps the last one was interrupted before it could end.
+            self._roll_back()
             if database.first is not None:
                 database.first(writer)
             self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
-        except BaseException as error:
-            database.lock.release()
-            if isinstance(error, apsw.Error):
-                raise failure(error, database.path) from error
-            raise
-        execute: Execute = self._execute
-        return execute
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> Literal[False]:
-        database = self._database
-        try:
-            if kind is None:
-                self._execute("COMMIT")
-                self._remember()
-                if database.sync is not None:
-                    database.writing.ticket = database.sync.note()
-        except apsw.Error as failed:
-            error = failed
-            raise failure(failed, database.path) from failed
+            yield self._execute
+            # An interrupt between the commit and `_remember` leaves heads that are not believed.
+            database.version = _UNKNOWN
+            self._execute("COMMIT")
+            self._remember()
+            if database.sync is not None:
+                database.writing.ticket = database.sync.note()
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise failure(error, database.path) from error
         finally:
             try:
-                if error is not None or kind is not None:
-                    self._roll_back()
+                self._roll_back()
             finally:
                 database.lock.release()
-        if isinstance(error, (apsw.Error, UnicodeDecodeError)):
-            raise failure(error, database.path) from error
-        return False
 
     def head(self, log: int) -> int | None:
         """Where a log ends, if that is known."""

@@ -8,11 +8,10 @@
     DIR/memory/                        project notes
     DIR/scopes/<scope>/                the same again for each scope that is not ""
 
-`docs/format.md` is the normative text. `lines.py` is the format of a line,
-`jsonl_reading.py` and `jsonl_writing.py` are a log's two ends (`jsonl_appending.py` writes to
-many), `jsonl_folder.py` is a
-session's folder (`jsonl_paths.py`, `jsonl_record.py`, `jsonl_verify.py`, `jsonl_notes.py`),
-`jsonl_open.py` has those that are open.
+`docs/format.md` is the normative text. `lines.py` is the format of a line, `course.py` which of
+its numbers belong together, `file.py` a log's pages; `reading.py` and `writing.py` are its two
+ends. `folder.py` is a session's folder (`layout.py`, `metadata.py`), `opened.py` has those that are
+open and appends to them, `index.py` is the list of all.
 """
 
 from __future__ import annotations
@@ -53,13 +52,14 @@ from ...events.history import Fold, Mark, fold, walk_pages
 from ...events.messages import Page
 from .. import due
 from ..adopting import Logs
-from ..base import Lease, Store, resolved
-from ..batches import Call, Outcome, drafts
+from ..base import Lease, Store
+from ..batches import Call, Outcome, drafts, observed, observed_each
 from ..disk import forks
 from ..disk.fs import (
     NO_ROOM,
     failed,
     make_directory,
+    make_store_folder,
     mark,
     refuse_links,
     refuse_network,
@@ -67,22 +67,16 @@ from ..disk.fs import (
 )
 from ..disk.identity import file_identity, make_identity
 from ..disk.locks import FileLock, file_lease
-from ..notes import Memory
-from ..observing import observed, observed_each
-from ..options import Options
-from ..records import Filters, Wanted, changed_record, folded, new_record, select
-from .adopting import adopt_session
-from .append import Appender
-from .folder import Folder, Marks, make_session
-from .folders import OpenFolders
+from ..notes import FileMemory, Memory
+from ..opening import Options
+from ..records import Filters, Range, Wanted, changed_record, folded, new_record, resolved, select
+from .folder import Folder, Marks, adopt_session, make_session
 from .index import Index
+from .layout import MAIN_FILE, is_session, log_names, log_path, scope_folder
 from .lines import Damage, OnLineDamage
-from .notes import FileMemory
-from .pages import pages_backward
-from .paths import MAIN_FILE, is_session, log_names, log_path, scope_folder
-from .reading import Span, read_backward, read_forward
-from .record import FoldCache, ancestors_of, is_known_format, read_record
-from .verify import problem_of
+from .metadata import FoldCache, ancestors_of, is_known_format, read_record
+from .opened import Appender, OpenFolders
+from .reading import Span, pages_backward, problem_of, read_backward, read_forward
 
 T = TypeVar("T")
 
@@ -114,10 +108,10 @@ class JSONLStore(Store):
         self.durability = options.durability
         self._synced = options.durability == "synced"
         self._on_damage = options.on_damage
-        self._told: set[tuple[str, str, int, str]] = set()
+        self._reported: set[tuple[str, str, int, str]] = set()
         self._known: set[str] = set()
         self._closed = False
-        self._open = OpenFolders(self._path, self._tell)
+        self._open = OpenFolders(self._path, self._report)
         self._appender = Appender(self._open, self._failed, synced=self._synced)
         self._reset()
         with self._failing(f"open the store in {self.root}"):
@@ -126,7 +120,7 @@ class JSONLStore(Store):
             refuse_links(self._place)
             is_new = not self.scope and not os.path.isdir(self._place)
             # A scan that comes by knows the folder for a store's before anything is in it.
-            make_directory(self.root)
+            make_store_folder(self.root)
             mark(self.root)
             if is_new:
                 make_identity(self.root)
@@ -211,14 +205,14 @@ class JSONLStore(Store):
         if self._closed:
             raise Closed(f"the store in {self.root} is closed")
 
-    def _tell(self, session_id: str, log: str, damage: Damage) -> None:
+    def _report(self, session_id: str, log: str, damage: Damage) -> None:
         if self._on_damage is None:
             return
         # A torn batch is met as a whole or line by line, depending on where pages begin.
         places = damage.seqs if damage.what == "torn batch" else (damage.offset,)
         names = {(session_id, log, place, damage.what) for place in places}
-        if not names <= self._told:
-            self._told |= names
+        if not names <= self._reported:
+            self._reported |= names
             self._on_damage(problem_of(session_id, log, damage))
 
     # --- sessions ------------------------------------------------------------------------
@@ -240,10 +234,10 @@ class JSONLStore(Store):
 
     @contextmanager
     def _making(self, record: SessionInfo) -> Iterator[Path]:
-        """Where to make a session whose id and key are free, and stay so meanwhile."""
+        """Where to make a session with an id and key that are free, and stay so meanwhile."""
         self.check_open()
         path = self._sessions / record.id
-        with self._failing(f"create session `{record.id}`"), self._names:
+        with self._failing(f"create session `{record.id}`"), self._names.held():
             if is_session(path):
                 raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
             self._check_key(record)
@@ -294,7 +288,7 @@ class JSONLStore(Store):
         """The same, and whether it could be read from there."""
         record, problem = read_record(self._sessions / session_id, self.scope)
         if problem:
-            self._tell(session_id, "metadata.json", Damage(0, 0, problem))
+            self._report(session_id, "metadata.json", Damage(0, 0, problem))
         return record, not problem
 
     def _readable(self, session_id: str, log: str) -> str | Path:
@@ -302,7 +296,7 @@ class JSONLStore(Store):
         name = self._name(session_id)
         if session_id not in self._known:
             if not is_known_format(name):
-                # A record that cannot be read keeps nobody from the events.
+                # A record that cannot be read must not hide the events.
                 with suppress(OSError):
                     self._record(session_id)
             self._known.add(session_id)
@@ -346,7 +340,7 @@ class JSONLStore(Store):
         return cache.fold
 
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
-        with self._failing(f"update session `{session_id}`"), self._names:
+        with self._failing(f"update session `{session_id}`"), self._names.held():
             with self._open.locked(session_id) as folder:
                 record = changed_record(self._record(session_id), changes)
                 if "key" in changes:
@@ -370,7 +364,7 @@ class JSONLStore(Store):
         return select(infos, **filters)
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
-        with self._failing(f"delete session `{session_id}`"), self._names:
+        with self._failing(f"delete session `{session_id}`"), self._names.held():
             with self._open.locked(session_id) as folder:
                 if log is None:
                     folder.remove()
@@ -424,29 +418,22 @@ class JSONLStore(Store):
         return self._appender.append_each(calls, patient=False)
 
     def read(
-        self,
-        session_id: str,
-        *,
-        log: str = MAIN_LOG,
-        after: int = 0,
-        until: int | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        kinds: Collection[str] | None = None,
+        self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
     ) -> Iterator[Event]:
         path = self._readable(session_id, log)
-        span = Span(after, until, limit, kinds)
-        reading = read_backward if reverse else read_forward
-        return self._guarded(session_id, reading(path, span, self._teller(session_id, log)))
+        reading = read_backward if events.get("reverse") else read_forward
+        until, limit, kinds = events.get("until"), events.get("limit"), events.get("kinds")
+        span = Span(events.get("after", 0), until, limit, kinds)
+        return self._guarded(session_id, reading(path, span, self._reporter(session_id, log)))
 
     def pages(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
     ) -> Iterator[Page]:
         path = self._readable(session_id, log)
-        tell = self._teller(session_id, log)
+        report = self._reporter(session_id, log)
 
         def read_back(bound: int | None) -> Iterator[Page]:
-            return self._guarded(session_id, pages_backward(path, bound, tell))
+            return self._guarded(session_id, pages_backward(path, bound, report))
 
         return walk_pages(read_back, until)
 
@@ -471,16 +458,16 @@ class JSONLStore(Store):
     def _pages_within(self, session_id: str, after: int, until: int | None) -> Iterator[Page]:
         """The log up to `until`, newest page first, each in order, as far back as `after`."""
         path = self._readable(session_id, MAIN_LOG)
-        pages = pages_backward(path, until, self._teller(session_id, MAIN_LOG))
+        pages = pages_backward(path, until, self._reporter(session_id, MAIN_LOG))
         for page in self._guarded(session_id, pages):
             yield page
             if page.seqs and page.seqs[0] <= after + 1:
                 return
 
-    def _teller(self, session_id: str, log: str) -> OnLineDamage | None:
+    def _reporter(self, session_id: str, log: str) -> OnLineDamage | None:
         if self._on_damage is None:
             return None
-        return lambda damage: self._tell(session_id, log, damage)
+        return lambda damage: self._report(session_id, log, damage)
 
     def _guarded(self, session_id: str, found: Iterator[T]) -> Iterator[T]:
         try:
@@ -493,7 +480,7 @@ class JSONLStore(Store):
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
         wanted = set(seqs)
-        with self._failing(f"purge session `{session_id}`"), self._names:
+        with self._failing(f"purge session `{session_id}`"), self._names.held():
             self._path(session_id)
             marks: Marks = dict.fromkeys(wanted)
             with self._open.locked(session_id) as folder:
@@ -529,7 +516,7 @@ class JSONLStore(Store):
         return FileMemory(self.check_open, self._top / "memory", resolved(cwd))
 
     def verify(self) -> list[Problem]:
-        """Read every line of every log under its lock; tell each place that is damaged."""
+        """Read every line of every log under its lock; report each place that is damaged."""
         self.check_open()
         problems: list[Problem] = []
         with self._failing(f"verify the store in {self.root}"):
@@ -555,10 +542,10 @@ class JSONLStore(Store):
             with self._open.locked(session_id) as folder:
                 return list(folder.verify())
         except OSError as error:
-            # Who cannot write can take no lock: what is not finished may be on its way.
+            # Without writing there is no lock: what is not finished may be on its way.
             if error.errno not in NO_ROOM:
                 raise
-            return list(Folder(self._path(session_id), self._tell).verify(locked=False))
+            return list(Folder(self._path(session_id), self._report).verify(locked=False))
 
     def flush(self) -> None:
         self.check_open()

@@ -1,9 +1,9 @@
-"""The course of a log: which of its numbers belong together, told from all of it at once.
+"""The course of a log: which of its numbers belong together, found from all of it at once.
 
 A line that skips numbers is an event behind lost ones, or astray: a reader that goes front to
 back cannot tell which, and asks here. It costs a look over the whole log, and only where numbers
 are skipped. An append goes on behind the course, so it does not change which older lines count:
-whether a line may be on the course is told by the lines in front of it, and a course that was
+whether a line may be on the course is decided by the lines in front of it, and a course that was
 the longest is so with one more line, too. The exception is an append that makes forged lines at
 the end into an anchor across an earlier one: reads from the end see no more than that.
 """

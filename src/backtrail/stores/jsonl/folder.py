@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from ...errors import NotFound, Unsafe, Unsupported
-from ...events import MAIN_LOG, Problem, SessionInfo, encode_data
+from ...events import MAIN_LOG, NewEvent, Problem, SessionInfo, encode_data
+from ..adopting import Logs, whole, with_main
 from ..batches import PURGED
 from ..disk.fs import make_directory, open_file, replace_file, sync_directory, write_all
 from ..disk.locks import FileLock
-from .lines import Damage, decode_line, likely_seq, purged_line
-from .paths import MAIN_FILE, clear, is_session, log_names, log_path
-from .reading import MOST, whole_lines
-from .record import ancestors_of, encode_record, read_record
-from .verify import verify_log
+from .file import MOST, whole_lines
+from .layout import MAIN_FILE, clear, is_session, log_names, log_path
+from .lines import Damage, decode_line, encode_line, likely_seq, purged_line
+from .metadata import ancestors_of, encode_record, read_record
+from .reading import verify_log
 from .writing import LogWriter, copy_prefix, last_of
 
-Tell = Callable[[str, str, Damage], None]
+Report = Callable[[str, str, Damage], None]
 
 Marks = dict[int, tuple[str, str] | None]
 """Events by number and, unless any will do, by id and time."""
@@ -34,11 +35,11 @@ Marks = dict[int, tuple[str, str] | None]
 class Folder:
     """A session's files, open for writing. `lock` guards everything that changes them."""
 
-    def __init__(self, path: Path, tell: Tell) -> None:
+    def __init__(self, path: Path, report: Report) -> None:
         self.path = path
         self.id = path.name
         self.lock = FileLock(path / "lock", f"session `{path.name}`")
-        self._tell = tell
+        self._report = report
         self._writers: dict[str, LogWriter] = {}
         self._closed = False
 
@@ -64,7 +65,7 @@ class Folder:
             sync_directory(path.parent)
 
         def damage(found: Damage) -> None:
-            self._tell(self.id, log, found)
+            self._report(self.id, log, found)
 
         record, _ = read_record(self.path)
         floor = record.fork_seq or 0 if log == MAIN_LOG else 0
@@ -141,7 +142,7 @@ class Folder:
         try:
             os.rmdir(self.path)
         except OSError as error:
-            # Somebody who waited for the session made its lock file anew. It finds no log.
+            # A writer that waited for the session made its lock file anew. It finds no log.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
 
@@ -231,7 +232,7 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
             opened.callback(os.close, fd)
             return fd
 
-        # Not replaced as a whole: while there is no main log, nobody reads it.
+        # Not replaced as a whole: while there is no main log, it is not read.
         about, target = made(path / "metadata.json"), made(temporary)
         write_all(about, encode_record(record, ancestors))
         written = [about]
@@ -266,3 +267,38 @@ def _without_bodies(data: bytes, offset: int, seqs: Marks) -> Iterator[bytes]:
             yield text + b"\n"
         else:
             yield b"\n"
+
+
+# --- sessions from elsewhere -------------------------------------------------------------
+
+
+_BUFFER = 1 << 20
+
+
+def adopt_session(path: Path, record: SessionInfo, logs: Logs) -> None:
+    """Make a session's folder with its logs; what a crash leaves of it is no session."""
+    make_folder(path)
+    try:
+        replace_file(path / "metadata.json", encode_record(record, []))
+        ready = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
+        for log, events in with_main(logs).items():
+            target = ready if log == MAIN_LOG else log_path(path, log)
+            make_directory(target.parent)
+            _write(target, events)
+            if log != MAIN_LOG:
+                sync_directory(target.parent)
+        os.rename(ready, path / MAIN_FILE)
+        sync_directory(path)
+    except BaseException:
+        clear(path)
+        os.rmdir(path)
+        raise
+
+
+def _write(target: Path, events: Iterable[NewEvent]) -> None:
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb", _BUFFER) as file:
+        for event, body in whole(events):
+            file.write(encode_line(event, body))
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,6 +1,6 @@
 """The index of a JSONL store: its sessions' records, so that a list need not read every folder.
 
-It is a cache that anybody may delete, made by those who list and never by an append. A row counts
+It is a cache, safe to delete, made by lists and never by an append. A row counts
 only while `metadata.json` and `messages.jsonl` are the files that it was made of, untouched, and
 if it was made a moment after they were: a clock has ticks, and a write within one shows nowhere.
 """
@@ -20,7 +20,7 @@ from ...errors import InvalidId
 from ...events import MAX_SEQ, SessionInfo, check_session_id, is_ts
 from ..disk.fs import open_file, read_file, write_all
 from ..records import Wanted
-from .paths import MAIN_FILE
+from .layout import MAIN_FILE
 
 NAME = "index.json"
 _FORMAT = 1

@@ -161,7 +161,7 @@ def decode_line(text: bytes, offset: int) -> Line | None:
         body = _decode(text)
     except _UNDECODABLE:
         return None
-    # The number comes first, as it is: those who look at no more than that see the same one.
+    # The number comes first, as it is: a reader that looks at no more than that sees the same one.
     if likely_seq(text) != body.seq or not _is_possible(body):
         return None
     index, count = body.batch or (1, 1)
@@ -271,7 +271,7 @@ def sound_page(data: bytes, start: int) -> list[Spoken] | None:
 
 
 class Whole(Protocol):
-    """What only the whole log can tell about a line."""
+    """What only the whole log says about a line."""
 
     def goes_on(self, line: Line, high: int, near: bool) -> bool:
         """Whether the log goes on with a line that skips numbers above `high`."""
@@ -279,7 +279,7 @@ class Whole(Protocol):
     def plain_until(self, line: Line) -> int:
         """An offset before which lines count if each, from `line` on, bears the next number.
 
-        At most the offset of `line` if that cannot be told of the line itself.
+        At most the offset of `line` if the line itself does not say.
         """
 
     def comes_again(self, line: Line) -> bool:
@@ -293,8 +293,8 @@ class Forward:
     duplicate. So is one that bears the next number, if numbers soon fall back behind it and many
     plain lines lead up to a later one of that number, on the log's course. One that skips numbers
     counts if the course goes on with it, else it is astray. A batch is held until its last line is
-    there. Who begins in the middle of a log without knowing the number before begins with a `high`
-    of -1.
+    there. A reader that begins in the middle of a log without knowing the number before begins
+    with a `high` of -1.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class Forward:
             seq = line.seq
             if seq == self.high + 1:
                 if line.offset >= self._plain and self._comes_again(line):
-                    self._tell("duplicate", [line])
+                    self._report("duplicate", [line])
                 elif line.size == 1 and not self._held:
                     # What nearly every line is.
                     self.high = seq
@@ -327,11 +327,11 @@ class Forward:
                 else:
                     yield from self._accept(line)
             elif seq <= self.high:
-                self._tell("duplicate", [line])
+                self._report("duplicate", [line])
             elif self._whole is None or self._whole.goes_on(line, self.high, self._is_near(line)):
                 yield from self._accept(line)
             else:
-                self._tell("astray", [line])
+                self._report("astray", [line])
 
     def _comes_again(self, line: Line) -> bool:
         assert self._whole is not None
@@ -360,11 +360,11 @@ class Forward:
     def drop(self) -> None:
         """Give up on a batch whose last line never came."""
         if self._held:
-            self._tell("torn batch", self._held)
+            self._report("torn batch", self._held)
             self.high = max(self.high, self._held[-1].last)
             self._held = []
 
-    def _tell(self, what: str, lines: list[Line]) -> None:
+    def _report(self, what: str, lines: list[Line]) -> None:
         if self._damage is not None:
             first, final = lines[0], lines[-1]
             length = final.offset + final.length - first.offset
@@ -375,7 +375,7 @@ class Forward:
 class Backward:
     """Which lines count, back to front, where every number is one below the one behind it.
 
-    Anything that is not as plain as that is for `Forward` to tell, from the log's beginning.
+    Anything that is not as plain as that is for `Forward` to decide, from the log's beginning.
     `at_end` says that the first line is the log's last.
     """
 
@@ -386,7 +386,7 @@ class Backward:
         self._place: tuple[int, int] | None = None
 
     def counts(self, line: Line) -> bool | None:
-        """Whether the next line counts; None if that cannot be told from here.
+        """Whether the next line counts; None if that cannot be decided from here.
 
         The only ones that do not are those of a batch at the very end, which may still be on
         its way.
@@ -408,7 +408,7 @@ class Backward:
         self._place = (place[0] - 1, place[1]) if place[0] > 1 else None
 
     def take_all(self, seqs: list[int], batches: list[tuple[int, int] | None]) -> bool:
-        """Take a page whose numbers rise without a gap; False if that cannot be told from here."""
+        """Take a page whose numbers rise without a gap; False if it cannot be decided here."""
         if self._seq is not None and seqs[-1] != self._seq:
             return False
         if not self._fits(batches[-1] or (1, 1)):

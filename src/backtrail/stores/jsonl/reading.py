@@ -1,13 +1,13 @@
 """How a JSONL log is read, in both directions.
 
 Readers need no lock: they take whole lines and leave an unterminated tail alone, since
-somebody may be writing it. A file is opened anew for each page, so nothing is held in
-between. Numbers rise from line to line, so a place is found by halving.
+it may be on its way. A file is opened anew for each page, so nothing is held in
+between (`file.py`).
 
 Which lines count is decided front to back (`lines.Forward`). Where every line bears the number
 behind the one before it, there is nothing to decide, and a read from the end takes them as they
-are. At the first line that does not, it lets `Forward` go through the whole log. All who decide
-ask the same `Course` about lines that skip numbers.
+are. At the first line that does not, it lets `Forward` go through the whole log. Each
+decision asks the same `Course` about lines that skip numbers.
 """
 
 from __future__ import annotations
@@ -16,27 +16,34 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
-from ...events import Event
-from .course import Course, leads_up, plain_stretch
-from .file import LogFile
+from ...events import Event, Problem
+from ...events.messages import Page, page_of
+from ..disk.fs import open_file
+from .course import Course
+from .file import (
+    FIRST,
+    MOST,
+    LogFile,
+    end_of,
+    locate_after,
+    page_before,
+    pages_from,
+    plain_page,
+    whole_lines,
+)
 from .lines import (
     Backward,
+    Damage,
     Forward,
     Line,
     OnLineDamage,
+    Spoken,
     decode_line,
-    likely_seq,
     lines_in,
+    sound_page,
 )
-
-FIRST = 64 * 1024
-"""Bytes of a page when little is asked for."""
-
-MOST = 1024 * 1024
-"""Bytes of a page when everything is."""
 
 
 @dataclass(slots=True)
@@ -151,26 +158,13 @@ def _backward(
             size = min(size * 4, MOST)
 
 
-def end_of(fd: int, length: int, bound: int | None) -> int:
-    """The offset behind the last line up to `bound`, and what else its batch has.
-
-    Below 0 if that cannot be told by halving.
-    """
-    if bound is None:
-        return last_newline(fd, length)
-    at, number = _locate(fd, length, bound)
-    if (at == 0 and bound > 0 and length) or not _is_trusted(fd, at, number, bound):
-        return -1
-    return last_newline(fd, batch_end(fd, at, bound))
-
-
 _CHUNK = 256
 
 
 def counted_backward(
     path: str | Path, bound: int | None, damage: OnLineDamage | None
 ) -> Iterator[Line]:
-    """The lines up to `bound` that count, newest first, told by going through the whole log."""
+    """The lines up to `bound` that count, newest first, found by going through the whole log."""
     file = LogFile(path)
     places: list[tuple[int, int, int]] = []
     while True:
@@ -206,7 +200,7 @@ def counted(fd: int, damage: OnLineDamage | None) -> Iterator[tuple[int, int, in
 
 def course_of(fd: int) -> Course:
     """The course of an open log."""
-    return Course(partial(_pages_from, fd))
+    return Course(partial(pages_from, fd))
 
 
 def _pages_of(file: LogFile, at: int, size: int) -> Iterator[tuple[int, bytes]]:
@@ -214,24 +208,17 @@ def _pages_of(file: LogFile, at: int, size: int) -> Iterator[tuple[int, bytes]]:
     fd = file.again()
     if fd is not None:
         try:
-            yield from _pages_from(fd, at, size)
+            yield from pages_from(fd, at, size)
         finally:
             os.close(fd)
-
-
-def _pages_from(fd: int, at: int, size: int) -> Iterator[tuple[int, bytes]]:
-    while data := whole_lines(fd, at, min(size, MOST)):
-        yield at, data
-        at += len(data)
-        size *= 4
 
 
 class Back:
     """Pages of lines, back to front, as `page_before` gives them.
 
-    `bound` is the highest number still wanted; who reads lowers it. `top` is what it was
+    `bound` is the highest number still wanted; the reader lowers it. `top` is what it was
     when the file was opened first, or replaced by a purge: above it are lines to pass over.
-    `lost` says that the place to begin at cannot be told; there are no pages then.
+    `lost` says that the place to begin at is not found; there are no pages then.
     """
 
     def __init__(self, path: str | Path, bound: int | None, most: int | None = None) -> None:
@@ -260,243 +247,126 @@ class Back:
             size = min(size * 4, self._most)
 
 
-def whole_lines(fd: int, at: int, size: int) -> bytes:
-    """Whole lines from `at` on, about `size` bytes or one line; empty at the end."""
-    parts: list[bytes] = []
-    while True:
-        part = os.pread(fd, size, at)
-        if not part:
-            return b""
-        cut = part.rfind(b"\n")
-        if cut >= 0:
-            parts.append(part[: cut + 1])
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.append(part)
-        at += len(part)
+# --- checking ----------------------------------------------------------------------------
 
 
-def last_newline(fd: int, end: int) -> int:
-    """The offset behind the last newline before `end`."""
-    if end > 0 and os.pread(fd, 1, end - 1) == b"\n":
-        return end
-    while end > 0:
-        start = max(0, end - FIRST)
-        cut = os.pread(fd, end - start, start).rfind(b"\n")
-        if cut >= 0:
-            return start + cut + 1
-        end = start
-    return 0
-
-
-def plain_page(fd: int, end: int, size: int) -> list[bytes]:
-    """The lines before `end`, about `size` bytes, if each bears the number behind the one before.
-
-    Then none of them is a stray copy, and there is no need to look at all to know the last.
-    As in `page_before`, those in front are only looked at. Each has its newline.
-    """
-    start = max(0, end - size)
-    data = os.pread(fd, end - start, start)
-    while start and (data.count(b"\n") < 3 or not _is_enough(data)):
-        # Long lines: one in part, one to be looked at, and one to be taken; and enough of them
-        # that no line in front can be believed instead (`course.ANCHOR`).
-        start = max(0, end - 4 * (end - start))
-        data = os.pread(fd, end - start, start)
-    if not data.endswith(b"\n"):
-        return []
-    # Ten times as fast as `split`, which goes from byte to byte.
-    texts = BytesIO(data).readlines()
-    front = 0
-    if start:
-        before = len(texts[0])
-        del texts[0]
-        while not front or before <= FIRST // 2:
-            before += len(texts[front])
-            front += 1
-    number = likely_seq(texts[0]) if texts else None
-    if number is None:
-        return []
-    # A log that has lost its front is for those who decide front to back.
-    if not start and number != 1:
-        return []
-    for seq, text in enumerate(texts, number):
-        if not text.startswith(f'{{"seq":{seq},'.encode()):
-            return []
-    return texts[front:]
-
-
-def page_before(fd: int, end: int, size: int) -> tuple[int, bytes, int, int]:
-    """A page that ends at `end`: its offset, its bytes, and how many of these to skip.
-
-    From there on they are whole lines. Last comes the number in front of them, -1 if the lines
-    there do not bear one number after the other: they are looked at, and belong to the page before.
-    """
-    start = end
-    while start > 0:
-        start = max(0, start - size)
-        data = os.pread(fd, end - start, start)
-        if start == 0:
-            return 0, data, 0, 0
-        first = data.find(b"\n") + 1
-        skip = data.find(b"\n", max(first, FIRST // 2)) + 1
-        if first and 0 < skip < len(data) and _is_enough(data):
-            number = likely_seq(data[skip : skip + 40])
-            if number is None or not leads_up(data[first:skip], number):
-                return start, data, skip, -1
-            return start, data, skip, number - 1
-        size = min(size * 2, 64 * MOST)
-    return 0, b"", 0, 0
-
-
-def _is_enough(data: bytes) -> bool:
-    """Whether there is so much in whole lines, and in front of the last, as makes an anchor."""
-    last = data.rfind(b"\n", 0, len(data) - 1) + 1
-    return min(len(data) - data.find(b"\n"), last) > FIRST // 2
-
-
-_NEIGHBOURS = 8
-
-
-def locate_after(fd: int, size: int, seq: int) -> int:
-    """An offset that no line with a number above `seq` is before, also where copies are astray.
-
-    Halving may end behind copies of older lines. Then the numbers in front of that place do
-    not lead up to `seq`, and the log is to be read from its beginning.
-    """
-    at, number = _locate(fd, size, seq)
-    return at if _is_trusted(fd, at, number, seq) else 0
-
-
-def _is_trusted(fd: int, at: int, number: int, seq: int) -> bool:
-    """Whether the lines around an offset are those around the end of line `seq`."""
-    if at == 0:
-        return True
-    if number not in (0, seq + 1):
-        return False
-    before = _numbers_before(fd, at)
-    if before != list(range(seq + 1 - len(before), seq + 1)) or not _leads_up(fd, at, seq):
-        return False
-    # Else the lines in front may be forged, and those of the log itself come behind.
-    behind = plain_stretch(partial(_pages_from, fd), at, seq + 1, FIRST // 2)
-    return not behind.odd or behind.end - at >= FIRST // 2
-
-
-def _leads_up(fd: int, at: int, seq: int) -> bool:
-    """Whether the lines before an offset are whole, and bear the numbers up to `seq`.
-
-    As many are looked at as no line in front of them can be believed instead of. A damaged one
-    would leave a number out, and what comes behind that is for the course to tell.
-    """
-    size = FIRST
-    while True:
-        start = max(0, at - size)
-        texts = BytesIO(os.pread(fd, at - start, start)).readlines()
-        if start:
-            del texts[:1]
-        count = total = 0
-        while count < len(texts) and (count < 2 or total < FIRST // 2):
-            count += 1
-            total += len(texts[-count])
-        if start == 0 or (count > 1 and total >= FIRST // 2):
-            break
-        size *= 4
-    if total < FIRST // 2 and len(texts) != seq:
-        return False
-    del texts[:-count]
-    for expected, text in enumerate(texts, seq + 1 - len(texts)):
-        if (
-            not text.startswith(f'{{"seq":{expected},'.encode())
-            or decode_line(text[:-1], 0) is None
-        ):
-            return False
-    return True
-
-
-def _numbers_before(fd: int, at: int) -> list[int]:
-    """The numbers of the last good lines before an offset."""
-    size = 4096
-    while True:
-        start = max(0, at - size)
-        data = os.pread(fd, at - start, start)
-        skipped = data.find(b"\n") + 1 if start else 0
-        texts = data[skipped:].split(b"\n")[:-1][-_NEIGHBOURS:] if skipped or not start else []
-        if start == 0 or len(texts) == _NEIGHBOURS:
-            lines = [decode_line(text, 0) for text in texts]
-            return [0 if line is None else line.seq for line in lines]
-        size *= 4
-
-
-def _locate(fd: int, size: int, seq: int) -> tuple[int, int]:
-    """The offset of the first line with a number above `seq`, by halving, and that number.
-
-    0 at the end of the file. Lines astray may lead anywhere: see `_is_trusted`.
-    """
-    if seq <= 0:
-        return 0, 1
-    low, high = 0, size
-    while high - low > FIRST:
-        middle = (low + high) // 2
-        found = _probe(fd, middle, high)
-        if found is None:
-            high = middle
-        elif found[1] <= seq:
-            low = found[0]
-        else:
-            high = middle
-    at = low
-    while at < size:
-        data = whole_lines(fd, at, FIRST)
-        if not data:
-            break
-        for line in lines_in(data, at, decode_line, None):
-            if line.seq > seq:
-                return line.offset, line.seq
-        at += len(data)
-    return at, 0
-
-
-def batch_end(fd: int, at: int, seq: int) -> int:
-    """The offset behind the batch that goes on at `at`, if `seq` is in the middle of one."""
-    end = at
-    while data := whole_lines(fd, at, FIRST):
-        for line in lines_in(data, at, decode_line, None):
-            if line.seq - line.place >= seq:
-                return end
-            end = line.offset + line.length
-        at += len(data)
-    return end
-
-
-def _probe(fd: int, at: int, high: int) -> tuple[int, int] | None:
-    """A line start at or behind `at`, and the higher number of the two lines there.
-
-    Of two, since one may be a stray copy of an older line.
-    """
-    start, numbers, first = at, [], -1
-    skip = True
-    while start < high:
-        data = os.pread(fd, FIRST, start)
-        position = 0
+def verify_log(session_id: str, log: str, path: Path, *, locked: bool = True) -> Iterator[Problem]:
+    """Every damaged place of a log. Under the lock a torn tail is damage too."""
+    damages: list[Damage] = []
+    ids: set[str] = set()
+    last = end = 0
+    fd = open_file(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        sorter = Forward(damages.append, 0, course_of(fd))
+        at = 0
         while True:
-            end = data.find(b"\n", position)
-            if end < 0:
+            data = whole_lines(fd, at, MOST)
+            if not data:
                 break
-            if not skip:
-                line = decode_line(data[position:end], 0)
-                if line is not None:
-                    first = start + position if first < 0 else first
-                    numbers.append(line.seq)
-                    if len(numbers) == 2:
-                        return (first, max(numbers)) if first < high else None
-            skip = False
-            position = end + 1
-        if position == 0:
-            if len(data) < FIRST:
-                break
-            start += len(data)
-            skip = True
-        else:
-            start += position
-            skip = False
-            if position >= len(data) and len(data) < FIRST:
-                break
-    return None
+            for line in sorter.take(lines_in(data, at, decode_line, damages.append)):
+                yield from _verify_line(session_id, log, line, last, ids, line.offset == end)
+                last, end = line.seq, line.offset + line.length
+            at += len(data)
+        tail = os.fstat(fd).st_size - at
+        if locked:
+            sorter.drop()
+        if tail and locked:
+            damages.append(Damage(at, tail, "torn line"))
+    finally:
+        os.close(fd)
+    for damage in damages:
+        yield problem_of(session_id, log, damage)
+
+
+def _verify_line(
+    session_id: str, log: str, line: Line, last: int, ids: set[str], adjacent: bool
+) -> Iterator[Problem]:
+    if line.uuid in ids:
+        yield Problem(session_id, log, "duplicate", f"id `{line.uuid}` is used twice")
+    ids.add(line.uuid)
+    # A gap around a damaged place is that damage, and reported as such.
+    if line.seq > last + 1 and adjacent:
+        count = line.seq - last - 1
+        seqs = tuple(range(last + 1, min(line.seq, last + 1001)))
+        detail = f"events {last + 1} to {line.seq - 1} are missing"
+        yield Problem(session_id, log, "gap", detail, offset=line.offset, count=count, seqs=seqs)
+
+
+def problem_of(session_id: str, log: str, damage: Damage) -> Problem:
+    """A damaged place as it is reported."""
+    return Problem(
+        session_id,
+        log,
+        damage.what,
+        f"{damage.what} at byte {damage.offset}, {damage.length} bytes",
+        offset=damage.offset,
+        length=damage.length,
+        count=damage.lines,
+        seqs=damage.seqs,
+    )
+
+
+# --- pages for views ---------------------------------------------------------------------
+
+# A page whose lines bear one number after the other is checked and decoded as a whole. At the
+# first that is not as plain as that, the rest is read line by line, as `read_backward` does.
+
+
+_CACHED = 256 * 1024
+"""Bytes of a page that stays in the processor's cache while it is looked at again."""
+
+_LINES = 512
+
+
+def pages_backward(
+    path: str | Path, until: int | None, damage: OnLineDamage | None
+) -> Iterator[Page]:
+    """The log up to `until`: newest page first, each in order."""
+    sorter = Backward()
+    back = Back(path, until, _CACHED)
+    for _, data, skip, high in back:
+        if back.replaced:
+            sorter = Backward()
+        page = None if back.lost else _whole(sound_page(data, skip), high, back.top, sorter)
+        if page is None:
+            break
+        if page.seqs:
+            back.bound = page.seqs[0] - 1
+            yield page
+    else:
+        if not back.lost:
+            return
+    yield from _by_line(path, back.bound, damage)
+
+
+def _whole(lines: list[Spoken] | None, high: int, top: int | None, sorter: Backward) -> Page | None:
+    """The page, if every line of it counts and leads up to the page behind it."""
+    if not lines:
+        return None
+    seqs = [line.seq for line in lines]
+    first = seqs[0]
+    if first != high + 1 or seqs != list(range(first, first + len(seqs))):
+        return None
+    if not sorter.take_all(seqs, [line.batch for line in lines]):
+        return None
+    if top is not None and seqs[-1] > top:
+        lines = lines[: max(0, top + 1 - first)]
+        seqs = seqs[: len(lines)]
+    return Page(
+        seqs,
+        [line.event for line in lines],
+        [line.follows for line in lines],
+        [line.data for line in lines],
+    )
+
+
+def _by_line(path: str | Path, bound: int | None, damage: OnLineDamage | None) -> Iterator[Page]:
+    events: list[Event] = []
+    for line in counted_backward(path, bound, damage):
+        if line.event is not None:
+            events.append(line.event)
+            if len(events) == _LINES:
+                yield page_of(events[::-1])
+                events = []
+    if events:
+        yield page_of(events[::-1])

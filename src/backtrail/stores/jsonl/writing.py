@@ -24,6 +24,7 @@ from ..batches import Call, Draft, Outcome, settle
 from ..disk.fs import failed, open_file, write_all
 from ..disk.locks import FileLock
 from ..disk.sync import SyncFile, begin_writing
+from .file import FIRST, MOST, locate_after, page_before, whole_lines
 from .lines import (
     MAX_BATCH,
     PLAUSIBLE,
@@ -38,7 +39,7 @@ from .lines import (
     likely_seq,
     lines_in,
 )
-from .reading import FIRST, MOST, counted, course_of, locate_after, page_before, whole_lines
+from .reading import counted, course_of
 
 # What is copied was read: it need not be checked again, nor refused.
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +65,7 @@ class LogWriter:
         self.path = path
         self.head = 0
         self.last = floor
-        # A hint: one writes and waits for the disk, and who comes meanwhile queues up.
+        # A hint: one caller writes and waits for the disk, and those that come meanwhile queue.
         self.busy = False
         self._name = name
         self._damage = damage
@@ -77,7 +78,7 @@ class LogWriter:
             self.sync = SyncFile(name, self.fd, lasting=False)
             self._find_end(os.fstat(self.fd).st_size)
             self._begun = self._size
-            # Here and not by the caller, whom an interrupt may keep from it.
+            # Here and not by the caller: an interrupt may come in between.
             among[log] = self
         except BaseException:
             os.close(self.fd)
@@ -104,7 +105,7 @@ class LogWriter:
         """Take in bytes at the end of the log, written by others or before us."""
         size = offset + len(data)
         if data and not data.endswith(b"\n"):
-            # Whoever wrote this is gone: we hold the lock. Sealed, it costs one line at most.
+            # The writer of this is gone: we hold the lock. Sealed, it costs one line at most.
             # Where sealing fails nothing is learnt, so that the next try begins here again.
             os.write(self.fd, b"\n")
             size += 1
@@ -207,8 +208,9 @@ class LogWriter:
     def unchanged(self) -> bool:
         """Whether the log is as we left it.
 
-        Whoever of us replaces or removes a log changes its length, so the length tells; what
-        others do by hand is looked for now and then, since that takes five times as long.
+        A process of ours that replaces or removes a log changes its length, so the length is
+        compared; what people do by hand is looked for now and then, since that takes five times
+        as long.
         """
         return (
             self.fd >= 0
@@ -260,7 +262,7 @@ class LogWriter:
         line = decode_line(text[: text.index(b"\n")], offset)
         if line is not None:
             return line.event
-        # A forged line took the place of the id: who counts is told line by line.
+        # A forged line took the place of the id: which line counts is found line by line.
         for at, size, _ in counted(self.fd, None):
             line = decode_line(os.pread(self.fd, size - 1, at), at)
             if line is not None and line.uuid == id:
@@ -286,7 +288,7 @@ def _usual_line(seq: int, id: str, ts: str, kind: str, body: bytes) -> bytes:
 def _before_plain(data: bytes) -> int:
     """The number before the first line, if every line bears the number behind the one before.
 
-    Nothing is skipped then, so that nobody has to look at the rest of the log. Else -1.
+    Nothing is skipped then, so that the rest of the log need not be looked at. Else -1.
     """
     seqs = [likely_seq(text) for text in data.split(b"\n") if text]
     first = seqs[0] if seqs else None

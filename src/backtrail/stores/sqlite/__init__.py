@@ -1,9 +1,8 @@
 """The SQLite store: one database for all sessions, safe for many threads and processes.
 
-Behind it stand `sqlite_schema` (tables, opening, errors), `sqlite_connections` (readers, the
-writer, syncing, process forks), `sqlite_transactions`, `sqlite_logs` and `sqlite_pages`
-(events), `sqlite_records` (sessions and what is folded from their logs) and `sqlite_search` (the
-full-text index).
+Behind it stand `disk` (connections, transactions, tables, syncing, process forks), `append.py`,
+`logs.py` and `pages.py` (events), `records.py` and `listing.py` (sessions and what is folded from
+their logs), `search.py` (the full-text index), `removal.py` and `verify.py`.
 
 An append writes one row. Counts and search words follow later. What no append needs is imported
 where it is used: a hook pays for every import.
@@ -13,13 +12,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...errors import BacktrailError, Closed, Damaged, InvalidId, NotFound, SessionBusy, StoreFailed
+from ...errors import BacktrailError, Closed, Damaged, NotFound, SessionBusy, StoreFailed
 from ...events import (
     MAIN_LOG,
     Checkpoint,
@@ -31,41 +30,42 @@ from ...events import (
     SessionInfo,
     check_log,
     check_session_id,
-    timestamp,
 )
-from ...events.history import Mark, walk_pages
-from ...events.messages import Page
+from ...events.history import Mark
 from ...telemetry import logger
-from ..base import Durability, Lease, OnDamage, Store, checkpoint_of, is_deleted, resolved
-from ..batches import Call, Outcome, drafts, is_usual
+from ..base import Durability, Lease, OnDamage, Store
+from ..batches import Call, Outcome, drafts, observed, observed_each
 from ..disk import fs
 from ..disk.checks import COLUMNS, event_of
 from ..disk.database import Database
 from ..disk.identity import identity_of
 from ..disk.locks import file_lease
 from ..disk.schema import located
-from ..observing import observed, observed_each
-from ..options import Options
-from ..records import Filters, changed_record, new_record, select
+from ..opening import Options
+from ..records import (
+    Filters,
+    Range,
+    changed_record,
+    checkpoint_of,
+    is_deleted,
+    new_record,
+    resolved,
+)
 from .append import Appender, insert_all
-from .logs import NAMED, Log, event_by_id, find_log, last_events, unsealed_in
-from .pages import problem, read_log, read_pages
+from .logs import NAMED, Log, event_by_id, find_log, last_events, log_names, unsealed_in
+from .pages import problem, read_log
 from .records import COLUMNS as RECORD
 from .records import (
-    OF_FOLDER,
     WIDTH,
     add_log,
     current_info,
-    every_record,
     info_of,
     inherit_fold,
     insert_record,
     latest_record,
     reader_of,
-    records,
     refresh,
     shared_spans,
-    unfold,
     update_record,
 )
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 
 _RECORD = f"SELECT {RECORD}, s.n FROM sessions s WHERE {NAMED} LIMIT 1"
 _DIRTY = "INSERT OR IGNORE INTO dirty VALUES(?)"
+# A named tuple's own constructor goes through Python code.
 _AT_ONCE = 64  # events of a tail that one statement reads
 
 
@@ -109,7 +110,7 @@ class SQLiteStore(Store):
         self._appender = Appender(self._database, scope)
         self.durability = durability
         self._synced = durability == "synced"
-        # A hint: one writes and waits for the disk, and who comes meanwhile queues up.
+        # A hint: one caller writes and waits for the disk, and those that come meanwhile queue.
         self._busy = False
 
     @property
@@ -125,7 +126,7 @@ class SQLiteStore(Store):
         """The id in the database, and the URL that was its name before; empty where read-only."""
         return identity_of(self._database, self.url)
 
-    # Made when asked for: whoever opens a store to look at one thing pays for each path.
+    # Made when asked for: a command that looks at one thing would pay for each path.
     @cached_property
     def contents(self) -> Path | None:  # type: ignore[override]
         """The folder for contents of files."""
@@ -143,7 +144,7 @@ class SQLiteStore(Store):
         record = new_record(info, self.scope, base)
         if base is not None:
             check_session_id(base[0])
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             spans = () if base is None else shared_spans(execute, self.scope, *base)
             session = insert_record(execute, record)
             log = add_log(execute, session, MAIN_LOG, spans)
@@ -156,7 +157,7 @@ class SQLiteStore(Store):
         from ..adopting import whole, with_main
 
         record = new_record(info, self.scope)
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             session = insert_record(execute, record)
             for name, events in with_main(logs).items():
                 log = add_log(execute, session, check_log(name))
@@ -179,7 +180,7 @@ class SQLiteStore(Store):
 
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
         check_session_id(session_id)
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             row = execute(_RECORD, (self.scope, session_id)).get
             if row is None:
                 raise NotFound(f"no session `{session_id}`")
@@ -188,63 +189,31 @@ class SQLiteStore(Store):
         return self.info(session_id)
 
     def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
-        late, lost = refresh(self._database, self.scope)
-        if late:
-            # Not stored yet, so the database would filter and sort by old values.
-            newer = {one.info.id: one.info for one in late}
-            where = "s.scope = ?"
-            infos = records(self._database, where, (self.scope,), _not_in(lost), order="s.n")
-            return select([newer.get(info.id, info) for info in infos], **filters)
-        cwd, after, before = filters.get("cwd"), filters.get("after"), filters.get("before")
-        conditions: dict[str, object] = {
-            "s.scope = ?": self.scope,
-            f"s.n IN ({OF_FOLDER})": None if cwd is None else resolved(cwd),
-            "s.parent_id = ?": filters.get("parent"),
-            "s.key = ?": filters.get("key"),
-            "s.updated_at > ?": None if after is None else timestamp(after),
-            "s.updated_at < ?": None if before is None else timestamp(before),
-        }
-        conditions = {text: value for text, value in conditions.items() if value is not None}
-        where, tag = " AND ".join(conditions), filters.get("tag")
-        keep = (
-            _not_in(lost) if tag is None else lambda info: tag in info.tags and info.id not in lost
-        )
-        values = list(conditions.values())
-        if cwd is not None:
-            # By `cwd` and by `root`, each with its own index.
-            values[1:2] = [self.scope, values[1], self.scope, values[1]]
-        try:
-            return records(self._database, where, values, keep, filters.get("limit"))
-        except Damaged:
-            # One page that cannot be read must not hide the sessions on the others.
-            infos = [one for one in every_record(self._database, self.scope) if one.id not in lost]
-            return select(infos, **filters)
+        from .listing import listed
+
+        return listed(self._database, self.scope, **filters)
 
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         path = resolved(cwd)
         newest = latest_record(self._database, self.scope, path)
         if newest is not None:
             return newest
-        late, lost = refresh(self._database, self.scope)
-        if late:
-            return super().latest(cwd)
-        where = f"s.n IN ({OF_FOLDER}) AND s.relation IS NOT 'subagent'"
-        values = (self.scope, path, self.scope, path)
-        try:
-            found = records(self._database, where, values, _not_in(lost), 1)
-        except Damaged:
+        from .listing import newest_of
+
+        found = newest_of(self._database, self.scope, path)
+        if found is None:
             return super().latest(cwd)
         if not found:
             raise NotFound(f"no previous session found in {os.fspath(cwd)}")
         return found[0]
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
-        from .delete import detach, sweep
+        from .removal import detach, sweep
 
         check_session_id(session_id)
         if log is not None:
             check_log(log)
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             session = detach(execute, self.scope, session_id, log)
         sweep(self._database)
         if log is None:
@@ -268,27 +237,18 @@ class SQLiteStore(Store):
     ) -> list[Event]:
         self._appends += 1
         if not self._synced:
-            return self._append(session_id, events, log, expected)
+            return self._appender.append(session_id, events, log, expected)
         busy = self._busy or self._is_queued(session_id)
         if busy and type(session_id) is str and type(log) is str:
             call = Call(session_id, drafts(events), log, expected, quiet=True)
             return self.queue.do(call) or []
         self._busy = True
         try:
-            result = self._append(session_id, events, log, expected)
+            result = self._appender.append(session_id, events, log, expected)
             self._database.acknowledge()
             return result
         finally:
             self._busy = False
-
-    def _append(
-        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None
-    ) -> list[Event]:
-        if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
-            event = self._appender.append_usual(session_id, events[0])
-            if event is not None:
-                return [event]
-        return self._appender.append(Call(session_id, drafts(events), log, expected))
 
     @observed_each
     def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
@@ -299,36 +259,22 @@ class SQLiteStore(Store):
             self._database.acknowledge()
             return outcomes
         except StoreFailed as error:
-            # What is written and not on the disk is nobody's.
+            # What is written and not on the disk belongs to no caller.
             return [error] * len(calls)
         finally:
             self._busy = False
 
     def read(
-        self,
-        session_id: str,
-        *,
-        log: str = MAIN_LOG,
-        after: int = 0,
-        until: int | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        kinds: Collection[str] | None = None,
+        self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
     ) -> Iterator[Event]:
         found = self._log(session_id, log)
         if found is None:
             return iter(())
-        return read_log(
-            self._database,
-            found,
-            session_id,
-            lambda seq, why: self._report(problem(session_id, log, seq, why)),
-            after=after,
-            until=until,
-            limit=limit,
-            reverse=reverse,
-            kinds=kinds,
-        )
+
+        def damage(seq: int, why: str) -> None:
+            self._report(problem(session_id, log, seq, why))
+
+        return read_log(self._database, found, session_id, damage, **events)
 
     def tail(self, session_id: str, n: int, *, log: str = MAIN_LOG) -> list[Event]:
         check_session_id(session_id)
@@ -340,26 +286,11 @@ class SQLiteStore(Store):
                 return events
         return super().tail(session_id, n, log=log)
 
-    def pages(
-        self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
-    ) -> Iterator[Page]:
-        found = self._log(session_id, log)
-        if found is None:
-            return iter(())
-
-        def damage(seq: int, why: str) -> None:
-            self._report(problem(session_id, log, seq, why))
-
-        def read_back(bound: int | None) -> Iterator[Page]:
-            return read_pages(self._database, found, session_id, damage, bound)
-
-        return walk_pages(read_back, until)
-
     def outline(
         self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
         until: int | None = None,
     ) -> list[Mark]:  # fmt: skip
-        from .outline import UNREADABLE, marks_of
+        from .pages import UNREADABLE, marks_of
 
         found = self._log(session_id, MAIN_LOG)
         try:
@@ -368,7 +299,7 @@ class SQLiteStore(Store):
             return super().outline(session_id, kinds=kinds, after=after, until=until)
 
     def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
-        from .outline import UNREADABLE, tally_of
+        from .pages import UNREADABLE, tally_of
 
         found = self._log(session_id, MAIN_LOG)
         try:
@@ -414,37 +345,16 @@ class SQLiteStore(Store):
         raise NotFound(f"no checkpoint `{id}` in this store")
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
-        from .delete import entomb
-        from .search import erase, forget
+        from .removal import purge
 
         check_session_id(session_id)
         check_log(log)
-        with self._database.writing as execute:
-            _, found = find_log(execute, self.scope, session_id, log)
-            indexed = False
-            for seq in set(seqs):
-                span = None if found is None else found.span_of(seq)
-                if span is not None:
-                    key = span.log << 32 | seq
-                    entomb(execute, key)
-                    indexed = forget(execute, key, key) or indexed
-                    if log == MAIN_LOG:
-                        unfold(execute, span.log, seq)
-        if indexed:
-            erase(self._database)
-        self._database.erase_wal()
+        purge(self._database, self.scope, session_id, seqs, log)
 
     def logs(self, session_id: str) -> list[str]:
         check_session_id(session_id)
-        query = (
-            "SELECT l.name FROM sessions s JOIN logs l ON l.session = s.n "
-            f"WHERE {NAMED} ORDER BY l.name"
-        )
         with self._database.reading() as connection:
-            rows = connection.execute(query, (self.scope, session_id)).fetchall()
-        if not rows:
-            raise NotFound(f"no session `{session_id}`")
-        return sorted(name for (name,) in rows if _is_log(name))
+            return log_names(connection.execute, self.scope, session_id)
 
     # --- the rest ------------------------------------------------------------------------
 
@@ -462,13 +372,13 @@ class SQLiteStore(Store):
         except Damaged as error:
             # The index is damaged, which costs time and no event.
             self._report(Problem("", "", "index", str(error)))
-        # Who cannot write must still be able to look: the slow way only reads.
+        # A caller that cannot write must still be able to look: the slow way only reads.
         return super().search(text, limit=limit)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
-        from .notes import Note
+        from ..notes import DatabaseMemory
 
-        return Note(self._database, self.scope, resolved(cwd))
+        return DatabaseMemory(self._database, self.scope, resolved(cwd))
 
     def verify(self) -> list[Problem]:
         from .verify import verify
@@ -476,7 +386,7 @@ class SQLiteStore(Store):
         return verify(self._database, self.scope)
 
     def seal(self, *, dry_run: bool = False) -> int:
-        from .seal import count_unsealed, seal
+        from .verify import count_unsealed, seal
 
         return count_unsealed(self._database) if dry_run else seal(self._database)
 
@@ -511,7 +421,7 @@ class SQLiteStore(Store):
         self._database.close()
 
     def _idle(self) -> None:
-        """In the background, after a sync: checkpoint, and index while nobody appends."""
+        """In the background, after a sync: checkpoint, and index while there are no appends."""
         from .search import behind, index_slice
 
         try:
@@ -522,7 +432,7 @@ class SQLiteStore(Store):
                 waiting.extend(behind(self._database))
             if busy or waiting:
                 # The transaction, even an empty one, is what brings us here again.
-                with self._database.briefly as execute:
+                with self._database.briefly() as execute:
                     if not busy:
                         index_slice(execute, waiting)
         except (Closed, SessionBusy):
@@ -533,16 +443,3 @@ class SQLiteStore(Store):
                 return
             # The thread serves other stores too and must go on.
             logger().exception("background work on %s failed", self._path)
-
-
-def _is_log(name: object) -> bool:
-    """Whether a stored name may be a log's; `verify` tells of others."""
-    try:
-        check_log(name)
-    except InvalidId:
-        return False
-    return True
-
-
-def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:
-    return (lambda info: info.id not in lost) if lost else None

@@ -1,9 +1,10 @@
-"""Appending in SQLite: nearly always one event, by one statement.
+"""Appending in SQLite: usual events by one statement, all else in a transaction.
 
-The head of a log that was appended to before is remembered. One event then is one INSERT,
-which is a transaction by itself, and which finds out by itself whether what is remembered
-still holds: the key is taken if others appended, and the log's mark in `dirty` is gone if
-it was deleted or counted meanwhile. If so, and for everything else, the long way is taken.
+The head of a log that was appended to before is remembered. One event, and one for each of
+several logs, then is one INSERT, which is a transaction by itself, and which finds out by itself
+whether what is remembered still holds: the key is taken if others appended, and the log's mark in
+`dirty` is gone if it was deleted or counted meanwhile. If so, and for everything else, the long
+way is taken.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...events import (
     MAIN_LOG,
     MAX_SEQ,
     Event,
+    NewEvent,
     check_log,
     check_session_id,
     encode_data,
@@ -26,7 +28,7 @@ from ...events import (
     mint,
     numbered,
 )
-from ..batches import Call, Outcome, Stored, settle
+from ..batches import Call, Outcome, Stored, drafts, is_usual, settle
 from ..disk.checks import row_sum, usual_sum
 from ..disk.database import Database
 from ..disk.fs import failed
@@ -47,7 +49,7 @@ _MOST_ROWS = 128
 
 @functools.cache
 def _many(rows: int) -> str:
-    """`_ONE` for several rows, of several logs, in order: all of them, or a `ConstraintError`.
+    """`_ONE` for rows of one log or several, in order: all of them, or a `ConstraintError`.
 
     An event of a log without a mark has no id here, which is refused. Rows without a key are
     there to make up the number, so that few statements do for all numbers.
@@ -107,11 +109,18 @@ class Appender:
         self._places: dict[tuple[str, str], Log] = {}
         self._of: apsw.Connection | None = None
 
-    def append(self, call: Call) -> list[Event]:
+    def append(
+        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None
+    ) -> list[Event]:
         """Append a batch as `Store.append` describes it."""
-        return self._append_all([call])[0]
+        # Nearly every append: a seventh faster than as a call of one event.
+        if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
+            event = self._append_usual(session_id, events[0])
+            if event is not None:
+                return [event]
+        return self._append_all([Call(session_id, drafts(events), log, expected)])[0]
 
-    def append_usual(self, session_id: str, new: UsualEvent) -> Event | None:
+    def _append_usual(self, session_id: str, new: UsualEvent) -> Event | None:
         """One event to a main log by one statement; None if something is not as remembered."""
         try:
             log = self._places[session_id, MAIN_LOG].n
@@ -175,18 +184,25 @@ class Appender:
         return [outcome for call in calls for outcome in self._append_group([call])]
 
     def _append_known(self, calls: Sequence[Call]) -> list[list[Event]] | None:
-        """All by one statement, like `append_usual`; None if something is not as remembered.
+        """One event to each main log by one statement; None if something is not as remembered.
 
         Each statement hands the interpreter to another thread, and waits to get it back.
         """
         logs: list[int] = []
         for call in calls:
-            place = self._places.get((call.session_id, call.log))
-            if place is None or call.log != MAIN_LOG or not call.usual:
+            is_usual = call.log == MAIN_LOG and call.usual
+            place = self._places.get((call.session_id, MAIN_LOG)) if is_usual else None
+            if place is None:
                 return None
             logs.append(place.n)
         database = self._database
-        database.enter()
+        lock = database.lock
+        try:
+            locked = lock.try_acquire()
+        except OSError as error:
+            raise failed(error, f"lock the database {database.path}") from error
+        if not locked:
+            database.enter()
         try:
             writer, sync = database.connection, database.sync
             if writer is None or sync is None or sync.failure is not None:
@@ -209,12 +225,12 @@ class Appender:
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
-            database.lock.release()
+            lock.release()
         return events
 
     def _append_all(self, calls: Sequence[Call]) -> list[list[Event]]:
         """All in one transaction; an error of one of them takes all back."""
-        with self._database.writing as execute:
+        with self._database.writing() as execute:
             return [self._append_one(execute, call) for call in calls]
 
     def _append_one(self, execute: Execute, call: Call) -> list[Event]:

@@ -6,13 +6,14 @@ it shares, each up to a number, then its own. The list is flat however deep the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import apsw
 
 from ..._startup.frozen import NamedTuple
-from ...errors import Damaged, NotFound
-from ...events import MAX_SEQ, Event, number_in
+from ...errors import Damaged, InvalidId, NotFound
+from ...events import MAX_SEQ, Event, check_log, number_in
 from ..disk.checks import COLUMNS, SEQ_BITS, are_within, event_of, events_of, is_share, whole_number
 from ..disk.transactions import Execute
 
@@ -69,6 +70,22 @@ def find_log(execute: Execute, scope: str, session_id: str, name: str) -> tuple[
     return session, None if n is None else log_at(execute, n, base, unsealed)
 
 
+def log_names(execute: Execute, scope: str, session_id: str) -> list[str]:
+    """The names of a session's logs, sorted; those that no log can have are left to `verify`."""
+    query = (
+        "SELECT l.name FROM sessions s JOIN logs l ON l.session = s.n "
+        f"WHERE {NAMED} ORDER BY l.name"
+    )
+    rows = execute(query, (scope, session_id)).fetchall()
+    if not rows:
+        raise NotFound(f"no session `{session_id}`")
+    names: list[str] = []
+    for (name,) in rows:
+        with suppress(InvalidId):
+            names.append(check_log(name))
+    return sorted(names)
+
+
 _SHARES = (
     "SELECT position, source, until, seal, (SELECT unsealed FROM logs WHERE n = source) "
     "FROM shares WHERE log = ? ORDER BY position"
@@ -96,7 +113,7 @@ def log_at(execute: Execute, n: int, base: int, unsealed: int) -> Log:
 
 
 def has_parts(execute: Execute, n: int) -> bool:
-    """Whether the parts of a fork are what was written: else it does not tell what it reads."""
+    """Whether the parts of a fork are what was written: else what it reads is not known."""
     rows = execute("SELECT position, source, until, seal FROM shares WHERE log = ?", (n,))
     return all(is_share(n, *row) for row in rows.fetchall())
 
@@ -131,7 +148,7 @@ def head_of(execute: Execute, n: int) -> int | None:
     head = whole_number(base, f"what log {n} shares", MAX_SEQ)
     if top is not None:
         if top >> 32 != n:
-            raise Damaged(f"the end of log {n} cannot be found: `verify` tells where")
+            raise Damaged(f"the end of log {n} cannot be found: `verify` reports where")
         head = max(head, top & SEQ_BITS)
     if type(folded) is int and head < folded <= head + _PLAUSIBLE:
         head = folded
@@ -161,7 +178,7 @@ def event_by_id(execute: Execute, log: Log, id: str) -> Event | None:
         if row is not None:
             # The log and the id are those of the index. The check sum covers the id.
             if row[0] >> 32 != span.log:
-                raise Damaged(f"the index has the id `{id}` in another log: `verify` tells more")
+                raise Damaged(f"the index has the id `{id}` in another log: `verify` reports it")
             return event_of(row, span.unsealed)
     return None
 

@@ -1,29 +1,23 @@
-"""The events of a log in SQLite, page by page: between two pages nothing is held."""
+"""The events of a log in SQLite, page by page, and which events there are, without their bodies.
+
+Between two pages nothing is held.
+"""
 
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import apsw
-import msgspec
 
 from ...errors import Damaged, NotFound
-from ...events import MAX_SEQ, MESSAGE_KINDS, Event, Json, Problem
-from ...events.messages import Page, Said, said_in
-from ..disk.checks import (
-    COLUMNS,
-    SEQ_BITS,
-    UNDECODABLE,
-    are_sealed,
-    are_within,
-    check_row,
-    decode_body,
-    events_of,
-)
+from ...events import MAX_SEQ, Event, Problem
+from ...events.history import Mark
+from ..disk.checks import COLUMNS, SEQ_BITS, are_within, check_row, events_of
 from ..disk.database import Database
 from .logs import Log
 
@@ -34,22 +28,8 @@ _LAST_PAGE = 4096
 # More rows than one page of the file, or one page of pages, can hold.
 _LOST = 4096
 
-_MESSAGES = frozenset(MESSAGE_KINDS)
-
-T = TypeVar("T")
-
-
-class _Known(Said, frozen=True, gc=False, forbid_unknown_fields=True):
-    """The usual data of a message, all of it: what is not decoded is not checked either."""
-
-    usage: Json = None
-    cost_usd: Json = None
-
-
-_decode_known = msgspec.json.Decoder(_Known).decode
-
 Damage = Callable[[int, str], None]
-"""Told the `seq` of a row that cannot be read, and why."""
+"""Called with the `seq` of a row that cannot be read, and why."""
 
 
 def read_log(
@@ -67,16 +47,7 @@ def read_log(
     """The events of a log, in pages; between them nothing is held. `NotFound` once it is gone."""
     bounds = (after, MAX_SEQ if until is None else until)
     wanted = None if kinds is None else tuple(kinds)
-    pages = _pages(database, log, session_id, damage, events_of, bounds, limit, reverse, wanted)
-    return chain.from_iterable(pages)
-
-
-def read_pages(
-    database: Database, log: Log, session_id: str, damage: Damage, until: int | None
-) -> Iterator[Page]:
-    """The events up to `until` as views see them: newest page first, each in order."""
-    bounds = (0, MAX_SEQ if until is None else until)
-    pages = _pages(database, log, session_id, damage, _in_columns, bounds, None, True, None)
+    pages = _pages(database, log, session_id, damage, bounds, limit, reverse, wanted)
     return chain.from_iterable(pages)
 
 
@@ -85,12 +56,11 @@ def _pages(
     log: Log,
     session_id: str,
     damage: Damage,
-    decode: Callable[[list[Any], int, Damage], list[T]],
     bounds: tuple[int, int],
     limit: int | None,
     reverse: bool,
     kinds: tuple[str, ...] | None,
-) -> Iterator[list[T]]:
+) -> Iterator[list[Event]]:
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
     for source, low, high, unsealed in reversed(log.spans) if reverse else log.spans:
@@ -100,7 +70,7 @@ def _pages(
             part = _Part(log.n, source, low, high, min(rows, left), reverse, kinds)
             read = part.read(database)
             with not_collecting():
-                found = decode(read, unsealed, part.note)
+                found = events_of(read, unsealed, part.note)
             if part.gone:
                 raise NotFound(f"session `{session_id}`, or its log, was deleted during the read")
             for seq, why in part.damaged:
@@ -129,48 +99,6 @@ def not_collecting() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _in_columns(newest_first: list[Any], unsealed: int, damage: Damage) -> list[Page]:
-    """Rows as one page, if there is anything in them; what cannot be read is as in `events_of`."""
-    rows = newest_first[::-1]
-    if not rows:
-        return []
-    said: list[Said]
-    try:
-        if not are_sealed(rows):
-            for row in rows:
-                check_row(row, unsealed)
-        said = list(map(_decode_known, [row[5] for row in rows]))
-    except (Damaged, *UNDECODABLE):
-        rows, said = _one_at_a_time(newest_first, unsealed, damage)
-    seqs = [row[0] & SEQ_BITS for row in rows]
-    return [Page(seqs, [row[3] for row in rows], [row[4] for row in rows], said)]
-
-
-def _one_at_a_time(
-    newest_first: list[Any], unsealed: int, damage: Damage
-) -> tuple[list[Any], list[Said]]:
-    """The rows that can be read, oldest first, and what is said in each."""
-    good: list[Any] = []
-    said: list[Said] = []
-    for row in newest_first:
-        try:
-            check_row(row, unsealed)
-            said.append(_said(row[3], row[5]))
-            good.append(row)
-        except (Damaged, *UNDECODABLE) as error:
-            damage(row[0] & SEQ_BITS, str(error))
-    return good[::-1], said[::-1]
-
-
-def _said(kind: str, body: bytes) -> Said:
-    if kind in _MESSAGES:
-        try:
-            return _decode_known(body)
-        except msgspec.ValidationError:
-            pass
-    return said_in(decode_body(body))
 
 
 _EXISTS = "EXISTS(SELECT 1 FROM logs WHERE n = ? AND session IS NOT NULL)"
@@ -279,7 +207,7 @@ class _Part:
             except (apsw.CorruptError, UnicodeDecodeError) as error:
                 self.note(self.last, str(error))
                 lost += 1
-                # No page holds as many: from here on it is a gap that nobody can look into.
+                # No page holds as many: from here on it is a gap that cannot be looked into.
                 step = 1 if lost < _LOST else lost
             else:
                 lost = 0
@@ -335,3 +263,75 @@ class _Part:
 def problem(session_id: str, log: str, seq: int, why: str) -> Problem:
     """The report for a row that cannot be read."""
     return Problem(session_id, log, "unreadable", f"event {seq}: {why}", seqs=(seq,))
+
+
+# --- without bodies ----------------------------------------------------------------------
+
+# The check sum of a row covers its body, so only the rows that say where the history goes on, of
+# which there are few, are checked.
+
+
+UNREADABLE = (Damaged, apsw.CorruptError, UnicodeDecodeError)
+"""What a damaged database raises here. A reader that goes event by event gets on."""
+
+_COLUMNS = (
+    "key, iif(follows IS NULL, NULL, id), iif(follows IS NULL, NULL, ts), kind, follows, "
+    "iif(follows IS NULL, NULL, CAST(data AS BLOB)), crc"
+)
+
+
+def marks_of(
+    database: Database, log: Log, kinds: Collection[str], after: int, until: int | None
+) -> list[Mark]:
+    """The events of some kinds, and all that jump, in order."""
+    some = ", ".join("?" * len(kinds))
+    query = f"SELECT {_COLUMNS} FROM events WHERE (follows IS NOT NULL OR kind IN ({some})) AND "
+    found: list[Mark] = []
+    for unsealed, bounds, rows in _rows(database, log, query, tuple(kinds), after, until):
+        _check_within(rows, bounds)
+        for row in rows:
+            key, _, _, kind, follows, _, _ = row
+            if follows is not None:
+                check_row(row, unsealed)
+            found.append(Mark(key & SEQ_BITS, kind, follows))
+    return found
+
+
+def tally_of(database: Database, log: Log, after: int, until: int | None) -> dict[str, int]:
+    """How many events of each kind there are."""
+    found: Counter[str] = Counter()
+    query = "SELECT min(key), max(key), kind, count(*) FROM events WHERE "
+    for _, bounds, rows in _rows(database, log, query, (), after, until, " GROUP BY kind"):
+        keys = sorted({(key,) for row in rows for key in row[:2]})
+        _check_within(keys, bounds)
+        found.update({kind: count for _, _, kind, count in rows})
+        if keys and sum(row[3] for row in rows) > keys[-1][0] - keys[0][0] + 1:
+            raise Damaged("there are more events in a log than numbers")
+    return dict(found)
+
+
+def _check_within(rows: list[Any], bounds: tuple[int, int]) -> None:
+    if not are_within(rows, *bounds):
+        raise Damaged("the events of a log are out of order")
+
+
+def _rows(
+    database: Database, log: Log, query: str, values: tuple[str, ...], after: int,
+    until: int | None, end: str = " ORDER BY key",
+) -> list[tuple[int, tuple[int, int], list[Any]]]:  # fmt: skip
+    """The rows of each span, with how far it is unsealed, and the bounds of its keys.
+
+    `NotFound` once the log is deleted.
+    """
+    found: list[tuple[int, tuple[int, int], list[Any]]] = []
+    with database.reading() as connection:
+        for source, low, high, unsealed in log.spans:
+            low, high = max(low, after), min(high, MAX_SEQ if until is None else until)
+            if low < high:
+                bounds = (source << 32 | low, source << 32 | high)
+                bounded = f"{query}key > ? AND key <= ?{end}"
+                rows = connection.execute(bounded, (*values, *bounds)).fetchall()
+                found.append((unsealed, bounds, rows))
+        if not connection.execute(f"SELECT {_EXISTS}", (log.n,)).get:
+            raise NotFound("the session, or its log, was deleted during the read")
+    return found

@@ -1,15 +1,14 @@
 """Session records in SQLite, and the fold of their logs kept beside them.
 
-Appending does not touch the record: it marks the log as dirty. Whoever asks for records
+Appending does not touch the record: it marks the log as dirty. A caller that asks for records
 first folds the dirty logs' new events, stores the outcome and clears the marks. When the
 write lock is not to be had, the outcome is used and not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import apsw
 import msgspec
@@ -24,7 +23,7 @@ from ...errors import (
     SessionBusy,
     StoreFailed,
 )
-from ...events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id, is_session_id
+from ...events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id
 from ...events.history import Fold, fold, walk
 from ..disk.checks import SEQ_BITS, UNDECODABLE, share_sum, whole_number
 from ..disk.database import Database
@@ -32,7 +31,7 @@ from ..disk.fs import NO_ROOM
 from ..disk.transactions import Execute
 from ..records import folded
 from .logs import NAMED, Log, Span, find_log, has_parts, head_of, log_at
-from .pages import not_collecting, read_log
+from .pages import read_log
 
 # The order of `SessionInfo`, so that a row is its arguments.
 COLUMNS = (
@@ -60,13 +59,14 @@ class _Loose:
     __slots__ = tuple(SessionInfo.__slots__)
 
 
-_RELATIONS = (None, "fork", "subagent")
-_TEXT, _MAYBE, _COUNT = (str,), (str, type(None)), (int,)
-_TYPES: tuple[tuple[type, ...], ...] = (
-    *(_TEXT, _MAYBE, _TEXT, _MAYBE, _MAYBE, (int, type(None))),
-    *(_MAYBE, _MAYBE, _MAYBE, _MAYBE, _MAYBE),
-    *(_TEXT, _TEXT, _COUNT, _COUNT, _COUNT, _TEXT, (float, type(None)), _MAYBE, _TEXT, _TEXT),
+RELATIONS = (None, "fork", "subagent")
+TEXT, MAYBE, COUNT = (str,), (str, type(None)), (int,)
+TYPES: tuple[tuple[type, ...], ...] = (
+    *(TEXT, MAYBE, TEXT, MAYBE, MAYBE, (int, type(None))),
+    *(MAYBE, MAYBE, MAYBE, MAYBE, MAYBE),
+    *(TEXT, TEXT, COUNT, COUNT, COUNT, TEXT, (float, type(None)), MAYBE, TEXT, TEXT),
 )
+"""The types that the columns are made with. A damaged page may hold any."""
 _seen: set[tuple[type, ...]] = set()
 
 
@@ -74,7 +74,7 @@ def _check_types(row: tuple[Any, ...]) -> None:
     """Raise `Damaged` if a column has another type than it was made with."""
     types = tuple(map(type, row))
     if types not in _seen:
-        for found, known in zip(types, _TYPES, strict=True):
+        for found, known in zip(types, TYPES, strict=True):
             if found not in known:
                 raise Damaged(f"the record of a session holds a {found.__name__} out of place")
         _seen.add(types)
@@ -83,6 +83,19 @@ def _check_types(row: tuple[Any, ...]) -> None:
 def info_of(row: tuple[Any, ...]) -> SessionInfo:
     """The record in a row of `COLUMNS`; `Damaged` if it cannot be one."""
     _check_types(row)
+    try:
+        check_session_id(row[0])
+    except InvalidId as error:
+        raise Damaged(f"the record of session `{row[0]}` cannot be read: {error}") from error
+    if row[4] not in RELATIONS:
+        raise Damaged(f"the record of session `{row[0]}` has the relation {row[4]!r}")
+    if not 0 <= row[13] <= MAX_SEQ:
+        raise Damaged(f"the record of session `{row[0]}` has the head {row[13]}")
+    return make_info(row)
+
+
+def make_info(row: tuple[Any, ...]) -> SessionInfo:
+    """The record in a row that `info_of` would not refuse; `Damaged` if it cannot be decoded."""
     info: Any = _Loose()
     (
         info.id,
@@ -93,7 +106,7 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         info.fork_seq,
         info.title,
         info.cwd,
-        info.root,
+        root,
         info.model,
         info.agent_name,
         info.created_at,
@@ -107,15 +120,8 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         tags,
         metadata,
     ) = row
-    if info.root is None:
-        info.root = info.cwd
+    info.root = info.cwd if root is None else root
     try:
-        if not is_session_id(info.id):
-            check_session_id(info.id)
-        if not 0 <= info.head <= MAX_SEQ:
-            raise Damaged(f"the head {info.head} is none")
-        if info.relation not in _RELATIONS:
-            raise Damaged(f"the relation {info.relation!r} is none")
         info.usage = {} if usage == "{}" else _decode_usage(usage)
         info.tags = [] if tags == "[]" else _decode_tags(tags)
         info.metadata = {} if metadata == "{}" else _decode(metadata)
@@ -240,7 +246,7 @@ class Folded:
         self.since = since
 
     def store(self, execute: Execute) -> None:
-        """Keep the counts, unless somebody kept newer ones, and clear the mark."""
+        """Keep the counts, unless newer ones are kept, and clear the mark."""
         info = self.info
         counts = (info.head, info.updated_at, info.message_count, info.turn_count)
         spent = (_encode(info.usage).decode(), info.cost_usd, info.exit_reason)
@@ -352,13 +358,13 @@ def _dirty_rows(database: Database, scope: str) -> list[Any]:
 
 def _stored(database: Database, late: list[Folded]) -> bool:
     try:
-        with database.briefly as execute:
+        with database.briefly() as execute:
             for one in late:
                 one.store(execute)
     except SessionBusy:
         return False
     except StoreFailed as error:
-        # Counts can be folded again. Who cannot write must still be able to look.
+        # Counts can be folded again. A caller that cannot write must still be able to look.
         if error.errno not in NO_ROOM:
             raise
         return False
@@ -405,7 +411,7 @@ def reader_of(database: Database, scope: str, key: int) -> str | None:
         raise Damaged(f"the record of a session cannot be read: {error}") from error
 
 
-# --- listing -----------------------------------------------------------------------------
+# --- the newest -----------------------------------------------------------------------------
 
 OF_FOLDER = (
     "SELECT n FROM sessions WHERE scope = ? AND cwd = ? UNION ALL "
@@ -434,78 +440,3 @@ def latest_record(database: Database, scope: str, cwd: str) -> SessionInfo | Non
             return None if row is None or row[WIDTH] else info_of(row[:WIDTH])
         except (Damaged, apsw.CorruptError, UnicodeError):
             return None
-
-
-def records(
-    database: Database,
-    where: str,
-    values: Sequence[object],
-    keep: Callable[[SessionInfo], bool] | None = None,
-    limit: int | None = None,
-    order: str = "s.updated_at DESC, s.n DESC",
-) -> list[SessionInfo]:
-    """The records that match, newest first; those that cannot be read are left out.
-
-    `Damaged` if a page of the file cannot be read: `every_record` finds the others.
-    """
-    query = f"SELECT {COLUMNS} FROM sessions s WHERE {where} ORDER BY {order}"
-    found: list[SessionInfo] = []
-    if limit is not None and limit < 1:
-        return found
-    with database.reading() as connection, not_collecting():
-        cursor = connection.cursor()
-        try:
-            rows = cast("Iterator[tuple[Any, ...]]", cursor.execute(query, tuple(values)))
-            while True:
-                try:
-                    infos = map(info_of, rows) if keep is None else filter(keep, map(info_of, rows))
-                    found.extend(islice(infos, None if limit is None else limit - len(found)))
-                    return found
-                except (Damaged, UnicodeDecodeError):
-                    # One record that cannot be read must not hide the others.
-                    continue
-        except UnicodeEncodeError:
-            # A text that cannot be stored matches nothing.
-            return []
-        finally:
-            cursor.close()
-
-
-def every_record(database: Database, scope: str) -> list[SessionInfo]:
-    """All records of a scope that can be read, oldest first, each looked up by its number.
-
-    For a database that is damaged: an index, or a page of records, may not be readable.
-    """
-    found: list[SessionInfo] = []
-    query = f"SELECT {COLUMNS} FROM sessions s WHERE s.n = ?"
-    for n in range(1, _last_number(database) + 1):
-        try:
-            with database.reading() as connection:
-                row = connection.execute(query, (n,)).get
-            if row is not None and row[2] == scope:
-                found.append(info_of(row))
-        except Damaged:
-            continue
-    return found
-
-
-def _last_number(database: Database) -> int:
-    """The number of the newest record; of a damaged table, as far as anything can be found."""
-    last = 0
-    for query in (
-        "SELECT seq FROM sqlite_sequence WHERE name = 'sessions'",
-        "SELECT max(n) FROM sessions",
-        "SELECT max(session) FROM logs",
-    ):
-        try:
-            with database.reading() as connection:
-                number = connection.execute(query).get
-        except Damaged:
-            continue
-        if type(number) is int and last < number <= _MOST_RECORDS:
-            last = number
-    return last
-
-
-# Beyond this a number is not believed: looking up each would not end.
-_MOST_RECORDS = 10_000_000

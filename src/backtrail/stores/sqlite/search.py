@@ -51,7 +51,7 @@ def catch_up(database: Database) -> bool:
     waiting = behind(database)
     try:
         while waiting:
-            with database.writing as execute:
+            with database.writing() as execute:
                 index_slice(execute, waiting)
     except StoreFailed as error:
         if error.errno not in NO_ROOM:
@@ -74,7 +74,7 @@ def index_slice(execute: Execute, waiting: deque[int]) -> None:
             first = log << 32 | indexed
             last, size = _index(execute, first, top, left)
             if not first < last <= top:
-                raise Damaged("the events to index are out of order: `verify` tells where")
+                raise Damaged("the events to index are out of order: `verify` reports where")
             left -= last - first
             room -= size
             execute("UPDATE logs SET indexed = ? WHERE n = ?", (last & SEQ_BITS, log))
@@ -123,16 +123,16 @@ def forget(execute: Execute, first: int, last: int) -> bool:
 
 def erase(database: Database) -> None:
     """Rewrite the index without what was taken out: until then its words are still there."""
-    with database.writing as execute:
+    with database.writing() as execute:
         execute("INSERT INTO words(words, rank) VALUES('merge', -200)")
     while True:
-        with database.writing as execute:
+        with database.writing() as execute:
             before = execute("SELECT total_changes()").get
             execute("INSERT INTO words(words, rank) VALUES('merge', 200)")
             # FTS5 says by this number that there is nothing left to merge.
             if execute("SELECT total_changes()").get - before < 2:
                 break
-    with database.writing as execute:
+    with database.writing() as execute:
         execute("INSERT INTO words(words) VALUES('optimize')")
 
 

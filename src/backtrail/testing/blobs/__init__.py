@@ -77,7 +77,7 @@ class ContentRules(BlobContractBase):
         assert other.get(blob(4)[0]) == blob(4)[1]
 
     def test_write_that_fails_leaves_no_reference(self, tmp_path: Path) -> None:
-        """References come last: who hands over half leaves contents at most."""
+        """References come last: a caller that hands over half leaves contents at most."""
         blobs = self.open(tmp_path)
 
         def half() -> Iterator[tuple[bytes, bytes]]:

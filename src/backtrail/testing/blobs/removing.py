@@ -92,11 +92,11 @@ class RemovingRules(BlobContractBase):
         blobs = self.open(tmp_path)
         blobs.write([*some(20), blob(30, 3 << 20)], [refer(blob(0)[0])])
         epoch = blobs.epoch()
-        told = blobs.sweep(Roots(), LATER, dry_run=True)
-        assert told.blobs == 20
+        planned = blobs.sweep(Roots(), LATER, dry_run=True)
+        assert planned.blobs == 20
         assert len(list(blobs.digests())) == 21
         assert blobs.epoch() == epoch
-        assert blobs.sweep(Roots(), LATER) == told
+        assert blobs.sweep(Roots(), LATER) == planned
 
     def test_epoch_moves_when_something_goes(self, tmp_path: Path) -> None:
         """It grows with each removal, and stays when nothing is removed."""

@@ -88,7 +88,7 @@ class BlobSharingRules(BlobContractBase):
         assert list(blobs.verify()) == []
 
     def test_threads_write_while_others_sweep(self, tmp_path: Path) -> None:
-        """Whoever skips what is there and refers to it loses nothing to a sweep."""
+        """A writer that skips what is there and refers to it loses nothing to a sweep."""
         blobs = self.open(tmp_path)
         other = self.second(blobs, tmp_path)
         done = threading.Event()

@@ -194,7 +194,7 @@ def raised(call: Call) -> type[BaseException] | None:
 
 
 def child(work: Callable[[], None]) -> int:
-    """Run `work` in a forked process and return its id; the exit code tells how it went."""
+    """Run `work` in a forked process and return its id; the exit code says how it went."""
     with warnings.catch_warnings():
         # The child opens its own store and never touches the parent's threads.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -115,7 +115,7 @@ class InfoRules(ContractBase):
         assert store.info("child").message_count == 1
 
     def test_info_is_the_same_after_reopening(self, tmp_path: Path) -> None:
-        """What is folded does not depend on who folded it when, nor on purged bodies."""
+        """What is folded does not depend on which process folded it when, nor on purged bodies."""
         store = self.started(tmp_path)
         spent = said("assistant", "a", usage={"input_tokens": 5}, cost_usd=0.5)
         self.put(store, "s", [said("user", "u"), spent, said("user", "v"), spent])
@@ -133,7 +133,7 @@ class InfoRules(ContractBase):
         assert (store.info("s"), store.info("child")) == before
 
     def test_info_sees_what_another_writer_appended(self, tmp_path: Path) -> None:
-        """A record is folded up to the head, whoever wrote it."""
+        """A record is folded up to the head, whichever process wrote it."""
         store = self.started(tmp_path)
         other = self.second(store, tmp_path)
         assert other.info("s").head == 0

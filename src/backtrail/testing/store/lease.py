@@ -89,22 +89,22 @@ class LeaseRules(ContractBase):
         """While it lives, the holder is named; its death frees the lease at once."""
         self.need_shared()
         store = self.started(tmp_path)
-        told, tell = os.pipe()
+        heard, say = os.pipe()
 
         def hold() -> None:
             with self.make(tmp_path / "place").lease("s"):
-                os.write(tell, b"held")
+                os.write(say, b"held")
                 time.sleep(60)
 
         pid = child(hold)
         try:
-            os.close(tell)
-            assert os.read(told, 4) == b"held"
+            os.close(say)
+            assert os.read(heard, 4) == b"held"
             with pytest.raises(SessionBusy) as caught:
                 enter(store.lease("s"))
             assert (caught.value.owner.pid, caught.value.owner.host) == (pid, socket.gethostname())
         finally:
-            os.close(told)
+            os.close(heard)
             os.kill(pid, signal.SIGKILL)
             joined([pid])
         enter(store.lease("s", wait=1))
@@ -113,21 +113,21 @@ class LeaseRules(ContractBase):
         """A child does not hold its parent's lease, and does not keep it alive."""
         self.need_shared()
         store = self.started(tmp_path)
-        told, tell = os.pipe()
+        heard, say = os.pipe()
 
         def linger(inherited: Store) -> None:
             for contender in (inherited, self.make(tmp_path / "place")):
                 with pytest.raises(SessionBusy):
                     enter(contender.lease("s"))
-            os.write(tell, b"done")
+            os.write(say, b"done")
             time.sleep(60)
 
         with store.lease("s"):
             pid = child(lambda: linger(store))
-            os.close(tell)
-            answer = os.read(told, 4)
+            os.close(say)
+            answer = os.read(heard, 4)
         try:
-            os.close(told)
+            os.close(heard)
             assert answer == b"done"
             enter(store.lease("s", wait=1))
         finally:

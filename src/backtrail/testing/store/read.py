@@ -99,7 +99,7 @@ class ReadRules(ContractBase):
                 assert back == list(store.read(name, until=bound))[::-1] == forward[:bound][::-1]
 
     def test_read_pages_over_thousands(self, tmp_path: Path) -> None:
-        """Long reads come in pages, and nobody can tell."""
+        """Long reads come in pages, and it does not show."""
         store = self.started(tmp_path)
         for first in range(0, 2500, 500):
             batch = [

@@ -374,7 +374,7 @@ class SessionRules(ContractBase):
         assert seqs(self.put(store, "s", [note("new", id="e2")])) == [1]
 
     def test_delete_is_seen_by_another_writer(self, tmp_path: Path) -> None:
-        """Who still holds the session gets `NotFound`, also when the id is used again."""
+        """A writer that still holds the session gets `NotFound`, also when the id is used again."""
         store = self.started(tmp_path, events=2)
         other = self.second(store, tmp_path)
         self.put(other, "s", [note(id="x")])

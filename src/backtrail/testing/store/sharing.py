@@ -99,7 +99,7 @@ class SharingRules(ContractBase):
         assert seqs(everything(store, "s")) == list(range(1, 21))
 
     def test_threads_with_an_expected_head_win_one_at_a_time(self, tmp_path: Path) -> None:
-        """Of those who expect the same head one succeeds, and the others are told."""
+        """Of those that expect the same head one succeeds, and the others get an error."""
         store = self.started(tmp_path)
 
         def work(writer: int) -> None:

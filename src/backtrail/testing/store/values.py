@@ -10,6 +10,7 @@ import pytest
 
 from ...errors import InvalidData
 from ...events import MAX_DATA, Json, NewEvent
+from ...stores.batches import Call, drafts
 from .base import ContractBase, everything, note, seqs
 
 
@@ -111,6 +112,16 @@ class ValueRules(ContractBase):
             with pytest.raises(InvalidData):
                 store.append("s", [event])
         assert everything(store, "s") == []
+
+    def test_value_of_a_kind_may_be_any_printable_text(self, tmp_path: Path) -> None:
+        """One event after another, by themselves and together."""
+        kinds = ['say "it"', "a\\b", "{}", '"', "größer ✓"]
+        store = self.started(tmp_path)
+        for kind in kinds:
+            self.put(store, "s", [NewEvent(kind, {})])
+        store.append_each([Call("s", drafts([NewEvent(kind, {})])) for kind in kinds])
+        assert [event.kind for event in everything(store, "s")] == kinds * 2
+        assert store.verify() == []
 
     def test_value_over_the_limit_is_refused(self, tmp_path: Path) -> None:
         """A body above 64 MB is `InvalidData`."""

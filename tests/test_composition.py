@@ -1,0 +1,146 @@
+"""Objects hold their parts: few bases, short chains, and no reaching into what is another's."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import backtrail
+from backtrail import AsyncSession, Session
+
+SOURCE = Path(backtrail.__file__).parent
+
+ROOMS = sorted(
+    path.relative_to(SOURCE).with_suffix("").as_posix()
+    for path in SOURCE.rglob("*.py")
+    if path.stem not in ("__init__", "__main__") and path.relative_to(SOURCE).parts[0] != "testing"
+)
+"""Every module; the contract suites are made of bases, one a rule, and are not meant."""
+
+MOST_BASES = 2
+LONGEST_CHAIN = 3
+
+BY_DESIGN = {"_replace", "_asdict", "_fields", "_exit", "_actions"}
+"""What the standard library gives such names: named tuples, `os._exit`, a parser's actions."""
+
+FILE = 450
+FUNCTION = 60
+
+LONG = {
+    "files/changes/recorder",
+    "files/restore/restore",
+    "files/workspace/root",
+    "files/workspace/scan",
+    "files/workspace/workspace",
+    "files/workspace/workspace: restore",
+    "stores/jsonl/__init__",
+}
+"""What is longer, still: to cut them takes new objects, not new files."""
+
+
+def classes() -> Iterator[type]:
+    """Every class of ours."""
+    for name in ROOMS:
+        module = importlib.import_module(f"backtrail.{name.replace('/', '.')}")
+        for value in vars(module).values():
+            if inspect.isclass(value) and value.__module__ == module.__name__:
+                yield value
+
+
+def ours(cls: type) -> list[type]:
+    """The bases of a class that are ours."""
+    return [base for base in cls.__bases__ if base.__module__.startswith("backtrail")]
+
+
+def chain(cls: type) -> int:
+    """How many classes of ours one must read to know what a class does."""
+    return 1 + max((chain(base) for base in ours(cls)), default=0)
+
+
+def test_a_class_has_few_bases_and_a_short_chain() -> None:
+    """A class is not split into bases to be shorter."""
+    found = list(classes())
+    assert len(found) > 200
+    assert [cls for cls in found if len(ours(cls)) > MOST_BASES] == []
+    assert [cls for cls in found if chain(cls) > LONGEST_CHAIN] == []
+
+
+@pytest.mark.parametrize("cls", [Session, AsyncSession])
+def test_a_session_has_no_bases(cls: type) -> None:
+    """It delegates to its parts."""
+    assert cls.__bases__ == (object,)
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    """A module's syntax."""
+    return ast.parse((SOURCE / f"{name}.py").read_text())
+
+
+@cache
+def private_names(name: str) -> set[str]:
+    """What a module defines or sets under a private name."""
+    found: set[str] = set()
+    for node in ast.walk(tree(name)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return {one for one in found if one.startswith("_")} | BY_DESIGN
+
+
+def reaches(name: str) -> Iterator[tuple[int, str]]:
+    """Where a module uses a private name of something that is not itself."""
+    for node in ast.walk(tree(name)):
+        if not isinstance(node, ast.Attribute) or not node.attr.startswith("_"):
+            continue
+        if node.attr.startswith("__") or ast.unparse(node.value) in ("self", "cls", "super()"):
+            continue
+        yield node.lineno, node.attr
+
+
+def test_nothing_touches_a_private_member_of_another_module() -> None:
+    """What a module uses under a private name, it has made itself."""
+    found = [
+        f"{name}:{line} {attr}"
+        for name in ROOMS
+        for line, attr in reaches(name)
+        if attr not in private_names(name)
+    ]
+    assert found == []
+
+
+def test_no_private_name_is_imported() -> None:
+    """Nor does a module import one from another."""
+    found = [
+        f"{name}:{node.lineno} {alias.name}"
+        for name in ROOMS
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module == "backtrail")
+        for alias in node.names
+        if alias.name.startswith("_") and alias.name != "__version__"
+    ]
+    assert found == []
+
+
+def lengths() -> Iterator[tuple[str, int, int]]:
+    """Each file and each function with its lines, and how many it may have."""
+    packages = [path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("__init__.py")]
+    for name in [*ROOMS, *(path.as_posix() for path in packages)]:
+        yield name, len((SOURCE / f"{name}.py").read_text().splitlines()), FILE
+        for node in ast.walk(tree(name)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield f"{name}: {node.name}", (node.end_lineno or 0) - node.lineno + 1, FUNCTION
+
+
+def test_files_and_functions_are_short() -> None:
+    """A file is read in one go, a function at a glance."""
+    assert {name for name, lines, most in lengths() if lines > most} == LONG
