@@ -38,7 +38,7 @@ CUT_SHORT = "restore"
 def is_marked(store: Store) -> bool:
     """Whether a restore may have been cut short in any directory that a store watches over."""
     contents = unwrapped(store).contents
-    return contents is not None and os.path.lexists(os.path.join(contents, MARK))
+    return contents is not None and os.path.lexists(f"{contents}/{MARK}")
 
 
 def put_mark(folder: Path) -> None:

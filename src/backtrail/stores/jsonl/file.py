@@ -150,16 +150,17 @@ def plain_page(fd: int, end: int, size: int) -> list[bytes]:
     As in `page_before`, those in front are only looked at. Each has its newline.
     """
     start = max(0, end - size)
-    data = os.pread(fd, end - start, start)
-    while start and (data.count(b"\n") < 3 or not _is_enough(data)):
+    while True:
+        data = os.pread(fd, end - start, start)
+        # Many times as fast as `split` or `count`, which go from byte to byte.
+        texts = BytesIO(data).readlines()
+        if not start or (len(texts) > 2 and _is_enough(data)):
+            break
         # Long lines: one in part, one to be looked at, and one to be taken; and enough of them
         # that no line in front can be believed instead (`course.ANCHOR`).
         start = max(0, end - 4 * (end - start))
-        data = os.pread(fd, end - start, start)
     if not data.endswith(b"\n"):
         return []
-    # Ten times as fast as `split`, which goes from byte to byte.
-    texts = BytesIO(data).readlines()
     front = 0
     if start:
         before = len(texts[0])

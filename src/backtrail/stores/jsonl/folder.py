@@ -14,14 +14,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ...errors import NotFound, Unsafe, Unsupported
-from ...events import MAIN_LOG, NewEvent, Problem, SessionInfo, encode_data
+from ...events import MAIN_LOG, Event, NewEvent, Problem, SessionInfo, encode_data
 from ..adopting import Logs, whole, with_main
 from ..batches import PURGED
 from ..disk.fs import make_directory, open_file, replace_file, sync_directory, write_all
 from ..disk.locks import FileLock
 from .file import MOST, whole_lines
 from .layout import MAIN_FILE, clear, is_session, log_names, log_path
-from .lines import Damage, decode_line, encode_line, likely_seq, purged_line
+from .lines import Damage, Line, decode_line, encode_line, likely_seq
 from .metadata import ancestors_of, encode_record, read_record
 from .reading import verify_log
 from .writing import LogWriter, copy_prefix, last_of
@@ -260,7 +260,7 @@ def _without_bodies(data: bytes, offset: int, seqs: Marks) -> Iterator[bytes]:
         if line is not None and event is not None and line.seq in seqs:
             mark = seqs[line.seq]
             if mark is None or mark == (event.id, event.ts):
-                yield purged_line(line, event, tombstone)
+                yield _purged_line(line, event, tombstone)
             else:
                 yield text + b"\n"
         elif line is not None or likely_seq(text) not in seqs:
@@ -302,3 +302,9 @@ def _write(target: Path, events: Iterable[NewEvent]) -> None:
             file.write(encode_line(event, body))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _purged_line(line: Line, event: Event, body: bytes) -> bytes:
+    """A line with another body in the same place of its batch."""
+    batch = f',"batch":[{line.place},{line.size}]' if line.size > 1 else ""
+    return encode_line(event, body, batch)

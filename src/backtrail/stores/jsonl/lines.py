@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from itertools import islice, pairwise
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -33,6 +34,8 @@ _NUMBER = re.compile(rb'\{"seq":(\d{1,18}),')
 _BATCH = re.compile(rb',"batch":\[(\d{1,9}),(\d{1,9})\]$')
 _CRC = ',"crc":"%08x"}'
 _SUFFIX = len(_CRC % 0)
+_END = _SUFFIX + 1
+_START = b'{"seq":'
 _read_text = msgspec.json.Decoder(str).decode
 
 
@@ -84,7 +87,9 @@ def _is_possible(line: _Body | Spoken) -> bool:
 
 _UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _decode = msgspec.json.Decoder(_Body).decode
-_decode_lines = msgspec.json.Decoder(Spoken).decode_lines
+_decode_bodies = msgspec.json.Decoder(_Body).decode_lines
+_decode_spoken = msgspec.json.Decoder(Spoken).decode_lines
+_Decoded = TypeVar("_Decoded", _Body, Spoken)
 
 
 # A named tuple's own constructor goes through Python code.
@@ -249,22 +254,44 @@ def _describe(text: bytes) -> str:
 
 def sound_page(data: bytes, start: int) -> list[Spoken] | None:
     """Whole lines from `start` on, decoded at once; None if any is not what was written."""
-    sums: list[int] = []
-    ends: list[bytes] = []
-    add_sum, add_end, find = sums.append, ends.append, data.find
-    view = memoryview(data)
-    lines_at = start
-    while (end := find(b"\n", start)) >= 0:
-        add_sum(crc32(view[start : end - _SUFFIX]))
-        add_end(data[end - _SUFFIX : end])
-        start = end + 1
-    # A line too short to have a sum shows here: its end is short, or holds a newline.
-    if b"".join(ends) != (_CRC * len(sums) % tuple(sums)).encode():
+    lines = memoryview(data)[start:]
+    return _sound(BytesIO(lines).readlines(), lines, _decode_spoken)
+
+
+def sound_lines(texts: list[bytes], end: int) -> list[Line] | None:
+    """Whole lines that end at offset `end`, decoded at once; None if `decode_line` refuses any.
+
+    Each begins with the number behind the one before.
+    """
+    bodies = _sound(texts, b"".join(texts), _decode_bodies)
+    if not bodies:
         return None
-    if data.count(b'\n{"seq":', lines_at) + data.startswith(b'{"seq":', lines_at) != len(sums):
+    first = likely_seq(texts[0])
+    offset = end - sum(map(len, texts))
+    lines: list[Line] = []
+    for seq, (text, body) in enumerate(zip(texts, bodies, strict=True), first or 0):
+        if body.seq != seq:
+            return None
+        uuid = body.uuid
+        index, count = body.batch or (1, 1)
+        event = make_event(seq, uuid, body.ts, body.event, body.data, body.follows)
+        lines.append(_tuple(Line, (offset, len(text), seq, uuid, index, count, event)))
+        offset += len(text)
+    return lines
+
+
+def _sound(
+    texts: list[bytes], data: bytes | memoryview, decode: Callable[[Any], list[_Decoded]]
+) -> list[_Decoded] | None:
+    """What lines say, `data` being all of them, if each ends in its sum."""
+    sums = tuple([crc32(text[:-_END]) for text in texts])
+    # Where a line is too short to have a sum, these two differ in length.
+    if b"".join([text[-_END:] for text in texts]) != (f"{_CRC}\n" * len(sums) % sums).encode():
+        return None
+    if b"".join([text[: len(_START)] for text in texts]) != _START * len(texts):
         return None
     try:
-        lines = _decode_lines(view[lines_at:])
+        lines = decode(data)
     except _UNDECODABLE:
         return None
     return lines if len(lines) == len(sums) and all(map(_is_possible, lines)) else None
@@ -421,9 +448,3 @@ class Backward:
                     return False
         self._goes_on(seqs[0], batches[0] or (1, 1))
         return True
-
-
-def purged_line(line: Line, event: Event, body: bytes) -> bytes:
-    """A line with another body in the same place of its batch."""
-    batch = f',"batch":[{line.place},{line.size}]' if line.size > 1 else ""
-    return encode_line(event, body, batch)

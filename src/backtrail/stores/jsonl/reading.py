@@ -42,6 +42,7 @@ from .lines import (
     Spoken,
     decode_line,
     lines_in,
+    sound_lines,
     sound_page,
 )
 
@@ -128,6 +129,8 @@ def _backward(
     sorter = Backward()
     file, end, size = LogFile(path), 0, FIRST
     bound, passed = until, 0
+    if wanted is not None and wanted > _FEW:
+        size += FIRST // 2
     while True:
         fd, length = file.open()
         try:
@@ -139,23 +142,54 @@ def _backward(
             os.close(fd)
         if end == 0:
             return
-        for text in reversed(texts):
-            end -= len(text)
-            line = decode_line(text[:-1], end)
-            counts = None if line is None else sorter.counts(line)
-            if line is None or counts is None:
-                texts = []
+        had = len(texts)
+        while texts:
+            some = texts if wanted is None else texts[passed - wanted :]
+            found, plain = _counting(some, end, sorter)
+            for line in found:
+                if bound is None or line.seq <= bound:
+                    bound = line.seq - 1
+                    passed += 1
+                    yield line
+            if not plain:
+                had = 0
                 break
-            if counts and (bound is None or line.seq <= bound):
-                bound = line.seq - 1
-                passed += 1
-                yield line
-        if not texts:
+            end -= sum(map(len, some))
+            del texts[-len(some) :]
+        if not had:
             yield from counted_backward(path, bound, damage)
             return
-        if wanted is None or wanted - passed > len(texts):
+        if wanted is None or wanted - passed > had:
             # More is wanted than this page had.
             size = min(size * 4, MOST)
+
+
+_FEW = 8
+"""As many lines as a page of the smallest size has, where they are of the usual length."""
+
+
+def _counting(texts: list[bytes], end: int, sorter: Backward) -> tuple[list[Line], bool]:
+    """The lines that count among those up to `end`, newest first, and whether that is all of them.
+
+    If not, those in front of the last found cannot be decided from here.
+    """
+    lines = sound_lines(texts, end)
+    if lines is not None and sorter.take_all(
+        [line.seq for line in lines],
+        [None if line.size == 1 else (line.place, line.size) for line in lines],
+    ):
+        lines.reverse()
+        return lines, True
+    found: list[Line] = []
+    for text in reversed(texts):
+        end -= len(text)
+        line = decode_line(text[:-1], end)
+        counts = None if line is None else sorter.counts(line)
+        if line is None or counts is None:
+            return found, False
+        if counts:
+            found.append(line)
+    return found, True
 
 
 _CHUNK = 256
