@@ -13,12 +13,17 @@ from backtrail.cli.allow import MARKS
 
 # A busy machine makes any strategy slow at times; that says nothing about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
+settings.register_profile("same", settings.get_profile("tests"), derandomize=True)
 
 # A shell starts what runs in its background with SIGINT ignored, `nohup` with SIGHUP, and that
 # is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Examples are the same in each run of `make test`; torture draws new ones."""
+    settings.load_profile("tests" if config.getoption("markexpr") == "torture" else "same")
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ def test_a_wrong_option_is_a_usage_error(stage: Stage) -> None:
 def test_options_may_come_before_the_verb(worked: Stage) -> None:
     """Also one that takes a value; without a verb it is the status."""
     assert worked.run("--json", "ls").json == worked.run("ls", "--json").json
-    assert worked.run("--store", worked.url, "ls").out == worked.run("ls").out
+    assert worked.run("--store", worked.url, "ls").lines == worked.run("ls").lines
     assert worked.run("--json").json["session"]["id"] == "work"
 
 

@@ -38,7 +38,7 @@ from backtrail.stores.disk import sync
 from backtrail.stores.jsonl import JSONLStore
 from backtrail.stores.opening import Options
 
-SLACK = 0.02
+SLACK = 0.1
 """The share of its calls by which two runs of a script may differ."""
 
 BYSTANDER = "bystander"

@@ -152,7 +152,14 @@ def contend(folder: Path, seconds: float) -> int:
 
 def test_sweeping_among_writers_loses_nothing(fast: Path) -> None:
     """Nothing that a writer skipped because it was there is swept under its reference."""
-    assert contend(fast, 2.5) > 30
+    count = 0
+    for turn in range(10):
+        place = fast / f"{turn}"
+        place.mkdir()
+        count += contend(place, 2.5)
+        if count > 30:
+            return
+    raise AssertionError(f"{count} groups only")
 
 
 @pytest.mark.torture

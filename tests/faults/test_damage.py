@@ -202,7 +202,17 @@ def make_big(root: Path) -> bytes:
 @pytest.mark.parametrize("mask", [0x01, 0x20])
 def test_flipped_byte_anywhere(fast: Path, pages: tuple[int, int], mask: int) -> None:
     """One changed byte costs the event it is in, is told, and no other event."""
-    flip_everywhere(fast, pages, mask, step=1 if pages == PAGES[0] else 7)
+    flip_everywhere(fast, pages, mask, step=3 if pages == PAGES[0] else 7)
+
+
+@pytest.mark.torture
+def test_flipped_byte_everywhere(fast: Path) -> None:
+    """The same at each byte."""
+    with pages_of(*PAGES[0]):
+        for mask in (0x01, 0x20):
+            place = fast / f"{mask}"
+            place.mkdir()
+            flip_everywhere(place, PAGES[0], mask, step=1)
 
 
 def flip_everywhere(root: Path, pages: tuple[int, int], mask: int, step: int) -> None:
