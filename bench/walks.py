@@ -1,14 +1,16 @@
 """How far one has to read to follow a call: calls, modules, and changes of module.
 
 `python -m bench.walks` prints them for an append, a bracket around one changed file, and a rewind
-with files, on SQLite. Functions of this package that are entered in the caller's thread count, in
-the order in which they are; what Python compiles into functions of their own does not.
+with files, on SQLite; with `--list` also the modules that each enters. Functions of this package
+that the caller's thread enters count, in their order; what Python compiles into functions of their
+own does not.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +40,11 @@ def walk(act: Callable[[], object]) -> str:
     finally:
         sys.setprofile(None)
     changes = sum(a != b for a, b in pairwise(entered))
-    return f"{len(entered)} / {len(set(entered))} / {changes}"
+    counts = f"{len(entered)} / {len(set(entered))} / {changes}"
+    if "--list" not in sys.argv:
+        return counts
+    names = Counter(name.removeprefix(SOURCE) for name in entered)
+    return "\n".join([counts, *(f"  {count:5} {name}" for name, count in names.items())])
 
 
 def main() -> None:

@@ -237,7 +237,7 @@ def test_closed_store_says_so(tmp_path: Path) -> None:
 # --- errors ------------------------------------------------------------------------------
 
 
-def test_full_disk_is_told_and_passes(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_passes(tmp_path: Path) -> None:
     """Nothing of the batch is there, and the next append works."""
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))

@@ -52,7 +52,7 @@ _WAL_PAGES = 500
 _WAL_KEPT = 64 << 20
 
 # The words are cut and folded in Python. The `ascii` tokenizer leaves everything outside
-# ASCII alone, so that the index and `searching.Query` cannot disagree about a word.
+# ASCII alone, so that the index and `query.Query` cannot disagree about a word.
 _FIRST = """
 CREATE TABLE sessions(
   n INTEGER PRIMARY KEY AUTOINCREMENT,
