@@ -218,7 +218,7 @@ def check_folder(info: SessionInfo, root: str) -> None:
 
 
 def _refuse_bare(get: Get, plan: Plan) -> None:
-    """`Unsafe` where a plan makes a directory that git takes for a bare repository."""
+    """`Unsafe` where a plan makes a directory that version control takes for its own."""
     folders: dict[bytes, list[Step]] = {}
     for step in plan.steps:
         folders.setdefault(step.path.rpartition(b"/")[0], []).append(step)
@@ -230,8 +230,8 @@ def _refuse_bare(get: Get, plan: Plan) -> None:
         after |= {_name(step) for step in steps if step.acts and step.after is not None}
         if is_bare(after) and not is_bare(before):
             raise Unsafe(
-                f"{shown(path) or 'the root'} would become a bare repository, whose settings git "
-                "obeys: nothing was changed"
+                f"{shown(path) or 'the root'} would become a repository, whose settings are "
+                "obeyed: nothing was changed"
             )
 
 

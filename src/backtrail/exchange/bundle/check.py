@@ -216,7 +216,7 @@ def _refused(tree: Tree) -> Unsafe | None:
         if tree[name].kind == "file" and tree[name].mode & _RAISED:
             return Unsafe(f"{shown(name)} would run with the rights of its owner or group")
     if is_bare(kept):
-        return Unsafe("it is shaped like a bare repository, whose settings git obeys")
+        return Unsafe("it is shaped like a repository, whose settings are obeyed")
     return None
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...events import Json
     from ...settings import Settings
 
-MARKS = (".git", ".hg", ".jj", ".backtrail.toml")
+MARKS = (".git", ".hg", ".sl", ".jj", ".backtrail.toml")
 """What the root of a project has in it; `.git` may be a file, as in a linked worktree.
 
 A name alone is none: a sandbox leaves an empty `.git` in the folder it ran in.
