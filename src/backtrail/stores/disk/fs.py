@@ -165,18 +165,30 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, whole or not at all, and make it survive a power cut."""
+def replace_file(
+    path: Path, content: bytes, mode: int = 0o600, like: os.stat_result | None = None
+) -> None:
+    """Put `content` at `path`, whole or not at all, and make it survive a power cut.
+
+    Owner and mode are those of the file that it is to be `like`, as far as the system lets us.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         try:
+            if like is not None:
+                new, mode = os.fstat(fd), stat.S_IMODE(like.st_mode)
+                if (like.st_uid, like.st_gid) != (new.st_uid, new.st_gid):
+                    # Refused where we may not: a file that is not ours stays its owner's.
+                    os.fchown(fd, like.st_uid, like.st_gid)
+            if mode != 0o600:
+                os.fchmod(fd, mode)
             write_all(fd, content)
             os.fsync(fd)
         finally:
             os.close(fd)
         os.rename(temporary, path)
-    except OSError:
+    except BaseException:
         try:
             os.unlink(temporary)
         except OSError:
