@@ -11,12 +11,11 @@ from __future__ import annotations
 import os
 import stat
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..._startup.frozen import NamedTuple
 from ...errors import Unsafe
-from .ignore import opaque_name, parts_in
+from .ignore import entries_below
 from .roots import refuse_broad
 
 if TYPE_CHECKING:
@@ -140,30 +139,10 @@ def _mounts() -> frozenset[str]:
 def _too_large(root: bytes, most: int, deadline: float | None) -> str:
     """Why a project cannot be taken whole; empty if it can."""
     count = 0
-    todo = [root]
-    while todo:
-        folder = todo.pop()
-        if deadline is not None and time.monotonic() > deadline:
+    for _, is_folder in entries_below(root):
+        if deadline is not None and (is_folder or not count) and time.monotonic() > deadline:
             return f"more than {count:,} files, which took too long to count"
-        try:
-            with os.scandir(folder) as found:
-                entries = list(found)
-        except OSError:
-            continue
-        names = {entry.name for entry in entries}
-        ours = parts_in(folder, names)
-        for entry in entries:
-            if entry.name in ours:
-                # A store is never captured.
-                continue
-            if not entry.is_dir(follow_symlinks=False):
-                count += 1
-            elif not opaque_name(entry.name, names.__contains__, partial(_has, entry.path)):
-                todo.append(entry.path)
+        count += not is_folder
         if count > most:
             return f"over {most:,} files"
     return ""
-
-
-def _has(folder: bytes, name: bytes) -> bool:
-    return os.path.lexists(folder + b"/" + name)
