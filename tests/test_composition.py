@@ -33,12 +33,6 @@ FILE = 450
 FUNCTION = 60
 
 LONG = {
-    "files/changes/recorder",
-    "files/restore/restore",
-    "files/workspace/root",
-    "files/workspace/scan",
-    "files/workspace/workspace",
-    "files/workspace/workspace: restore",
     "stores/jsonl/__init__",
 }
 """What is longer, still: to cut them takes new objects, not new files."""

@@ -19,8 +19,9 @@ from backtrail.files.workspace.ignore import OwnPlaces
 from backtrail.files.workspace.index import Index
 from backtrail.files.workspace.known import Glance, KnownDirectory
 from backtrail.files.workspace.reader import Capture
-from backtrail.files.workspace.scan import Limits, Scanner, Stopped
+from backtrail.files.workspace.scan import Scanner, Stopped
 from backtrail.files.workspace.trail import Frame, Trail
+from backtrail.files.workspace.verdicts import Limits
 from tests.files.scanning import Site, plainly, settle, truth
 
 

@@ -18,8 +18,8 @@ from typing import Literal
 
 from .._startup.frozen import NamedTuple
 from .._startup.hashing import sha256
-from ..errors import Damaged
-from .names import is_control, is_marker
+from ..errors import Damaged, NotFound
+from .names import is_control, is_marker, shown
 
 MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
@@ -255,6 +255,26 @@ def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterato
     names |= {name for name, entry in new.items() if old.get(name) != entry}
     for name in sorted(names):
         yield Difference(prefix + name, old.get(name), new.get(name))
+
+
+def differing(get: Get, known: bytes, tree: bytes) -> str:
+    """In which captured paths two states differ, for people; empty if in none.
+
+    What neither has captured may be anything in both, and is never touched.
+    """
+    if known == tree:
+        return ""
+    try:
+        paths = [
+            path
+            for path, *states in diff_trees(get, known, tree)
+            if any(state is not None and state.kept for state in states)
+        ]
+    except (NotFound, Damaged):
+        return "its content differs"
+    few = ", ".join(shown(path) for path in paths[:3])
+    count = "1 path differs" if len(paths) == 1 else f"{len(paths)} paths differ"
+    return f"{count} ({few}{', …' if len(paths) > 3 else ''})" if paths else ""
 
 
 UNREADABLE = b"unreadable: "

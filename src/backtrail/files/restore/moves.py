@@ -22,7 +22,7 @@ from ..changes.effects import Conflict
 from ..names import beside, control_in, shown
 from ..trees import UNREADABLE, Difference, Entry, Get, Present, alike, is_veil
 from ..workspace.ignore import MOUNTED, OUR_STORE
-from ..workspace.marks import origin_of, plain, thing_at
+from ..workspace.index import origin_of, plain, thing_at
 from .plan import Action, Plan, Step, creation, families, removal, step_to
 
 ASIDE = b".aside"
