@@ -138,3 +138,13 @@ def lengths() -> Iterator[tuple[str, int, int]]:
 def test_files_and_functions_are_short() -> None:
     """A file is read in one go, a function at a glance."""
     assert {name for name, lines, most in lengths() if lines > most} == LONG
+
+
+MOST_TWICE = 20
+
+
+def test_few_modules_have_the_same_name() -> None:
+    """A name in a question, a trace or a search means one module; doors at the top repeat one."""
+    names = [name.rpartition("/")[2] for name in ROOMS if "/" in name]
+    twice = {name for name in names if names.count(name) > 1}
+    assert len(twice) <= MOST_TWICE, sorted(twice)

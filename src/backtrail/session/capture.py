@@ -97,7 +97,8 @@ class Capture:
 
     def watched(self) -> Workspace | None:
         """The workspace, opened when first needed; None where files are not captured."""
-        return self.recorder.watched()
+        folder = self.recorder.folder
+        return folder.opened or folder.workspace()
 
     def needed(self) -> Workspace:
         """The workspace, its first import done; `Unsupported` where files are not captured."""
@@ -115,7 +116,8 @@ class Capture:
 
     def is_partial(self, wait: float | None) -> bool:
         """Whether the first import still runs, after waiting for it."""
-        return self.recorder.folder.is_partial(wait)
+        folder = self.recorder.folder
+        return folder.importing and folder.is_partial(wait)
 
     def directory(self) -> str | None:
         """The directory that is worked in: the root of what is watched over, or one below it."""

@@ -16,12 +16,12 @@ from ..events import Event, Json, SessionInfo
 from ..events.operations import FINISHES, KEPT, MADE_ROOT, Operation
 from ..files.changes.effects import WHY, Range, Ranges, among, closed, ranges_of
 from ..files.differences import is_folder, modes_of, step_counts
-from ..files.names import hidden, is_bare, several, shown
+from ..files.names import hidden, several, shown
 from ..files.restore.conflicts import OnConflict, Put, resolve
 from ..files.restore.journal import lacking
 from ..files.restore.moves import Local, cannot_go, settled
 from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, plan_exact, plan_mine, renames
-from ..files.trees import Difference, Get, Present
+from ..files.trees import Difference, Get, Present, is_bare
 from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
 from .filepoints import BACK_KINDS, Point, changes_by, own_changes

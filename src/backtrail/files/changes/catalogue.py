@@ -6,6 +6,8 @@ carry the outcome. So only the writer of a journal waits for the disk here.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,8 +15,10 @@ import msgspec
 from ...errors import Damaged
 from ...events import Json
 from ...stores.disk.checks import decoded, typed
+from ...stores.disk.fs import failed, sync_directory
 from ...stores.disk.schema import Schema
 from ...stores.disk.transactions import Execute
+from ..names import RESTORING
 from ..workspace.roots import Identity
 from .brackets import Place
 from .timeline import Lines
@@ -104,9 +108,7 @@ class Catalogue:
         """A restore begins: its plan and its final event, on the disk when this returns."""
         with self._database.writing() as execute:
             # In the transaction, so that no process takes the mark away that has seen no journal.
-            from ..restore.unfinished import put_mark
-
-            put_mark(self._folder)
+            _put_mark(self._folder)
             execute(
                 "INSERT INTO journals VALUES(?, ?, ?, ?, ?, ?)",
                 (place.n, *place.identity, place.path, content),
@@ -143,9 +145,7 @@ class Catalogue:
 
     def _unmark(self, execute: Execute) -> None:
         if execute("SELECT 1 FROM journals WHERE workspace > 0").fetchone() is None:
-            from ..restore.unfinished import take_mark
-
-            take_mark(self._folder)
+            _take_mark(self._folder)
 
     def set_aside(self, workspace: int, why: str) -> None:
         """The restore that was cut short can never be finished: keep it, out of the way."""
@@ -209,3 +209,19 @@ def _place(row: Json) -> Place:
     typed(row, "the record of a workspace", int, int, int, int, bytes)
     path, _, gone = row[4].partition(b"\0")
     return Place(row[0], Identity(*row[1:4]), path, bool(gone))
+
+
+def _put_mark(folder: Path) -> None:
+    """Say that a restore begins. It is on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        os.close(os.open(folder / RESTORING, flags, 0o600))
+        sync_directory(folder)
+    except OSError as error:
+        raise failed(error, f"write {folder / RESTORING}") from error
+
+
+def _take_mark(folder: Path) -> None:
+    """Say that no restore is unfinished. One that stays costs each opening of a session a look."""
+    with suppress(OSError):
+        (folder / RESTORING).unlink()

@@ -24,7 +24,6 @@ from ...events.operations import KEPT, MADE_ROOT
 from ...stores.base import Store
 from ...stores.disk import checks
 from ...stores.opening import open_store
-from ...stores.wrapper import unwrapped
 from ..names import shown
 from ..trees import Get
 from .plan import Plan
@@ -63,7 +62,7 @@ class Journal:
 
     def is_of(self, store: Store) -> bool:
         """Whether it belongs to a store, wherever that is now."""
-        known = self.store_id == unwrapped(store).id if self.store_id else self.store == store.url
+        known = self.store_id == store.id if self.store_id else self.store == store.url
         return known and self.scope == store.scope
 
     def encoded(self) -> bytes:
@@ -222,7 +221,7 @@ class Restoring:
         store = self._store
         return Journal(
             new_id(), plan, now, store.url, store.scope, self._log[1], events,
-            store_id=unwrapped(store).id, makes_root=gone,
+            store_id=store.id, makes_root=gone,
         )  # fmt: skip
 
     def _done(

@@ -22,8 +22,7 @@ from ...stores.wrapper import store_name
 from ..beneath import remove_tree
 from ..changes.brackets import Bracket, Place, is_gone
 from ..depot import Depot, has_contents, opened
-from ..names import shown
-from ..workspace.ignore import is_reserved
+from ..names import is_reserved, shown
 from ..workspace.machine import Machine
 from ..workspace.meetings import open_calls
 from .journal import Recovery

@@ -25,8 +25,8 @@ from ..beneath import (
     is_one_file,
     put_in,
 )
-from ..names import control_in, shown
-from ..trees import Get, alike
+from ..names import shown
+from ..trees import Get, alike, control_in
 from .plan import Plan, Step
 from .taking import CHANGED, UNAVAILABLE, Steps, Taking, Transfers, number
 from .workbench import (

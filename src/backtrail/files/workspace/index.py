@@ -32,8 +32,7 @@ from msgspec.structs import replace
 
 from ..._startup.hashing import sha256
 from ..beneath import Directories, descriptor
-from ..names import control_in
-from ..trees import MOVED_FROM, Entry
+from ..trees import MOVED_FROM, Entry, control_in
 from .ignore import IGNORE_FILES
 from .known import KnownDirectory, PackedFiles
 from .roots import identity_at

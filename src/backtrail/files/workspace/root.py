@@ -25,12 +25,11 @@ from ..changes.catalogue import Catalogue
 from ..contents.blobs import Blobs, CachedBlobs
 from ..names import meant, shown
 from ..trees import EMPTY_DIGEST, differing, look_up
-from .ignore import OwnPlaces
 from .machine import About, Machine, Root, RootIds, identity_at
 from .meetings import Meetings
 from .roots import Identity, identity
 from .snapshot import Log, Looking
-from .verdicts import Limits
+from .verdicts import Limits, OwnPlaces
 
 
 class Known(NamedTuple):

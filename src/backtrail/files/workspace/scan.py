@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Iterable
 
 from ...errors import BacktrailError, StoreFailed
 from ..beneath import DIRECTORY
-from ..names import MARKER
+from ..names import is_reserved
+from ..trees import MARKER
 from .ignore import (
     IGNORE_FILES,
     MOUNTED,
     OUR_STORE,
-    is_reserved,
 )
 from .index import Index
 from .known import Glance, KnownDirectory, KnownFile

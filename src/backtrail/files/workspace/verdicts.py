@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection
+from functools import cached_property
 
 import msgspec
 
-from ..names import is_control
-from ..trees import UNREADABLE
+from ..trees import UNREADABLE, is_control
 from .ignore import (
     FILE_LIMIT,
     IGNORE_FILES,
@@ -24,7 +24,6 @@ from .ignore import (
     OUR_NAME,
     OUR_STORE,
     VERSION_CONTROL,
-    OwnPlaces,
     is_mount_point,
     is_store,
     stores_among,
@@ -36,6 +35,34 @@ from .trail import Frame, Trail
 
 GRANULARITY = 20_000_000
 """Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
+
+
+class OwnPlaces:
+    """The files and folders of a store of ours, which are never captured.
+
+    A file is one of them by its name and by what it is: under another name, as a second
+    link, it is a file like others.
+    """
+
+    def __init__(self, places: Collection[str] = ()) -> None:
+        self._places = places
+
+    @cached_property
+    def names(self) -> set[bytes]:
+        """What they are called, in lower case, also where the store was opened by a link."""
+        paths = [*self._places, *map(os.path.realpath, self._places)]
+        return {os.fsencode(os.path.basename(path)).lower() for path in paths}
+
+    def identities(self) -> set[tuple[int, int]]:
+        """The devices and inodes of those that are there."""
+        found = set()
+        for place in self._places:
+            try:
+                status = os.stat(place)
+            except OSError:
+                continue
+            found.add((status.st_dev, status.st_ino))
+        return found
 
 
 class Limits(msgspec.Struct):
@@ -254,7 +281,7 @@ class Verdicts:
         if not reason and (old is None or not captured or old.inode != now.st_ino):
             moved = self.moved(frame, name, now)
             # What is too large, or no file, shows when it is looked at.
-            reason = moved if plain(moved) in (LEFT_OUT_FILE, VERSION_CONTROL) else b""
+            reason = moved if moved and plain(moved) in (LEFT_OUT_FILE, VERSION_CONTROL) else b""
         return reason
 
     def arrived(self, frame: Frame, name: bytes, now: os.stat_result) -> None:
