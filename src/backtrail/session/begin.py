@@ -21,7 +21,7 @@ from ..stores.batches import drafts
 from ..stores.opening import open_store
 from ..stores.records import new_record
 from .keywords import Linked, SessionOptions, agent_named, checked, folder, options_of_agent
-from .live import check_agent
+from .liveturn import check_agent
 from .parts import Parts
 from .points import Target, anchor_of, event_id, lost_prompt
 from .views import beyond, last_of
