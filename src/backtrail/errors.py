@@ -33,7 +33,7 @@ These belong to one room, live there, and have their place in the same tree:
 These are signals between modules. None of them reaches a caller:
 
     agent.tools.jsonschema.Mismatch files.changes.host.NotWatched
-    exchange.hooks.identify.LeftBehind   session.live.Cancelled
+    exchange.hooks.identify.LeftBehind   session.liveturn.Cancelled
     stores.queue.Postponed
 """
 

@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,30 +16,12 @@ import pytest
 
 from backtrail import Damaged, Session, StoreFailed
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
-from backtrail.stores import Store, open_store
 from backtrail.stores.disk.schema import EVENTS
 from backtrail.testing.store.base import child, joined
 
+from .database import opened, raw, said, texts
+
 NOBODY = 65534
-
-
-def said(text: str, **fields: Any) -> NewEvent:
-    return NewEvent("user_message", {"message": {"role": "user", "content": text}}, **fields)
-
-
-def opened(place: Path, **options: Any) -> Store:
-    return open_store(f"sqlite:///{place}/x.db", **options)
-
-
-@contextmanager
-def raw(place: Path) -> Iterator[apsw.Connection]:
-    """The database behind the store's back."""
-    connection = apsw.Connection(str(place / "x.db"))
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def filled(place: Path, count: int = 6) -> list[Event]:
@@ -223,10 +204,6 @@ def older(place: Path) -> list[tuple[Any, ...]]:
             connection.execute("INSERT INTO events VALUES(?, ?, ?, ?, ?, ?)", (*row[:5], body))
     connection.close()
     return rows
-
-
-def texts(store: Store, session_id: str) -> list[str]:
-    return [e.data["message"]["content"] for e in store.read(session_id)]
 
 
 def test_a_store_of_an_earlier_version_is_read_and_sealed(tmp_path: Path) -> None:

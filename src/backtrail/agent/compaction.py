@@ -20,7 +20,7 @@ from ..events.calls import answers_in, calls_in, repair
 from ..events.history import spent
 from ..events.messages import page_of, speech_of, text_of
 from ..formats.messages import convert
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 from ..session.turns import Append, Ask
 from ..session.views import conversation, is_pinned
 from .hooks import Veto

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from ..errors import BacktrailError, InvalidData
 from ..events import Json
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 
 NAMES = (
     "on_session_start",

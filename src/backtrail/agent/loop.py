@@ -21,7 +21,7 @@ from ..events import Format, Json
 from ..events.calls import ToolCall, answers_in, calls_in, pending
 from ..events.messages import speech_of
 from ..session.listeners import Delta
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 from ..session.turns import Append, Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said
 from .compaction import Compaction
 from .hooks import Hooks, Veto

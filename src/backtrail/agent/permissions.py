@@ -28,7 +28,7 @@ import msgspec
 
 from ..errors import InvalidData, Unsupported
 from ..events import Json
-from ..files.names import is_control
+from ..files.trees import is_control
 from .tools.grep import matches
 from .tools.paths import real_path, short
 from .tools.tool import Context, Tool, ToolFailed

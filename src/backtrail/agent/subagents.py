@@ -19,7 +19,7 @@ from ..events.messages import answer_in, format_of, kind_of
 from ..formats.messages import convert
 from ..session.drive import carry_out
 from ..session.listeners import Delta
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 from ..session.toolcalls import result_event
 from ..session.turns import Append, Do, End, ExitReason, Job, Limits, check_job, engine
 from .compaction import Compaction

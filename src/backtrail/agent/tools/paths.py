@@ -18,8 +18,7 @@ from pathlib import Path
 from ...errors import Unsafe
 from ...events import new_id
 from ...files.beneath import DIRECTORY, FILE, Directories, remove, write_file
-from ...files.names import inside
-from ...files.workspace.ignore import RESERVED
+from ...files.names import RESERVED, inside
 from .tool import Context, ToolFailed
 
 _HOPS = 40

@@ -181,22 +181,37 @@ def temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
 
 
-def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+def replace_file(
+    path: Path,
+    content: bytes,
+    mode: int = 0o600,
+    like: os.stat_result | None = None,
+    *,
+    synced: bool = True,
+) -> None:
     """Put `content` at `path`, whole or not at all.
 
-    If `synced`, it survives a power cut; else what is there then may be empty.
+    If `synced`, it survives a power cut; else what is there then may be empty. Owner and mode
+    are those of the file that it is to be `like`, as far as the system lets us.
     """
     beside = temporary(path)
     fd = open_file(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         try:
+            if like is not None:
+                new, mode = os.fstat(fd), stat.S_IMODE(like.st_mode)
+                if (like.st_uid, like.st_gid) != (new.st_uid, new.st_gid):
+                    # Refused where we may not: a file that is not ours stays its owner's.
+                    os.fchown(fd, like.st_uid, like.st_gid)
+            if mode != 0o600:
+                os.fchmod(fd, mode)
             write_all(fd, content)
             if synced:
                 os.fsync(fd)
         finally:
             os.close(fd)
         os.rename(beside, path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             os.unlink(beside)
         raise
