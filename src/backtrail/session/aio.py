@@ -16,6 +16,7 @@ from ..events import Checkpoint, Event, Format, Json, Problem, SessionInfo
 from ..events.calls import ToolCall
 from ..events.history import Branch
 from ..events.messages import message_event
+from ..files.changes.blame import BlameLine
 from ..files.differences import Diff
 from ..files.restore.conflicts import OnConflict
 from ..stores.base import Store
@@ -260,13 +261,14 @@ class AsyncSession:
         return await self._parts.write(self._session.delete_checkpoint, target)
 
     async def rewind(
-        self, to: Target | None = None, *, before: Target | None = None, scope: Scope = "both",
+        self, to: Target | None = None, *, before: Target | None = None,
+        turn: Event | int | str | None = None, scope: Scope = "both",
         mode: Mode = "mine", paths: Collection[str] | None = None,
-        on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False,
+        on_conflict: OnConflict | None = None, dry_run: bool = False, force: bool = False,
     ) -> Rewind:  # fmt: skip
         """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
-        rewind = partial(self._session.rewind, to, before=before, scope=scope, mode=mode)
-        move = partial(rewind, paths=paths, on_conflict=on_conflict, force=force)
+        rewind = partial(self._session.rewind, to, before=before, turn=turn, scope=scope)
+        move = partial(rewind, mode=mode, paths=paths, on_conflict=on_conflict, force=force)
         return await self._move(move, dry_run)
 
     async def undo(
@@ -349,6 +351,12 @@ class AsyncSession:
     ) -> Diff:  # fmt: skip
         """What differs in the files between two points; see `Session.diff`."""
         return await read(self._session.diff, a, b, paths=paths)
+
+    async def blame(
+        self, path: str | os.PathLike[str], at: Target | None = None
+    ) -> list[BlameLine]:
+        """The author of each line of a file; see `Session.blame`."""
+        return await read(self._session.blame, path, at)
 
     async def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""

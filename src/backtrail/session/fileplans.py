@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from .._startup.frozen import dataclass, field, replace
 from ..errors import InvalidData, NotFound, Unsafe
 from ..events import Event, Json, SessionInfo
-from ..events.operations import FINISHES, KEPT, MADE_ROOT, Operation
+from ..events.operations import FINISHES, KEPT, MADE_ROOT, TURN, Operation
 from ..files.changes.effects import WHY, Range, Ranges, among, closed, ranges_of
 from ..files.differences import is_folder, modes_of, step_counts
 from ..files.names import hidden, is_bare, several, shown
@@ -24,7 +24,7 @@ from ..files.trees import Difference, Get, Present
 from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
 from .filepoints import BACK_KINDS, Point, changes_by, own_changes
-from .points import find_event, read_operations
+from .points import find_event, read_operations, read_turns
 from .uncaptured import KINDS, missing_in
 from .views import FileChange
 
@@ -287,6 +287,13 @@ class Wish:
             raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
 
 
+def turn_way(store: Store, session_id: str, turn: int) -> Way:
+    """The way that takes one turn out of the files, and nothing else."""
+    spans = read_turns(store, session_id).ranges(turn)
+    point = Point(turn - 1, None, _git_at(store, session_id, turn))
+    return Way(turn, point, {TURN: turn, "mode": "mine"}, spans)
+
+
 def undo_way(store: Store, session_id: str) -> Way:
     """The way back over the last operation that is not undone yet."""
     done = read_operations(store, session_id).done
@@ -313,11 +320,17 @@ def redo_way(store: Store, session_id: str) -> Way:
     if last.kind != "rewound":
         return way
     data = find_event(store, session_id, last.seq).data
-    names, to = data.get(KEPT), data.get("to")
-    if not (isinstance(names, list) and isinstance(to, int)):
+    names, to, turn = data.get(KEPT), data.get("to"), data.get(TURN)
+    if not isinstance(names, list):
         return way
     # One that kept all changed no files, and does not say what it was about.
-    again = ranges_of(data.get("took_back")) or (Range(to + 1, last.seq - 1),)
+    again = ranges_of(data.get("took_back"))
+    if again is None and isinstance(turn, int):
+        again = closed(turn_way(store, session_id, turn).chosen, last.seq - 1)
+    elif again is None and isinstance(to, int):
+        again = (Range(to + 1, last.seq - 1),)
+    if again is None:
+        return way
     return replace(way, again=again, kept=frozenset(hidden(name) for name in names))
 
 

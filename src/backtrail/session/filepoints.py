@@ -16,11 +16,8 @@ from ..errors import NotFound
 from ..events import AsDict, Event, Json
 from ..events.history import (
     BACK,
-    NOTED,
-    REPEATS,
     digest_of,
     newest_look,
-    noted_in,
     root_of,
     tree_of,
 )
@@ -37,7 +34,7 @@ from ..files.restore.plan import standing
 from ..files.trees import Difference, Get, diff_trees
 from ..stores.base import Store
 from ..stores.records import checkpoint_of, is_deleted
-from .points import Target, find_event
+from .points import Target, Turns, find_event
 
 _LAST = 100
 
@@ -168,26 +165,19 @@ def changes_by(event: Event) -> list[Change]:
 
 def changes_by_turn(store: Store, session_id: str, get: Get) -> list[TurnChanges]:
     """What happened to the files, turn by turn, in the order of the log."""
-    turn = TurnChanges(0, "")
-    turns = {0: turn}
+    turns, said, calls = Turns(), {0: ""}, list[CallChanges]()
     for event in store.read(session_id):
+        turns.note(event)
         if event.kind == "user_message":
-            # What a hook noted is said again where it belongs: it is one turn. So is one that
-            # the agent sends to the model in another place.
-            again = noted_in(event, REPEATS) or noted_in(event, NOTED)
-            found = turns.pop(again, None) if again else None
-            calls = found.calls if found is not None else []
-            turn = TurnChanges(event.seq, speech_of(event.data.get("message")), calls)
-            turns[event.seq] = turn
-        elif event.kind == "rewound" and "source" in event.data and event.follows is not None:
-            # The agent itself went back into a turn, and may go on with that without a word.
-            to = event.follows
-            turn = next((one for one in reversed(turns.values()) if one.seq <= to), turn)
+            said[event.seq] = speech_of(event.data.get("message"))
         files = event.data.get("files")
         if isinstance(files, dict) and "after" in files:
             diff = event_diff(get, event)
-            turn.calls.append(CallChanges(event.seq, author_of(event), diff.files))
-    return [turn for turn in turns.values() if turn.seq or turn.calls]
+            calls.append(CallChanges(event.seq, author_of(event), diff.files))
+    found = {seq: TurnChanges(seq, text) for seq, text in said.items() if turns.of(seq) == seq}
+    for call in calls:
+        found[turns.of(call.seq)].calls.append(call)
+    return [turn for turn in found.values() if turn.seq or turn.calls]
 
 
 def last_turn(store: Store, session_id: str) -> tuple[Event | None, list[Event]]:

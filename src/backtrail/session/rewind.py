@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import telemetry
 from .._startup.frozen import replace
 from ..errors import Conflict, InvalidData, NotFound, Unsupported
-from ..events import Checkpoint, Json, NewEvent, new_id
+from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
 from ..files.restore.conflicts import OnConflict, Put
 from ..files.restore.journal import Journal, kept
@@ -40,6 +40,7 @@ from .fileplans import (
     plan_files,
     possible,
     redo_way,
+    turn_way,
     undo_way,
 )
 from .filepoints import point_at
@@ -50,6 +51,7 @@ from .points import (
     anchor_of,
     event_id,
     find_event,
+    find_turn,
     lost_prompt,
     plan_move,
     read_operations,
@@ -98,6 +100,23 @@ class Rewinder:
             point = point_at(self._store, self._id, target, before=before is not None, state=state)
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
+
+    def rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool = False) -> Rewind:
+        """Take one turn's changes out of the files; later ones stay. See `Session.rewind`."""
+        if wish.scope == "conversation" or wish.mode == "exact":
+            raise InvalidData("a turn is taken out of the files, by its own changes: no other scope"
+                              " or mode goes with `turn`")  # fmt: skip
+        with telemetry.span(
+            "session.rewind", session_id=self._id, target="turn", store=type(self._store).__name__
+        ) as span:
+            self._log.save()
+            seq = find_turn(self._store, self._id, turn)
+            only = replace(wish, scope="files")
+
+            def way() -> Way:
+                return turn_way(self._store, self._id, seq)
+
+            return self._go(span, "rewound", way, only, dry_run=dry_run, anyway=False)
 
     def undo(
         self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False

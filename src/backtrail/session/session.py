@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Self, Unpack
 
+from ..errors import InvalidData
 from ..events import Checkpoint, Event, Format, Json, SessionInfo
 from ..events.calls import INTERRUPTED, ToolCall, pending
 from ..events.history import Branch, branches
 from ..events.messages import as_message, message_event
+from ..files.changes.blame import BlameLine
 from ..files.differences import Diff
 from ..files.restore.conflicts import OnConflict
 from ..stores.base import Store
@@ -279,9 +281,10 @@ class Session:
         return self.parts.checkpoints.delete(target)
 
     def rewind(
-        self, to: Target | None = None, *, before: Target | None = None, scope: Scope = "both",
+        self, to: Target | None = None, *, before: Target | None = None,
+        turn: Event | int | str | None = None, scope: Scope = "both",
         mode: Mode = "mine", paths: Collection[str] | None = None,
-        on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False,
+        on_conflict: OnConflict | None = None, dry_run: bool = False, force: bool = False,
     ) -> Rewind:  # fmt: skip
         """Continue from an earlier point: `to` keeps that event, `before` drops it too.
 
@@ -290,12 +293,21 @@ class Session:
         `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
         and `undo` takes the rewind back. With `dry_run`, only say what it would do.
 
+        With `turn`, the number of a prompt or its event, the changes of that one turn are taken
+        out of the files. The conversation stays, and so do later changes, as long as a merge
+        leaves no question open: `on_conflict` is "merge" there, "keep" elsewhere.
+
         While a call of another session is under way in that directory, above or below it, files
         do not go back: `SessionBusy`. By `force` they do; what that call did so far of this
         session's goes back with them, and what it does later is still its own.
         """
-        wish = Wish(scope, mode, paths, on_conflict, force)
-        return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
+        if turn is None:
+            wish = Wish(scope, mode, paths, "keep" if on_conflict is None else on_conflict, force)
+            return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
+        if to is not None or before is not None:
+            raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
+        wish = Wish(scope, mode, paths, "merge" if on_conflict is None else on_conflict, force)
+        return self.parts.rewinder.rewind_turn(turn, wish, dry_run=dry_run)
 
     def undo(
         self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
@@ -378,6 +390,14 @@ class Session:
         Without `a`, from the beginning of the session.
         """
         return self.parts.browser.diff(a, b, paths)
+
+    def blame(self, path: str | os.PathLike[str], at: Target | None = None) -> list[BlameLine]:
+        """The author of each line of a file, as it is now or was `at` a point.
+
+        Over all sessions of the root in this store, through renames. Lines that a rewind brings
+        back keep their first author. `NotFound` where no file with lines is there.
+        """
+        return self.parts.browser.blame(path, at)
 
     def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""
