@@ -18,7 +18,7 @@ from .._startup.frozen import replace
 from ..errors import Conflict, InvalidData, NotFound, Unsupported
 from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
-from ..files.restore.conflicts import OnConflict, Put
+from ..files.restore.conflicts import Decisions, Put
 from ..files.restore.journal import Journal, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
@@ -38,6 +38,7 @@ from .fileplans import (
     finish_way,
     made_root,
     plan_files,
+    plan_name,
     possible,
     redo_way,
     turn_way,
@@ -119,20 +120,22 @@ class Rewinder:
             return self._go(span, "rewound", way, only, dry_run=dry_run, anyway=False)
 
     def undo(
-        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, on_conflict: Decisions = "keep", *, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last turn or rewind; see `Session.undo`."""
-        if on_conflict != "keep" and read_operations(self._store, self._id).unfinished:
-            wish = Wish("files", on_conflict=on_conflict, force=force)
+        wish = Wish(on_conflict=on_conflict, force=force, expected=expected)
+        if _decides(on_conflict) and read_operations(self._store, self._id).unfinished:
+            wish = replace(wish, scope="files")
             return self._take_back("undone", finish_way, wish, dry_run, anyway=False)
-        wish = Wish(on_conflict=on_conflict, force=force)
         return self._take_back("undone", undo_way, wish, dry_run)
 
     def redo(
-        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, on_conflict: Decisions = "keep", *, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last undo, if nothing was said or done since."""
-        wish = Wish(on_conflict=on_conflict, force=force)
+        wish = Wish(on_conflict=on_conflict, force=force, expected=expected)
         return self._take_back("redone", redo_way, wish, dry_run)
 
     def _take_back(
@@ -168,13 +171,14 @@ class Rewinder:
                                       applied=False)  # fmt: skip
                 return replace(result, error=described(watched.path))
             plan, get, owed = self._preview(workspace, way, wish)
-            plan, error = possible(workspace, plan, get)
             move = self._move(way, wish)
             if wish.scope != "files":
                 # What will be recorded of calls without an end is dropped, too.
                 move = replace(move, events_dropped=move.events_dropped + owed)
+            name = plan_name(kind, wish, move, plan)
+            plan, error = possible(workspace, plan, get)
             result = self._result(span, move, plan, get, notes, wish, applied=False)
-            return replace(result, error=error)
+            return replace(result, error=error, plan=name)
         with self._lease.driving():
             self._log.save()
             if workspace is not None and wish.force:
@@ -198,8 +202,10 @@ class Rewinder:
             data = {**way.data, "scope": wish.scope if workspace else "conversation"}
             batch = self._events(kind, way, move, data, wish)
             plan = None
-            if workspace is not None:
-                plan = self._restore(workspace, way, wish, batch)
+            if workspace is None:
+                _check(wish, kind, move, None)
+            else:
+                plan = self._restore(workspace, way, wish, batch, move)
                 if plan.acts:
                     return move, plan
                 head = self._log.head()
@@ -279,7 +285,9 @@ class Rewinder:
             found.append(replace(prompt, id=new_id()))
         return found
 
-    def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
+    def _restore(
+        self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent], move: Move
+    ) -> Plan:
         """Move the files, and append the events if any file moved."""
         if not Path(workspace.path).is_dir():
             # It would be made again, wherever a stranger's session says that it was.
@@ -295,6 +303,7 @@ class Rewinder:
             self._capture.flush()
             owed = [one.event for one in recorder.owed()]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
+            _check(wish, batch[0].kind, move, plan)
             check_allowed(self._store.record(self._id), workspace.path, plan, workspace.get)
             return plan
 
@@ -397,6 +406,21 @@ class Rewinder:
         if wish.paths is not None:
             found = [one for one in found if one.is_call]
         return [one.row for one in found]
+
+
+def _decides(decisions: Decisions) -> bool:
+    """Whether anything but keeping is wanted."""
+    given = {decisions} if isinstance(decisions, str) else {*decisions.values()}
+    return bool(given - {"keep"})
+
+
+def _check(wish: Wish, kind: str, move: Move, plan: Plan | None) -> None:
+    """`Conflict` if this is not the plan that was shown."""
+    if wish.expected not in (None, plan_name(kind, wish, move, plan)):
+        raise Conflict(
+            "the files or the session are not as they were at the preview: nothing was changed, "
+            "preview again"
+        )
 
 
 def _nothing(digest: bytes) -> bytes:
