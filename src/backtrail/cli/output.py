@@ -170,17 +170,22 @@ class Output:
         return self._console
 
     @contextmanager
-    def paged(self) -> Iterator[None]:
-        """What is printed goes through the person's pager, on a terminal; it may be left early."""
+    def paged(self, *, stay: bool = False) -> Iterator[None]:
+        """What is printed goes through the person's pager, on a terminal; it may be left early.
+
+        With `stay` the pager stays also for little, and without one the person is waited for.
+        """
         pager = _pager() if self.is_terminal and not self.as_json else None
         if pager is None:
             yield
+            if stay:
+                self.ask("Enter: back")
             return
         import subprocess
 
         self._clear()
         sys.stdout.flush()
-        environment = {"LESS": "FRX", "LV": "-c", **os.environ}
+        environment = {"LESS": "R" if stay else "FRX", "LV": "-c", **os.environ}
         process = subprocess.Popen(
             pager, stdin=subprocess.PIPE, env=environment, encoding="utf-8", errors="replace"
         )

@@ -53,6 +53,15 @@ def print_diff(out: Output, files: Sequence[FileDiff], indent: str = "") -> None
             out.spans((indent, ""), *_spans(line, marked.get(at, ())))
 
 
+def show_files(out: Output, files: Sequence[FileDiff]) -> None:
+    """A diff alone on the screen, until the person leaves it."""
+    with out.paged(stay=True):
+        if files:
+            print_diff(out, files)
+        else:
+            out.line("no file changed", "dim")
+
+
 def _style(line: str) -> str:
     if line.startswith(("--- ", "+++ ", "diff --git ")):
         return "bold"

@@ -296,8 +296,7 @@ def find_turn(store: Store, session_id: str, turn: Event | int | str) -> int:
         raise NotFound(f"session `{session_id}` has {count}, so no turn {turn}") from None
     if event.kind != "user_message":
         raise NotFound(
-            f"event {event.seq} of session `{session_id}` is no prompt: a turn is named by the "
-            f"number of its prompt, of {len(said)}"
+            f"session `{session_id}` has {count}, and event {event.seq} is none: no turn {turn!r}"
         )
     return event.seq
 
