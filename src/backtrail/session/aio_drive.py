@@ -19,7 +19,7 @@ from ..errors import Closed, Conflict, Unsupported
 from ..events import Event, Json
 from . import turns as requests
 from .listeners import Delta
-from .live import Around, SyncFlow, checked_flow
+from .liveturn import Around, SyncFlow, checked_flow
 from .threads import apart, run
 from .turnlog import Opened
 from .turns import (

@@ -19,7 +19,7 @@ from ..events import Event, Json
 from . import turns as requests
 from .capture import Capture
 from .listeners import Delta
-from .live import Around, Failed, LiveTurn, Reading, SyncFlow, TurnHost
+from .liveturn import Around, Failed, LiveTurn, Reading, SyncFlow, TurnHost
 from .log import SessionLog
 from .turnlog import Opened, TurnLog
 from .turns import (

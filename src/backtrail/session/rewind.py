@@ -19,13 +19,12 @@ from ..errors import Conflict, InvalidData, NotFound, Unsupported
 from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
 from ..files.restore.conflicts import Decisions, Put
-from ..files.restore.journal import Journal, kept
+from ..files.restore.journal import Restoring, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
 from ..files.restore.unfinished import described
 from ..files.trees import Get, digest_of
 from ..stores.base import Store
-from ..stores.wrapper import unwrapped
 from .capture import Capture
 from .drive import DrivingLease
 from .fileplans import (
@@ -176,7 +175,7 @@ class Rewinder:
                 # What will be recorded of calls without an end is dropped, too.
                 move = replace(move, events_dropped=move.events_dropped + owed)
             name = plan_name(kind, wish, move, plan)
-            plan, error = possible(workspace, plan, get)
+            plan, error = possible(plan, get)
             result = self._result(span, move, plan, get, notes, wish, applied=False)
             return replace(result, error=error, plan=name)
         with self._lease.driving():
@@ -241,7 +240,10 @@ class Rewinder:
         """
         if workspace is None:
             return None, _nothing, 0
-        owed = self._recorder.foresee(workspace, force=wish.force)
+        from ..files.changes.reversal import Foresight
+
+        foresight = Foresight(self._recorder, workspace)
+        owed = foresight.owed(force=wish.force)
         laid: dict[bytes, bytes] = {}
 
         def put(content: bytes) -> bytes:
@@ -252,10 +254,13 @@ class Rewinder:
             return laid[digest] if digest in laid else workspace.get(digest)
 
         def plan_for(now: bytes) -> Plan:
-            back = self._recorder.foresee_back(workspace, now, owed)
+            back = foresight.back(now, owed)
             return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return workspace.preview(self._recorder.log, plan_for, self._store), get, len(owed)
+        return self._restoring(workspace).preview(plan_for), get, len(owed)
+
+    def _restoring(self, workspace: Workspace) -> Restoring:
+        return Restoring(workspace, self._recorder.log, self._store)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -298,36 +303,33 @@ class Rewinder:
         def plan_for(now: bytes) -> Plan:
             # Without our own lock: its holder may wait for the workspace's.
             if not recorder.under_way:
-                recorder.owe_others(now, recorder.put_back(workspace, now))
+                back = None
+                if recorder.known_tree() not in (None, now):
+                    from ..files.changes.reversal import Foresight
+
+                    back = Foresight(recorder, workspace).put_back(now)
+                recorder.owe_others(now, back)
             recorder.tree = now
             self._capture.flush()
-            owed = [one.event for one in recorder.owed()]
+            owed = [one.event for one in recorder.queue.waiting]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
             _check(wish, batch[0].kind, move, plan)
             check_allowed(self._store.record(self._id), workspace.path, plan, workspace.get)
             return plan
 
-        def journal_for(plan: Plan, now: bytes) -> Journal:
-            store = self._store
-            return Journal(
-                new_id(), plan, now, store.url, store.scope, self._id, batch,
-                store_id=unwrapped(store).id,
-            )  # fmt: skip
-
-        def append(journal: Journal, after: bytes) -> None:
+        def append(events: list[NewEvent]) -> None:
             # A rewind that moved files is recorded whatever else was appended meanwhile; its ids
             # make it safe to try again.
             for _ in range(_MANY_TRIES):
                 with suppress(Conflict):
-                    self._capture.append(journal.outcome(after), expected=self._log.head())
+                    self._capture.append(events, expected=self._log.head())
                     return
             raise Conflict(f"others append to session `{self._id}` all the time: try again")
 
         try:
-            done = workspace.restore(
-                self._recorder.log, plan_for, journal_for, append, self._store, force=wish.force,
-                unmake=made_root(self._store, self._id, way),
-            )  # fmt: skip
+            unmake = made_root(self._store, self._id, way)
+            restoring = self._restoring(workspace)
+            done = restoring.act(plan_for, batch, append, force=wish.force, unmake=unmake)
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log says how the files are then.

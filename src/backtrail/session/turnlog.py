@@ -22,7 +22,7 @@ from ..events.operations import RETRY_OF
 from ..formats.messages import convert
 from .capture import Capture
 from .filepoints import events_behind, net_of, paths_changed
-from .live import LiveTurn, add_cost, add_usage, resolve_agent
+from .liveturn import LiveTurn, add_cost, add_usage, resolve_agent
 from .log import SessionLog, unstored
 from .toolcalls import settling_event
 from .turns import End, Result, Retry, end_by, was_cut_short

@@ -18,13 +18,13 @@ from ..events import AsDict, Event, Json, NewEvent
 from ..events.calls import ToolCall, answers_in, calls_in
 from ..events.messages import kind_of, message_event
 from .listeners import Delta
-from .live import ENDED as ENDED
-from .live import Cancelled as Cancelled
-from .live import End as End
-from .live import ExitReason as ExitReason
-from .live import Failed as Failed
-from .live import Limits as Limits
-from .live import LiveTurn as LiveTurn
+from .liveturn import ENDED as ENDED
+from .liveturn import Cancelled as Cancelled
+from .liveturn import End as End
+from .liveturn import ExitReason as ExitReason
+from .liveturn import Failed as Failed
+from .liveturn import Limits as Limits
+from .liveturn import LiveTurn as LiveTurn
 from .views import user_message
 
 

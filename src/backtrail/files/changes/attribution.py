@@ -23,7 +23,7 @@ from ...events import Json
 from ..beneath import descriptor
 from ..names import shown
 from ..trees import Get, diff_trees
-from ..workspace.marks import origin_of, thing_at
+from ..workspace.index import origin_of, thing_at
 from .brackets import Bracket, Met, Transition
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 
 from ...errors import BacktrailError
 from ..beneath import FILE, Directories, descriptor
-from ..names import control_in, is_marker
-from ..trees import Entry, Tree, digest_of, encode_tree
+from ..trees import Entry, Tree, control_in, digest_of, encode_tree, is_marker
 from .ignore import FILE_LIMIT
 from .scan import Stopped
 

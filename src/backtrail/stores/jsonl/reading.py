@@ -13,12 +13,15 @@ decision asks the same `Course` about lines that skip numbers.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ...events import Event, Problem
+from ...events.history import Mark
 from ...events.messages import Page, page_of
 from ..disk.fs import open_file
 from .course import Course
@@ -404,3 +407,30 @@ def _by_line(path: str | Path, bound: int | None, damage: OnLineDamage | None) -
                 events = []
     if events:
         yield page_of(events[::-1])
+
+
+def as_far_as(newest_first: Iterator[Page], after: int) -> Iterator[Page]:
+    """The pages back to the one with the event behind `after`."""
+    for page in newest_first:
+        yield page
+        if page.seqs and page.seqs[0] <= after + 1:
+            return
+
+
+def marks_of(newest_first: Iterator[Page], kinds: Collection[str], after: int) -> list[Mark]:
+    """The events of some kinds, and all that jump, in order; none up to `after`."""
+    found: list[Mark] = []
+    for page in newest_first:
+        rows = zip(page.seqs, page.kinds, page.follows, strict=True)
+        marks = [Mark(*row) for row in rows if row[2] is not None or row[1] in kinds]
+        found += [mark for mark in reversed(marks) if mark.seq > after]
+    found.reverse()
+    return found
+
+
+def tally_of(pages: Iterator[Page], after: int) -> dict[str, int]:
+    """How many events of each kind there are behind `after`."""
+    found: Counter[str] = Counter()
+    for page in pages:
+        found.update(page.kinds[bisect_right(page.seqs, after) :])
+    return dict(found)

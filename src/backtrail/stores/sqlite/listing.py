@@ -16,8 +16,8 @@ from ...errors import Damaged
 from ...events import MAX_SEQ, SessionInfo, timestamp
 from ..disk.database import Database
 from ..records import Filters, resolved, select
+from .infos import COLUMNS, COUNT, OF_FOLDER, RELATIONS, TEXT, TYPES, info_of, make_info, refresh
 from .pages import not_collecting
-from .records import COLUMNS, COUNT, OF_FOLDER, RELATIONS, TEXT, TYPES, info_of, make_info, refresh
 
 _BATCH = 500
 _IN_IDS = f"{ascii_letters}{digits}._-".encode()
