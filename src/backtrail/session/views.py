@@ -61,7 +61,7 @@ class Rewind:
     others changed them; `warnings` say what cannot be undone. Of the files, changes
     after event `cut` went back. `not_captured` is what the events that go back missed, as
     rows of `Session.not_captured`: it stays as it is. With `error`, acting is refused, and
-    why.
+    why. `plan` stands for what a preview showed: given as `expected`, nothing else is done.
     """
 
     applied: bool
@@ -74,6 +74,7 @@ class Rewind:
     cut: int | None = None
     not_captured: list[tuple[str, str, int]] = field(default_factory=list)
     error: str | None = None
+    plan: str = ""
 
     @property
     def files_changed(self) -> list[str]:

@@ -347,8 +347,20 @@ class Follower:
         kinds = ("user_message", "turn_end")
         last = next(self.store.read(self.id, kinds=kinds, reverse=True, limit=1), None)
         if last is not None and last.kind == "user_message":
-            events.append(NewEvent("turn_end", {"turn": last.seq, "reason": reason}))
+            self._append([])
+            data = {"turn": last.seq, "reason": reason, **self._net()}
+            events.append(NewEvent("turn_end", data))
         self._append(events)
+
+    def _net(self) -> dict[str, Json]:
+        """What the turn did to the files, counted for lists."""
+        from ...session.filepoints import last_turn, net_of
+
+        workspace = self.files.workspace
+        prompt, events = last_turn(self.store, self.id)
+        if prompt is None or workspace is None or not any("files" in e.data for e in events):
+            return {}
+        return net_of(self.store, self.id, workspace.get, events)
 
     def substop(self) -> None:
         """A subagent is done."""
