@@ -38,15 +38,12 @@ from .logs import Log, event_by_id, find_log, head_of
 
 _MOST_ROWS = 128
 
-
 # An event of a log without a mark has no id here, which is refused with `ConstraintError`.
 _EVENT = (
     "INSERT INTO events SELECT {0}1, "
     "CASE WHEN EXISTS(SELECT 1 FROM dirty WHERE log = {0}1 >> 32) THEN {0}2 END, "
     "{0}3, {0}4, NULL, CAST({0}5 AS TEXT), {0}6"
 )
-
-
 _ONE = _EVENT.format("?")
 _ROW = "(?, ?, ?, ?, ?, ?)"
 
