@@ -6,9 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
+from ..events.operations import KEPT
+from .advice import hint
 from .back import Deed, carry_out, common_options, may_act, place_of
 from .picker import quoted
-from .verbs import Command
+from .verbs import CONFLICT, Command
 from .wording import ago
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ def undo(call: Call) -> int:
     may_act(call)
     session = call.session(call.arguments.session)
     known = read_operations(session.store, session.id)
+    if _is_finished(call, "undone") and not _finishes(call, known):
+        return _told(call, session, "took back", known.undone[-1], "redo")
     if not (known.done or _finishes(call, known)):
         raise NotFound(
             f"session `{session.id}` has nothing to undo: `backtrail ls` lists the others of "
@@ -37,8 +41,41 @@ def undo(call: Call) -> int:
 
 def redo(call: Call) -> int:
     """Do again what was undone."""
+    from ..session.points import read_operations
+
     may_act(call)
-    return take_back(call, call.session(call.arguments.session), "redo")
+    session = call.session(call.arguments.session)
+    if _is_finished(call, "redone"):
+        known = read_operations(session.store, session.id)
+        return _told(call, session, "did again", known.done[-1], "undo")
+    return take_back(call, session, "redo")
+
+
+def _is_finished(call: Call, kind: str) -> bool:
+    """Whether a crash had cut this very operation short, and it is done now.
+
+    The same command, given again, means that one, and not another one as well.
+    """
+    return call.finished is not None and call.finished.kind == kind
+
+
+def _told(
+    call: Call, session: Session, done: str, what: Operation, back: Literal["undo", "redo"]
+) -> int:
+    """Report an operation that was finished when the session was opened."""
+    assert call.finished is not None
+    names = call.finished.data.get(KEPT)
+    kept = names if isinstance(names, list) else []
+    way = hint(call, back, session=session.id)
+    if call.out.as_json:
+        row = {"event": call.finished.seq, "kind": call.finished.kind, "kept": kept}
+        call.out.data({"session": session.id, "finished": row, back: way})
+    else:
+        call.out.line(f"{done} {_operation(session, what)}", "bold")
+        for name in kept:
+            call.out.line(f"  kept {name}")
+        call.out.line(f"take it back with: {way}")
+    return CONFLICT if kept else 0
 
 
 def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:
