@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from .session.keywords import SessionOptions as SessionOptions
     from .session.listeners import Delta as Delta
     from .session.listeners import Subscription as Subscription
-    from .session.live import End as End
-    from .session.live import Limits as Limits
-    from .session.live import LiveTurn as LiveTurn
+    from .session.liveturn import End as End
+    from .session.liveturn import Limits as Limits
+    from .session.liveturn import LiveTurn as LiveTurn
     from .session.log import SideLog as SideLog
     from .session.session import Session as Session
     from .session.threads import AsyncSideLog as AsyncSideLog
@@ -95,7 +95,7 @@ _HOME = {
     "AsyncSession": "session.aio",
     "AsyncSideLog": "session.threads",
     **dict.fromkeys(("AsyncStream", "AsyncSubscription", "AsyncTurn"), "session.aio_parts"),
-    **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.live"),
+    **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.liveturn"),
     "Session": "session.session",
     "SessionOptions": "session.keywords",
     "SideLog": "session.log",

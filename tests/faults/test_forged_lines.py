@@ -442,7 +442,7 @@ def test_a_fork_leaves_out_a_batch_that_never_ends(fast: Path, batch: list[int])
                 check_fork(store, forward, until)
 
 
-def test_a_lost_line_and_a_forged_row_are_told_alike(fast: Path) -> None:
+def test_a_lost_line_and_a_forged_row_are_reported_alike(fast: Path) -> None:
     """Behind a lost number the course decides, for `read(after=)` and for forks as for all."""
     make_sample(fast, 24)
     path = main_log(fast, "a")

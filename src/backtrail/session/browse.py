@@ -21,7 +21,7 @@ from .points import Target
 from .uncaptured import KINDS, account
 
 if TYPE_CHECKING:
-    from ..files.workspace.workspace import UnderWay
+    from ..files.workspace.meetings import UnderWay
 
 
 class Browser:
@@ -43,9 +43,7 @@ class Browser:
         before, left = then.tree, frozenset[bytes]()
         after: bytes | None
         if b is None:
-            after = workspace.glance(self._recorder.log, self._store)
-            for note in workspace.problems:
-                self._log.complain("restore", note)
+            after = self.present()
             if before is not None and then.root != workspace.stamp().get("id"):
                 left = left_elsewhere(workspace.get, before, after)
         else:
@@ -148,11 +146,14 @@ class Browser:
         workspace, recorder = self._capture.watched(), self._recorder
         if workspace is None:
             return []
+        from ..files.changes.reversal import Foresight, Reversals
+
         left = workspace.orphans(self._id, (), self._store)
-        owed = recorder.foresee(workspace, force=False) if left else []
-        if recorder.has_agent():
+        foresight = Foresight(recorder, workspace)
+        owed = foresight.owed(force=False) if left else []
+        if Reversals(self._store, self._id).agent() is not None:
             now = now or workspace.glance(recorder.log, self._store)
-            owed += recorder.foresee_back(workspace, now, owed)
+            owed += foresight.back(now, owed)
         return numbered(owed, self._log.head())
 
 

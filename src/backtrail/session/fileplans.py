@@ -16,11 +16,12 @@ from ..events import Event, Json, SessionInfo
 from ..events.operations import FINISHES, KEPT, MADE_ROOT, Operation
 from ..files.changes.effects import WHY, Range, Ranges, among, closed, ranges_of
 from ..files.differences import is_folder, modes_of, step_counts
-from ..files.names import hidden, is_bare, several, shown
+from ..files.names import hidden, several, shown
 from ..files.restore.conflicts import OnConflict, Put, resolve
-from ..files.restore.moves import cannot_go, settled
+from ..files.restore.journal import lacking
+from ..files.restore.moves import Local, cannot_go, settled
 from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, plan_exact, plan_mine, renames
-from ..files.trees import Difference, Get, Present
+from ..files.trees import Difference, Get, Present, is_bare
 from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
 from .filepoints import BACK_KINDS, Point, changes_by, own_changes
@@ -60,17 +61,18 @@ def plan_files(
     if wish.paths is not None:
         paths = workspace.meant(several(wish.paths), now, way.point.tree)
         paths = None if b"" in paths else paths
-    get = workspace.get
+    get, local = workspace.get, Local(workspace.was_control, workspace.is_stranger())
     if wish.mode == "exact":
         if way.point.tree is None:
             raise NotFound(f"the files at event {way.anchor} were not captured")
         plan = plan_exact(get, now, way.point.tree, paths)
-        plan = settled(get, plan, local=workspace.local())
+        plan = settled(get, plan, local=local)
     else:
         found = _with_kept(log, workspace, way, now, _subtraction(log, workspace, way, now, paths))
-        suffix = f"rewind-{way.anchor}"
-        plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
-        plan = settled(get, plan, found.moves, workspace.local())
+        plan, suffix = found.plan, f"rewind-{way.anchor}"
+        if plan.conflicts and wish.on_conflict != "keep":
+            plan = resolve(get, put, plan, wish.on_conflict, suffix, found.taken)
+        plan = settled(get, plan, found.moves, local)
     took = closed(_taken_back(way, plan), log.head)
     return replace(plan, took=took, warnings=_warnings(log, workspace, way, plan))
 
@@ -97,20 +99,18 @@ def _taken_back(way: Way, plan: Plan) -> Ranges:
     return (*way.again, *way.chosen) if decided else way.chosen
 
 
-def possible(
-    workspace: Workspace | None, plan: Plan | None, get: Get
-) -> tuple[Plan | None, str | None]:
+def possible(plan: Plan | None, get: Get) -> tuple[Plan | None, str | None]:
     """A plan with what cannot be done, and why acting would be refused, if it would."""
-    lacking = workspace.lacking(plan, get) if workspace is not None and plan else {}
-    if plan is None or not lacking:
+    gone = lacking(plan, get) if plan is not None else {}
+    if plan is None or not gone:
         return plan, None
     steps = [
         replace(step, action="conflict", reason="its content is not in the store any more",
                 code="lost")
-        if step.acts and step.path in lacking else step
+        if step.acts and step.path in gone else step
         for step in plan.steps
     ]  # fmt: skip
-    return replace(plan, steps=steps), str(next(iter(lacking.values())))
+    return replace(plan, steps=steps), str(next(iter(gone.values())))
 
 
 def _subtraction(
@@ -132,9 +132,9 @@ def _subtraction(
 def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
     refused = refusal(log.info, workspace.path) if plan.acts else None
     found = [] if refused is None else [refused]
-    head = workspace.head()
-    if way.point.head and head and head != way.point.head and plan.acts:
-        found.append(f"git had {way.point.head} checked out then, and has {head} now")
+    then = way.point.head if plan.acts else None
+    if then and (head := workspace.head()) and head != then:
+        found.append(f"git had {then} checked out then, and has {head} now")
     for event in log.events(way.chosen[0].first, KINDS):
         if among(event.seq, way.chosen):
             found += [one.warning for one in missing_in(event)]
@@ -154,7 +154,7 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
         if step.action == "skip" and step.reason == ALREADY:
             continue
         if step.action == "move" and step.after is None:
-            # Told where it moves to.
+            # It is listed where it moves to.
             continue
         other = moves.get(step.path) if step.acts else None
         plus, minus = step_counts(get, step) if other is None else (0, 0)

@@ -19,13 +19,12 @@ from ..errors import Conflict, InvalidData, NotFound, Unsupported
 from ..events import Checkpoint, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
 from ..files.restore.conflicts import OnConflict, Put
-from ..files.restore.journal import Journal, kept
+from ..files.restore.journal import Restoring, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
 from ..files.restore.unfinished import described
 from ..files.trees import Get, digest_of
 from ..stores.base import Store
-from ..stores.wrapper import unwrapped
 from .capture import Capture
 from .drive import DrivingLease
 from .fileplans import (
@@ -149,7 +148,7 @@ class Rewinder:
                                       applied=False)  # fmt: skip
                 return replace(result, error=described(watched.path))
             plan, get, owed = self._preview(workspace, way, wish)
-            plan, error = possible(workspace, plan, get)
+            plan, error = possible(plan, get)
             move = self._move(way, wish)
             if wish.scope != "files":
                 # What will be recorded of calls without an end is dropped, too.
@@ -216,7 +215,10 @@ class Rewinder:
         """
         if workspace is None:
             return None, _nothing, 0
-        owed = self._recorder.foresee(workspace, force=wish.force)
+        from ..files.changes.reversal import Foresight
+
+        foresight = Foresight(self._recorder, workspace)
+        owed = foresight.owed(force=wish.force)
         laid: dict[bytes, bytes] = {}
 
         def put(content: bytes) -> bytes:
@@ -227,10 +229,13 @@ class Rewinder:
             return laid[digest] if digest in laid else workspace.get(digest)
 
         def plan_for(now: bytes) -> Plan:
-            back = self._recorder.foresee_back(workspace, now, owed)
+            back = foresight.back(now, owed)
             return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return workspace.preview(self._recorder.log, plan_for, self._store), get, len(owed)
+        return self._restoring(workspace).preview(plan_for), get, len(owed)
+
+    def _restoring(self, workspace: Workspace) -> Restoring:
+        return Restoring(workspace, self._recorder.log, self._store)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -271,35 +276,32 @@ class Rewinder:
         def plan_for(now: bytes) -> Plan:
             # Without our own lock: its holder may wait for the workspace's.
             if not recorder.under_way:
-                recorder.owe_others(now, recorder.put_back(workspace, now))
+                back = None
+                if recorder.known_tree() not in (None, now):
+                    from ..files.changes.reversal import Foresight
+
+                    back = Foresight(recorder, workspace).put_back(now)
+                recorder.owe_others(now, back)
             recorder.tree = now
             self._capture.flush()
-            owed = [one.event for one in recorder.owed()]
+            owed = [one.event for one in recorder.queue.waiting]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
             check_allowed(self._store.record(self._id), workspace.path, plan, workspace.get)
             return plan
 
-        def journal_for(plan: Plan, now: bytes) -> Journal:
-            store = self._store
-            return Journal(
-                new_id(), plan, now, store.url, store.scope, self._id, batch,
-                store_id=unwrapped(store).id,
-            )  # fmt: skip
-
-        def append(journal: Journal, after: bytes) -> None:
+        def append(events: list[NewEvent]) -> None:
             # A rewind that moved files is recorded whatever else was appended meanwhile; its ids
             # make it safe to try again.
             for _ in range(_MANY_TRIES):
                 with suppress(Conflict):
-                    self._capture.append(journal.outcome(after), expected=self._log.head())
+                    self._capture.append(events, expected=self._log.head())
                     return
             raise Conflict(f"others append to session `{self._id}` all the time: try again")
 
         try:
-            done = workspace.restore(
-                self._recorder.log, plan_for, journal_for, append, self._store, force=wish.force,
-                unmake=made_root(self._store, self._id, way),
-            )  # fmt: skip
+            unmake = made_root(self._store, self._id, way)
+            restoring = self._restoring(workspace)
+            done = restoring.act(plan_for, batch, append, force=wish.force, unmake=unmake)
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log says how the files are then.
