@@ -119,6 +119,23 @@ def test_repair_gives_up_what_fails_again(half: Path, session: Session, tmp_path
         assert not again.problems
 
 
+def test_repair_says_what_it_cannot_put_back(
+    half: Path, session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A journal that cannot be read does not say where things belong: they are named."""
+    with opened(session.store) as depot:
+        place = depot.catalogue.places()[0]
+        depot.catalogue.drop_set_aside(place.n)
+        depot.catalogue.write_journal(place, b"no journal")
+    with Session.open(session.store, "two", cwd=half) as two:
+        two.append(user("goes on"))
+    (left,) = [name for name in os.listdir(half) if name.startswith(".backtrail-tmp-")]
+    run("doctor", "--repair", store=f"sqlite:///{tmp_path}/store.db")
+    told = capsys.readouterr().out
+    assert f"cannot be put back: see {half}/{left}" in told and "is back" not in told
+    assert os.listdir(half / left)
+
+
 @pytest.mark.parametrize("error", [ValueError("embedded null byte"), OverflowError("too large")])
 def test_what_the_system_takes_from_nobody_is_taken_back(
     session: Session, project: Path, error: Exception

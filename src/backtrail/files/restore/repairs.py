@@ -52,8 +52,7 @@ def _restores(depot: Depot, place: Place, store: Store) -> Iterator[str]:
     with closing(depot.workspace(os.fsdecode(place.path), store)) as workspace:
         try:
             with workspace.locked(store, make=True, wide=True) as root:
-                finished = Recovery(workspace).finish_or_give_up(root, store)
-            what = "finished" if finished else "given up; what it had taken out is back"
+                what = Recovery(workspace).finish_or_give_up(root, store)
             yield f"a restore in {shown(place.path)} was {what}"
         except (BacktrailError, OSError) as error:
             yield f"a restore in {shown(place.path)} cannot be repaired now: {error}"
