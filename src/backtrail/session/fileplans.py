@@ -19,7 +19,16 @@ from ..files.differences import is_folder, modes_of, step_counts
 from ..files.names import hidden, is_bare, several, shown
 from ..files.restore.conflicts import OnConflict, Put, resolve
 from ..files.restore.moves import cannot_go, settled
-from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, plan_exact, plan_mine, renames
+from ..files.restore.plan import (
+    ALREADY,
+    Plan,
+    Step,
+    Subtraction,
+    lacking,
+    plan_exact,
+    plan_mine,
+    renames,
+)
 from ..files.trees import Difference, Get, Present
 from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
@@ -101,16 +110,16 @@ def possible(
     workspace: Workspace | None, plan: Plan | None, get: Get
 ) -> tuple[Plan | None, str | None]:
     """A plan with what cannot be done, and why acting would be refused, if it would."""
-    lacking = workspace.lacking(plan, get) if workspace is not None and plan else {}
-    if plan is None or not lacking:
+    lost = lacking(plan.needed(), get) if workspace is not None and plan else {}
+    if plan is None or not lost:
         return plan, None
     steps = [
         replace(step, action="conflict", reason="its content is not in the store any more",
                 code="lost")
-        if step.acts and step.path in lacking else step
+        if step.acts and step.path in lost else step
         for step in plan.steps
     ]  # fmt: skip
-    return replace(plan, steps=steps), str(next(iter(lacking.values())))
+    return replace(plan, steps=steps), str(next(iter(lost.values())))
 
 
 def _subtraction(

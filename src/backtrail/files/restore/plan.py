@@ -97,6 +97,25 @@ class Plan:
         }
 
 
+def lacking(needed: Mapping[bytes, bytes], get: Get) -> dict[bytes, NotFound | Damaged]:
+    """The paths whose contents cannot be had, and why; nothing can be done with them."""
+    found: dict[bytes, NotFound | Damaged] = {}
+    for digest, path in needed.items():
+        try:
+            get(digest)
+        except (NotFound, Damaged) as error:
+            found[path] = unavailable(path, error)
+    return found
+
+
+def unavailable(path: bytes, error: NotFound | Damaged) -> NotFound | Damaged:
+    """The error for a content that is needed and cannot be had, with what to do without it."""
+    return type(error)(
+        f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
+        "Name the other paths to go back without it (`paths=`, or behind `--`)"
+    )
+
+
 def within(path: bytes, paths: Collection[bytes] | None) -> bool:
     """Whether `path` is one of `paths`, or below one; the root is empty, and above all."""
     if paths is None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from ...errors import Damaged, NotFound, StoreFailed, Unsafe
+from ...errors import BacktrailError, Damaged, NotFound, StoreFailed, Unsafe
 from ..beneath import (
     DIRECTORY,
     FILE,
@@ -33,7 +33,7 @@ from ..beneath import (
 from ..changes.effects import Conflict
 from ..names import control_in, shown
 from ..trees import Get, alike
-from .plan import Plan, Step
+from .plan import Plan, Step, unavailable
 from .transfers import APPEARED, CHANGED, NO_DIRECTORY, Transfers, number
 from .workbench import (
     ABSENT,
@@ -75,9 +75,10 @@ class Restore:
     def apply(self, plan: Plan) -> Plan:
         """Do what the plan says; the plan as it went, with what turned into conflicts.
 
-        After an error what was done is taken back, and `StoreFailed` names the path. If
-        that fails too, the error is a `HalfRestored`: the journal must stay. A path of version
-        control is `Unsafe`, before anything is touched.
+        After an error what was done is taken back, and `StoreFailed` names the path; `NotFound`
+        or `Damaged`, one whose content cannot be had. If that fails too, the error is a
+        `HalfRestored`: the journal must stay. A path of version control is `Unsafe`, before
+        anything is touched.
         """
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
         for step in steps.values():
@@ -86,11 +87,12 @@ class Restore:
         try:
             try:
                 self._begin(plan)
-                if lacking := self._built(steps):
-                    raise self._unavailable(steps[lacking[0]])
+                for index, error in self._built(steps).items():
+                    self._at = steps[index].path
+                    raise error
                 self._take_all(plan, steps)
                 self._sync(steps)
-            except OSError as error:
+            except (OSError, NotFound, Damaged) as error:
                 self._take_back(plan, steps, error)
             except (ValueError, OverflowError) as error:
                 # The system takes no such name, text or number.
@@ -174,10 +176,6 @@ class Restore:
             f"cannot restore {shown(self._at) or 'the root'}: {what}{half}", errno=error.errno
         )
 
-    def _unavailable(self, step: Step) -> StoreFailed:
-        self._at = step.path
-        return StoreFailed(f"the content of {shown(step.path)} cannot be had", errno=errno.EIO)
-
     def _note(self, index: int, step: Step, reason: str) -> Step:
         """The step turns into a conflict. What was to be moved stays, and nothing comes there."""
         if step.source:
@@ -197,10 +195,10 @@ class Restore:
         for path, mode in plan.opened:
             self._set_mode(path, mode | 0o700)
 
-    def _built(self, steps: Steps) -> list[int]:
+    def _built(self, steps: Steps) -> dict[int, NotFound | Damaged]:
         """Build all that comes, before any name changes; the steps that lack their content."""
         built: list[int] = []
-        lacking: list[int] = []
+        lacking: dict[int, NotFound | Damaged] = {}
         coming = [item for item in steps.items() if item[1].action not in ("chmod", "move")]
         entries = [(index, step.path, step.after) for index, step in coming if step.after]
         self._bench.expect(len(entries))
@@ -208,8 +206,8 @@ class Restore:
             self._at = path
             try:
                 content = self._get(entry.value) if entry.kind == "file" else b""
-            except (NotFound, Damaged):
-                lacking.append(index)
+            except (NotFound, Damaged) as error:
+                lacking[index] = error
                 continue
             self._bench.build(index, entry, content)
             built.append(index)
@@ -375,7 +373,10 @@ class Restore:
             self._unlock(index, parent, name, step)
         if exchange(self._bench.fd, out, parent, name):
             self._deeds.add(Deed("swapped", index, step.path, out))
-            return step if self._bench.holds(out, step.before) else self._give_back(index, step)
+            # A file is looked at once all is done: see `_look_again`.
+            if not is_directory(step.before) or self._bench.holds(out, step.before):
+                return step
+            return self._give_back(index, step)
         out = old(index)
         take_out(parent, name, self._bench.fd, out)
         self._deeds.add(Deed("took", index, step.path, out))
@@ -480,9 +481,13 @@ class Restore:
         self._deeds.undo_step(index, step)
         return self._note(index, step, CHANGED)
 
-    def _take_back(self, plan: Plan, steps: Steps, error: OSError) -> None:
+    def _take_back(self, plan: Plan, steps: Steps, error: OSError | NotFound | Damaged) -> None:
         """Undo all that was done, and say which path failed."""
-        failed = self._failed(error, StoreFailed)
+        failed: BacktrailError
+        if isinstance(error, OSError):
+            failed, code = self._failed(error, StoreFailed), error.errno
+        else:
+            failed, code = unavailable(self._at, error), errno.EIO
         try:
             self._checked.clear()
             self._deeds.undo_all(steps)
@@ -495,7 +500,7 @@ class Restore:
             raise HalfRestored(
                 f"{failed}; taking back what was done failed too ({second.strerror or second}): "
                 "the next use of the workspace finishes it",
-                errno=error.errno,
+                errno=code,
             ) from error
         raise failed from error
 

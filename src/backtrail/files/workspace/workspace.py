@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ..restore.journal import Journal
     from ..restore.moves import Local
     from ..restore.plan import Plan
-    from ..trees import Get
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
@@ -519,7 +518,7 @@ class Workspace(Rooted):
             except HalfRestored:
                 raise
             except BaseException as error:
-                if isinstance(error, StoreFailed):
+                if isinstance(error, (StoreFailed, NotFound, Damaged)):
                     self.catalogue.drop_journal(self.place.n)
                     self._remove_root(gone)
                 raise
@@ -579,22 +578,14 @@ class Workspace(Rooted):
         return found
 
     def _check_contents(self, plan: Plan) -> None:
-        """Refuse before anything is touched if a content cannot be had."""
-        for error in self.lacking(plan, self.blobs.get).values():
-            raise error
+        """Refuse before anything is touched if a content is gone; damage shows in building it."""
+        from ..restore.plan import lacking
 
-    def lacking(self, plan: Plan, get: Get) -> dict[bytes, NotFound | Damaged]:
-        """The paths whose contents cannot be had, and why; nothing can be done with them."""
-        found: dict[bytes, NotFound | Damaged] = {}
-        for digest, path in plan.needed().items():
-            try:
-                get(digest)
-            except (NotFound, Damaged) as error:
-                found[path] = type(error)(
-                    f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
-                    "Name the other paths to go back without it (`paths=`, or behind `--`)"
-                )
-        return found
+        needed = plan.needed()
+        for there in self.blobs.has(needed):
+            del needed[there]
+        for error in lacking(needed, self.blobs.get).values():
+            raise error
 
 
 def _is_orphan(bracket: Bracket, owner: str) -> bool:
