@@ -48,7 +48,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def locked(store: Store, session_id: str) -> Iterator[None]:
-    """Somebody else holds the lock that a writer of the session takes."""
+    """Another holds the lock that a writer of the session takes."""
     place = Path(store.places[0])
     path = place / "sessions" / session_id / "lock" if place.is_dir() else Path(f"{place}-lock")
     fd = os.open(path, os.O_RDWR)
@@ -254,7 +254,7 @@ async def test_a_cancelled_append_is_taken_back_or_finished(disk_url: str) -> No
         assert await texts(s) == ["first", "begun", "after"]
 
 
-async def test_an_error_is_told_to_its_own_task(disk_url: str) -> None:
+async def test_an_error_is_raised_in_its_own_task(disk_url: str) -> None:
     """A session deleted under its feet is `NotFound` for it alone."""
     with open_store(disk_url) as store:
         sessions = {id: await ready(store, id) for id in "abc"}
@@ -344,7 +344,7 @@ async def test_closing_waits_for_what_is_queued(disk_url: str) -> None:
         assert said == ["first", "more"]
 
 
-async def test_appends_through_the_queue_are_told_to_telemetry(disk_url: str) -> None:
+async def test_appends_through_the_queue_reach_telemetry(disk_url: str) -> None:
     """Once each, with the session and how many there were."""
     with open_store(disk_url) as store:
         s = await ready(store, "s")

@@ -307,7 +307,7 @@ TOOL_RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id"
     ],
     ids=str,
 )
-def test_kind_is_told_from_who_speaks(message: dict[str, Json], kind: str) -> None:
+def test_the_kind_follows_from_the_speaker(message: dict[str, Json], kind: str) -> None:
     """By role, by type, or by holding a tool's result."""
     assert kind_of(message) == kind
 
@@ -333,7 +333,7 @@ def test_kind_of_a_stranger_is_refused(message: dict[str, Json]) -> None:
     ],
     ids=str,
 )
-def test_format_is_told_from_the_spelling(message: dict[str, Json], name: str) -> None:
+def test_the_format_follows_from_the_spelling(message: dict[str, Json], name: str) -> None:
     """Plain texts count as OpenAI's."""
     assert format_of(message) == name
 

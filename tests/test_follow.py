@@ -36,7 +36,7 @@ def test_follow_sees_what_other_processes_append(disk_url: str) -> None:
         assert said == ["a", "b"]
 
 
-def test_follow_begins_where_it_is_told(url: str) -> None:
+def test_follow_begins_at_the_given_point(url: str) -> None:
     """After a number; 0 is from the beginning."""
     with Session.create(url) as s:
         talk(s, "one", "two")

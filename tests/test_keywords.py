@@ -66,7 +66,7 @@ def verbs(url: str) -> dict[str, Callable[..., object]]:
 
 
 def test_an_unknown_keyword_is_an_error(url: str) -> None:
-    """A word spelt wrong does not leave something behind that nobody wanted."""
+    """A word spelt wrong does not leave something behind that was not wanted."""
     for verb, call in verbs(url).items():
         with pytest.raises(TypeError, match=rf"^{verb}\(\) got an unexpected .*'persit'"):
             call(persit=False)
@@ -123,7 +123,7 @@ WRONG: list[tuple[dict[str, Json], str]] = [
 
 
 @pytest.mark.parametrize(("options", "word"), WRONG, ids=[str(o) for o, _ in WRONG])
-def test_an_agent_that_cannot_be_is_told_at_once(
+def test_an_agent_that_cannot_be_is_refused_at_once(
     options: dict[str, Json], word: str, tmp_path: Path
 ) -> None:
     """By every verb, before anything is made, and not by the first `send`."""
@@ -200,7 +200,7 @@ def test_what_is_refused_when_resuming_changes_nothing(url: str, options: dict[s
 
 
 def test_another_history_changes_nothing(url: str) -> None:
-    """`messages` that do not fit are told before the record is changed."""
+    """`messages` that do not fit are reported before the record is changed."""
     with Session.create(url, "s", title="old") as s:
         s.append(user("hi"))
         with pytest.raises(Conflict, match="another history"):

@@ -414,7 +414,7 @@ def test_going_on_makes_no_store(disk_url: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_session_that_is_not_there_is_told_with_the_store(url: str) -> None:
+def test_a_session_that_is_not_there_is_reported_with_the_store(url: str) -> None:
     """Who looks into the wrong one of several stores reads which that was."""
     with open_store(url) as store:
         with pytest.raises(NotFound, match="`absent`") as failed:

@@ -40,7 +40,7 @@ def ends(session: Session) -> list[dict[str, Json]]:
     return [event.data for event in session.events(kinds=("turn_end",))]
 
 
-def test_a_turn_tells_whether_it_is_new_and_has_ended(url: str) -> None:
+def test_a_turn_says_whether_it_is_new_and_has_ended(url: str) -> None:
     """By its id, in this session object and in the next."""
     with Session.open(url, "s") as s:
         with s.turn("go", id="k1") as t:

@@ -52,7 +52,7 @@ def test_what_a_turn_appended_stays_when_it_fails(url: str) -> None:
         talk(s, "two")
 
 
-def test_a_second_driver_is_told_who_holds_the_session(url: str) -> None:
+def test_a_second_driver_gets_the_name_of_the_holder(url: str) -> None:
     """Another session object of this process is another driver."""
     with Session.create(url, "s") as s, Session.open(url, "s") as other:
         with s.turn("one"):

@@ -101,7 +101,7 @@ def test_any_callable_that_yields_messages_is_an_agent(url: str, agent: Agent) -
 
 
 @pytest.mark.parametrize("value", [None, "text", saying("x"), 7])
-def test_an_agent_that_yields_nothing_is_told(value: Json) -> None:
+def test_an_agent_that_yields_nothing_is_refused(value: Json) -> None:
     """A message alone is no list of them."""
     with Session.open("memory:", agent=lambda turn: value) as s:
         with pytest.raises(Unsupported, match="yields messages"):
@@ -289,7 +289,7 @@ async def _tidy_later(turn: LiveTurn) -> AsyncIterator[Json]:
 
 
 def test_without_an_agent_nothing_is_recorded(url: str) -> None:
-    """A message that nobody can answer is not said."""
+    """A message that cannot be answered is not said."""
     with Session.open(url, "s") as s:
         with pytest.raises(Unsupported, match="no agent"):
             s.send("hello")

@@ -114,7 +114,7 @@ def test_the_prompt_may_come_from_stdin(project: Project, server: OpenAIServer) 
     assert len(server.requests) == 1
 
 
-def test_json_tells_how_the_turn_went(project: Project, server: OpenAIServer) -> None:
+def test_json_reports_how_the_turn_went(project: Project, server: OpenAIServer) -> None:
     """Text, reason, usage, files; an error has exit code 1."""
     server.script(EDIT, "Renamed.")
     done = once(project, server, "--phase", "accept_edits", "--json", "rename foo")
@@ -452,7 +452,7 @@ def test_errors_do_not_end_a_chat(project: Project, server: OpenAIServer) -> Non
 
 
 def test_prompts_are_remembered_for_the_next_chat(project: Project, server: OpenAIServer) -> None:
-    """In a file that nobody else can read; not with `--no-persist`."""
+    """In a file that no other can read; not with `--no-persist`."""
     server.script("One.", "Two.", "Three.")
     with on_terminal(project, server, "--no-persist") as terminal:
         terminal.ask("secret", "One.")

@@ -272,7 +272,7 @@ def test_hostile_text_is_shown_and_never_sent(stage: Stage, arguments: list[str]
     assert max(map(len, seen.splitlines())) < 5000
 
 
-def test_a_destructive_verb_needs_yes_where_nobody_can_be_asked(worked: Stage) -> None:
+def test_a_destructive_verb_needs_yes_without_a_terminal(worked: Stage) -> None:
     """It says so, shows what it would have done, and does nothing."""
     for arguments in (["delete", "work"], ["purge", "work"]):
         told = worked.run(*arguments)

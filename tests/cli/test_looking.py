@@ -12,7 +12,7 @@ from tests.cli.stage import Stage, usage
 # --- status ------------------------------------------------------------------------------
 
 
-def test_status_tells_what_changed_and_what_to_do(worked: Stage) -> None:
+def test_status_reports_what_changed_and_what_to_do(worked: Stage) -> None:
     """The last turn, what others did since, and three commands."""
     (worked.project / "mine.txt").write_text("my own\n")
     assert worked.run().lines == [
@@ -85,7 +85,7 @@ def test_status_without_a_session_says_how_to_begin(stage: Stage) -> None:
     assert len(told.json["next"]) == 3
 
 
-def test_status_tells_what_is_not_captured(worked: Stage) -> None:
+def test_status_reports_what_is_not_captured(worked: Stage) -> None:
     """A rewind never touches it, so people must know."""
     (worked.project / "node_modules").mkdir()
     (worked.project / "node_modules" / "x.js").write_text("1\n")
@@ -206,7 +206,7 @@ def test_a_folder_without_sessions_shows_those_of_the_one_above(many: Stage) -> 
 # --- show --------------------------------------------------------------------------------
 
 
-def test_show_tells_a_session_turn_by_turn(worked: Stage) -> None:
+def test_show_reports_a_session_turn_by_turn(worked: Stage) -> None:
     """What was said, which tools were used, and what they did to the files."""
     assert worked.run("show").lines == [
         "The greeter",
@@ -254,7 +254,7 @@ def test_show_in_full_has_diffs_thoughts_and_long_texts(worked: Stage) -> None:
     assert "    -def hello():" in full and "    +def hi():" in full
 
 
-def test_show_says_a_call_once_that_message_and_hook_tell_of(stage: Stage) -> None:
+def test_show_has_a_call_once_that_message_and_hook_record(stage: Stage) -> None:
     """What a hook tells of a call stands below it; another call in between is named again."""
     item = {"type": "function_call", "name": "shell", "arguments": '{"command": "ls"}'}
     with stage.session("s", files=False) as s:
@@ -375,7 +375,7 @@ def test_log_lists_events(worked: Stage) -> None:
 
 
 def test_log_limits_and_kinds(worked: Stage) -> None:
-    """The newest; how many came before is told. Data has all unless a number is given."""
+    """The newest; how many came before is reported. Data has all unless a number is given."""
     told = worked.run("log", "-n", "2")
     assert [line.split()[0] for line in told.lines] == ["event", "8", "9"]
     assert "7 earlier events" in told.err
@@ -386,7 +386,7 @@ def test_log_limits_and_kinds(worked: Stage) -> None:
     assert rows[0]["live"] is True
 
 
-def test_log_of_a_path_tells_which_call_changed_it(worked: Stage) -> None:
+def test_log_of_a_path_names_the_calls_that_changed_it(worked: Stage) -> None:
     """In all sessions of the folder: time, call, lines and prompt."""
     with worked.session("second") as s, s.turn("Say hi.") as _, s.tool("edit") as call:
         (worked.project / "app.py").write_text("def hi():\n    print('hi')\n")
@@ -412,7 +412,7 @@ def test_paths_are_meant_from_where_one_is(worked: Stage) -> None:
     assert len(worked.run("log", "--json", "--", ".").json["changes"]) == 3
 
 
-def test_log_of_a_path_that_nobody_changed(worked: Stage) -> None:
+def test_log_of_a_path_without_changes(worked: Stage) -> None:
     """It says so; as data, an empty list."""
     told = worked.run("log", "--", "nothing.txt")
     assert (told.code, told.out) == (0, "")

@@ -42,7 +42,7 @@ def test_what_was_there_is_shown() -> None:
 
 
 def test_endless_lines_are_cut_and_say_so() -> None:
-    """Each line for itself; the number of characters that are missing is told."""
+    """Each line for itself; the number of characters that are missing is reported."""
     text = shortened("short\n" + "x" * (LONGEST + 1_234_567))
     first, second = text.split("\n")
     assert first == "short"
@@ -97,7 +97,7 @@ NOW = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
         ("no time", "no time"),
     ],
 )
-def test_times_are_told_from_now(ts: str, told: str) -> None:
+def test_times_are_counted_from_now(ts: str, told: str) -> None:
     """After a month, and in the future, it is the day."""
     assert ago(ts, NOW) == told
 

@@ -304,7 +304,7 @@ def test_a_wrong_file_is_an_error_of_the_command_line(stage: Stage) -> None:
     assert told.code == 0 and "`nonsense`" in told.err
 
 
-def test_config_show_tells_value_and_origin(stage: Stage) -> None:
+def test_config_show_reports_value_and_origin(stage: Stage) -> None:
     """For people and as data."""
     path = project(stage, 'color = "never"\n')
     own = user(stage, "hook_timeout = 3\n")

@@ -49,7 +49,7 @@ class Case:
             self.run(command)
 
     def run(self, command: str) -> None:
-        """Somebody else runs a command."""
+        """Another program runs a command."""
         subprocess.run(command, shell=True, check=True, cwd=self.project)
 
 

@@ -62,7 +62,7 @@ class Damaged:
         self.store = JSONLStore(root, Options(on_damage=self.told.append))
 
     def check(self, expected: list[Event], *, damaged: bool = True) -> list[Problem]:
-        """Reads give `expected` both ways; the damage is told once; writing goes on."""
+        """Reads give `expected` both ways; the damage is reported once; writing goes on."""
         with self.store:
             self.check_reads(expected)
             problems = self.check_told(damaged)

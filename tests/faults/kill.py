@@ -42,7 +42,7 @@ SLACK = 0.1
 """The share of its calls by which two runs of a script may differ."""
 
 BYSTANDER = "bystander"
-"""A session that nobody touches while others are killed."""
+"""A session that is not touched while others are killed."""
 
 
 class Violation(AssertionError):
@@ -287,7 +287,7 @@ class Aftermath:
         return Content(shown.title, kept)
 
     def check_verify(self, problems: list[Problem]) -> None:
-        """What is damaged is told, and nothing else is."""
+        """What is damaged is reported, and nothing else is."""
         named = {(problem.session_id, problem.log) for problem in problems}
         damaged: set[tuple[str, str]] = set()
         for folder in (self.root / "sessions").iterdir():

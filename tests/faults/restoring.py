@@ -179,7 +179,7 @@ class Scene:
         self.foreign = stamps(self.outside)
 
     def forked(self, body: Callable[[], object]) -> Child:
-        """Run `body` in a child; what it returns is told as JSON."""
+        """Run `body` in a child; what it returns is reported as JSON."""
 
         def tell(pipe: int) -> None:
             sync.DELAY = 60.0

@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes and the rows of a database, events are right, or told.
+"""Whatever happens to the bytes and the rows of a database, events are right, or reported.
 
 The oracle is the test's own list of what it appended. After each damage every verb that reads
 is tried: an event it hands out equals the one that was written, what is not handed out is

@@ -1,4 +1,4 @@
-"""Lines with right check sums that no writer of ours made: damage, told, and never in the way.
+"""Lines with right check sums that no writer of ours made: damage, reported, and never in the way.
 
 The oracle is `raw.counted`, a plain reading of docs/format.md that shares no code with the
 library.
@@ -341,7 +341,7 @@ def test_forged_lines_find_a_reader_that_believes_all(fast: Path) -> None:
 
 
 def test_a_line_whose_number_is_not_first_is_damage(fast: Path) -> None:
-    """It is told, and reads both ways leave it out."""
+    """It is reported, and reads both ways leave it out."""
     text = line({"uuid": "late", "seq": 22, "ts": TS, "event": "test", "data": {}})
     with opened(fast, text, at=19) as store:
         assert [event.seq for event in store.read("a")] == list(range(1, 25))
@@ -380,7 +380,7 @@ def test_a_number_far_away_hides_nothing(fast: Path, seq: int, at: int) -> None:
 
 
 def test_an_event_that_follows_itself_or_a_later_one_is_damage(fast: Path) -> None:
-    """It is told, and the branches of the log can be drawn."""
+    """It is reported, and the branches of the log can be drawn."""
     with opened(fast, row(25, follows=25), row(26, follows=27), row(27, follows=-1)) as store:
         assert [event.seq for event in store.read("a")] == list(range(1, 25))
         assert [problem.seqs for problem in store.verify()] == [(25,), (26,), (27,)]
@@ -422,7 +422,7 @@ def test_a_fork_leaves_out_a_batch_that_never_ends(fast: Path, batch: list[int])
                 check_fork(store, forward, until)
 
 
-def test_a_lost_line_and_a_forged_row_are_told_alike(fast: Path) -> None:
+def test_a_lost_line_and_a_forged_row_are_reported_alike(fast: Path) -> None:
     """Behind a lost number the course decides, for `read(after=)` and for forks as for all."""
     make_sample(fast, 24)
     path = main_log(fast, "a")

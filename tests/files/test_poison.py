@@ -119,7 +119,7 @@ def test_repair_gives_up_what_fails_again(half: Path, session: Session, tmp_path
 
 
 @pytest.mark.parametrize("error", [ValueError("embedded null byte"), OverflowError("too large")])
-def test_what_the_system_takes_from_nobody_is_taken_back(
+def test_what_any_user_may_do_is_taken_back(
     session: Session, project: Path, error: Exception
 ) -> None:
     """A name or number that no call of the system takes: nothing changes, no journal is left."""

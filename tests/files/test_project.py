@@ -131,7 +131,7 @@ def test_a_large_root_is_not_taken_and_that_is_said(home: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_another_owners_folder_ends_the_search(home: Path) -> None:
-    """A mark that somebody else put above our folders says nothing about them."""
+    """A mark that another put above our folders says nothing about them."""
     outer = made(home / "shared")
     made(outer / ".git")
     cwd = made(outer / "mine")

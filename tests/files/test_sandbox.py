@@ -86,7 +86,7 @@ def test_what_is_in_such_a_folder_is_captured(session: Session, project: Path, n
     """Also if the folder was seen empty before, and its root has not changed since."""
     with session.tool("bash"):
         (project / name).mkdir()
-        # Beyond what the clock may not tell apart.
+        # Beyond what the clock may not distinguish.
         time.sleep(0.05)
         session.checkpoint("empty")
         (project / name / "inside").write_text("x")

@@ -49,7 +49,7 @@ def test_a_call_ends_without_waiting_for_the_disk(
     assert synced == [CONTENTS]
 
 
-def test_who_may_change_a_file_waits_until_it_is_safe(
+def test_a_call_that_may_change_a_file_waits_until_it_is_safe(
     session: Session, project: Path, synced: list[str]
 ) -> None:
     """A call that declares other paths need not, one that declares none must."""

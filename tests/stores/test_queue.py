@@ -85,7 +85,7 @@ def waiting(jobs: Queue[int, int], count: int) -> None:
 # --- the queue ----------------------------------------------------------------------------
 
 
-def test_everybody_gets_what_is_theirs() -> None:
+def test_each_writer_gets_its_own_result() -> None:
     """Outcomes go to those who asked, errors too, and fewer groups than jobs are written."""
     groups: list[int] = []
 
@@ -130,7 +130,7 @@ def test_a_write_that_raises_fails_for_each_of_its_group_and_the_next_goes_on() 
     assert jobs.do(3) == 4
 
 
-def test_who_comes_meanwhile_is_written_together_and_in_order() -> None:
+def test_requests_that_come_meanwhile_are_written_together_and_in_order() -> None:
     """One group for all that came while the last one was written; a barrier waits for them."""
     gate = Gate()
     jobs: Queue[int, int] = Queue(gate.write)
@@ -180,7 +180,7 @@ def test_where_no_thread_can_be_started_the_caller_writes(monkeypatch: pytest.Mo
     assert jobs.do(6) == 6
 
 
-def test_whoever_writes_does_not_wait_for_itself() -> None:
+def test_a_leader_does_not_wait_for_itself() -> None:
     """A job that is put from within `write` is done at once."""
     jobs: Queue[int, int]
 
@@ -192,7 +192,7 @@ def test_whoever_writes_does_not_wait_for_itself() -> None:
 
 
 def test_jobs_in_no_hurry_wait_for_one_that_is() -> None:
-    """With a delay, those that nobody waits for are written later, all at once."""
+    """With a delay, those that no caller waits for are written later, all at once."""
     gate = Gate()
     jobs: Queue[int, int] = Queue(gate.write, delay=60)
     gate.go.release(9)
@@ -202,7 +202,7 @@ def test_jobs_in_no_hurry_wait_for_one_that_is() -> None:
     assert gate.groups == [[1, 2, 3, 4]]
 
 
-def test_what_is_postponed_keeps_its_place_and_holds_nobody_up() -> None:
+def test_what_is_postponed_keeps_its_place_and_delays_no_other() -> None:
     """It is tried again, in order; the others are written, and a barrier does not wait for it."""
     shut, stored = True, list[int]()
 
@@ -250,7 +250,7 @@ def test_a_postponed_job_can_be_taken_back() -> None:
 
 
 @pytest.mark.parametrize("begins", [False, True], ids=["queued", "begun"])
-def test_who_is_interrupted_keeps_nobody_waiting(begins: bool) -> None:
+def test_an_interrupted_writer_keeps_no_other_waiting(begins: bool) -> None:
     """Ctrl-C in one that waits takes only its own job back, or leaves it; the others end."""
     gate = Gate()
     jobs: Queue[int, int] = Queue(gate.write)
@@ -613,7 +613,7 @@ def test_a_wait_for_a_fork_has_an_end(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_writer_waits_for_its_own_sync(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who appends alone writes by itself, and is told only when the disk has it."""
+    """A lone writer writes by itself, and returns only when the disk has it."""
     synced: list[int] = []
     real = syncing.data_sync
 
@@ -656,7 +656,7 @@ def held_sync(monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> tuple[Any
 
 
 @SCHEMES
-def test_a_failed_sync_fails_for_all_who_wait_for_it(
+def test_a_failed_sync_fails_for_all_that_wait_for_it(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lone one and those that queue behind it; none of them is acknowledged."""
@@ -820,7 +820,7 @@ def test_a_group_is_one_transaction_and_one_sync(
 
 
 @SCHEMES
-def test_closing_leaves_nobody_waiting(
+def test_closing_leaves_no_writer_waiting(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits when the store is closed is stored or refused, and told which."""

@@ -211,7 +211,7 @@ def test_closed_store_says_so(tmp_path: Path) -> None:
 # --- errors ------------------------------------------------------------------------------
 
 
-def test_full_disk_is_told_and_passes(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_passes(tmp_path: Path) -> None:
     """Nothing of the batch is there, and the next append works."""
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))
@@ -227,7 +227,7 @@ def test_full_disk_is_told_and_passes(tmp_path: Path) -> None:
 
 
 def test_locked_by_another_program_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign writer makes an append wait, then `SessionBusy`; records are still told."""
+    """A foreign writer makes an append wait, then `SessionBusy`; records are still read."""
     monkeypatch.setattr(schema, "BUSY_TIMEOUT", 50)
     with opened(tmp_path) as store, raw(tmp_path) as other:
         store.create(SessionInfo(id="s"))

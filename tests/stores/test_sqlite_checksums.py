@@ -1,4 +1,4 @@
-"""Check sums of events in SQLite: what changed behind the store's back is damage, and told."""
+"""Check sums of events in SQLite: what changed behind the store's back is damage, and reported."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_changed_checkpoint_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
-    """The body goes; that its event was changed is still told."""
+    """The body goes; that its event was changed is still reported."""
     filled(tmp_path)
     with raw(tmp_path) as connection:
         connection.execute("UPDATE events SET ts = '2020' || substr(ts, 5) WHERE key & 15 = 2")
@@ -126,7 +126,7 @@ def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("counted_by", ["list", "search"])
-def test_a_log_shorter_than_what_was_counted_is_told(tmp_path: Path, counted_by: str) -> None:
+def test_a_log_shorter_than_what_was_counted_is_reported(tmp_path: Path, counted_by: str) -> None:
     """The numbers that are gone are named, are not used again, and stay told."""
     events = filled(tmp_path)
     with opened(tmp_path) as store:
@@ -143,7 +143,7 @@ def test_a_log_shorter_than_what_was_counted_is_told(tmp_path: Path, counted_by:
         assert store.info("s").head == 7
 
 
-def test_a_fork_whose_parent_lost_its_end_is_told(tmp_path: Path) -> None:
+def test_a_fork_whose_parent_lost_its_end_is_reported(tmp_path: Path) -> None:
     """Also where nothing was counted."""
     filled(tmp_path)
     with opened(tmp_path) as store:
@@ -155,7 +155,7 @@ def test_a_fork_whose_parent_lost_its_end_is_told(tmp_path: Path) -> None:
         assert [(p.session_id, p.seqs) for p in store.verify()] == [("fork", (3, 4))]
 
 
-def test_rows_that_no_session_reads_are_told(tmp_path: Path) -> None:
+def test_rows_that_no_session_reads_are_reported(tmp_path: Path) -> None:
     """Of a log that is none, and with numbers that no event has."""
     filled(tmp_path)
     with raw(tmp_path) as connection:

@@ -146,7 +146,7 @@ def test_damaged_page_costs_what_is_on_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("pages", [(-1,), (-1, 3)])
 def test_damaged_last_page(tmp_path: Path, pages: tuple[int, ...], reverse: bool) -> None:
-    """What was on it cannot be counted any more; all other rows are read, and it is told."""
+    """What was on it cannot be counted any more; all other rows are read, and it is reported."""
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))
         for n in range(100):
