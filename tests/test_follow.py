@@ -131,7 +131,7 @@ def test_subscribers_of_a_buffered_session_get_numbered_events(url: str) -> None
 
 
 def test_a_slow_subscriber_can_catch_up_after_close() -> None:
-    """As long as somebody keeps the store open; else it is told."""
+    """As long as the store is kept open; else the reader gets an error."""
     with open_store("memory:") as store:
         s = Session.create(store, "s")
         slow = s.subscribe(size=2)

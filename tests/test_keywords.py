@@ -76,7 +76,7 @@ def test_an_unknown_keyword_is_an_error(url: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), ODD, ids=[f"{n}-{v!r}" for n, v in ODD])
 def test_a_value_that_makes_no_sense_is_an_error(name: str, value: Json) -> None:
-    """It is told at once, by every verb, and not when it is first used."""
+    """It is refused at once, by every verb, and not when it is first used."""
     for call in verbs(f"memory:odd-{name}-{value!r}").values():
         with pytest.raises(InvalidData):
             call(**{name: value})

@@ -405,7 +405,7 @@ def _held(folder: Path) -> list[str]:
 
 
 def test_going_on_makes_no_store(disk_url: str, tmp_path: Path) -> None:
-    """A place spelt wrong is told by its name, and nothing is made there."""
+    """A place spelt wrong is named, and nothing is made there."""
     place = disk_url.rpartition("/")[2]
     with pytest.raises(NotFound, match=place):
         Session.resume(disk_url, "s")

@@ -83,7 +83,7 @@ def wrote(session: Session, path: Path, content: str | bytes) -> None:
 def test_a_call_that_was_killed_keeps_nothing_of_its_session(
     url: str, project: Path, tmp_path: Path
 ) -> None:
-    """What changed since it began is kept to be told, but not when nobody is left to do so."""
+    """What changed since it began is kept to be recorded, unless no process is left for that."""
     with open_store(url) as store, subprocess.Popen(["sleep", "600"]) as killed:
         with Session.create(store, "s", cwd=project) as session:
             said(session)
@@ -149,7 +149,7 @@ def test_its_forks_keep_tombstones(url: str, project: Path) -> None:
 
 
 def test_a_fork_goes_alone(url: str) -> None:
-    """What it inherited stays its parent's, as long as somebody reads that."""
+    """What it inherited stays its parent's, as long as a session reads that."""
     with open_store(url) as store:
         for id in ("parent", "s"):
             if id == "parent":

@@ -1,4 +1,4 @@
-"""Wherever a store is asked for, a URL will do; who opens it closes it."""
+"""Wherever a store is asked for, a URL will do; what opens it closes it."""
 
 from __future__ import annotations
 

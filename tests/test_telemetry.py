@@ -78,7 +78,7 @@ def test_a_listener_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("url", ["sqlite:///{0}/one/two/x.db", "file:{0}/one/two"])
 def test_a_folder_made_for_a_store_is_reported(tmp_path: Path, heard: Heard, url: str) -> None:
-    """Once, when it is made: nobody finds folders later that a slip of the pen left."""
+    """Once, when it is made: a slip of the pen leaves no folder unnoticed."""
     for _ in range(2):
         open_store(url.format(tmp_path)).close()
     signal = heard.one("store.folder")
@@ -207,7 +207,7 @@ def test_appends_are_reported(url: str, heard: Heard) -> None:
 
 
 def test_a_damaged_anchor_does_not_fail_what_was_done(heard: Heard) -> None:
-    """Telemetry tells what it can: an event that is gone has no id."""
+    """Telemetry emits what it can: an event that is gone has no id."""
     with Session.create("memory:", "s") as s:
         talk(s, "one")
         s.rewind(0)

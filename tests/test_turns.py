@@ -149,7 +149,7 @@ def test_a_session_lease_is_given_back_when_opening_fails(url: str) -> None:
 
 
 def test_no_lease_takes_none(disk_url: str) -> None:
-    """`lease=None` is for callers who see to it themselves."""
+    """`lease=None` is for callers that see to it themselves."""
     with Session.create(disk_url, "s") as s, Child(HOLD, disk_url, "None", "0") as child:
         assert child.line() == "holding"
         talk(s, "x")

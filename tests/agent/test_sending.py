@@ -148,7 +148,7 @@ def test_limits_that_are_none(opened: Callable[..., Session], limit: dict[str, J
 
 
 def test_a_budget_without_a_price_is_reported(opened: Callable[..., Session]) -> None:
-    """Dollars limit nothing where nobody knows what the model costs."""
+    """Dollars limit nothing where the price of the model is unknown."""
     used = {"input_tokens": 1, "output_tokens": 1}
     s = opened(loop(Reply(saying("x"), used), Reply(saying("y"), used)))
     s.send("go")
@@ -190,7 +190,7 @@ def test_an_agent_that_raises_ends_the_turn(opened: Callable[..., Session]) -> N
 
 
 def test_streaming_gives_deltas_and_events(opened: Callable[..., Session]) -> None:
-    """To the caller, and to whoever subscribed."""
+    """To the caller, and to all subscribers."""
     session = opened(loop(saying("a few words")))
     with session.subscribe() as listening:
         items = list(session.stream("go"))

@@ -96,7 +96,7 @@ def test_thoughts_and_words_of_anthropic() -> None:
 
 
 def test_whatever_is_streamed_is_in_the_log() -> None:
-    """When a message or result is told, a reader of the store finds it."""
+    """When a message or result is streamed, a reader of the store finds it."""
     model = ScriptedModel([LOOK, "done"])
     agent = Loop(model, tools_named("all"), Permissions("trusted"))
     with Session.open("memory:", agent=agent) as s:
@@ -111,7 +111,7 @@ def test_whatever_is_streamed_is_in_the_log() -> None:
 
 
 def test_several_subscribers_hear_the_same(server: OpenAIServer) -> None:
-    """Each all of it, whoever drives the turn."""
+    """Each all of it, also those that do not drive the turn."""
     server.script(LOOK, "A few words.")
     with at(server) as s, s.subscribe() as one, s.subscribe() as two:
         s.send("go")

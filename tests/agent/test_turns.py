@@ -241,7 +241,7 @@ def test_an_agent_brackets_its_tools(tmp_path: Path, way: str) -> None:
 
 
 def test_an_agent_that_raises_ends_its_turn(url: str) -> None:
-    """Recorded and told; calls it left open are answered; the session goes on."""
+    """Recorded and reported; calls it left open are answered; the session goes on."""
 
     def agent(turn: LiveTurn) -> Iterator[Json]:
         if turn.prompt == "break":

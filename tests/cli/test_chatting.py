@@ -106,7 +106,7 @@ def test_a_chat_in_a_folder_of_a_project_captures_the_project(
 
 
 def test_the_prompt_may_come_from_stdin(project: Project, server: OpenAIServer) -> None:
-    """As `-`; an empty one is an error, and nobody is asked."""
+    """As `-`; an empty one is an error, and no model is asked."""
     server.script("Seen.")
     assert once(project, server, "-", input="look at\nthis").out == "Seen.\n"
     assert prompts(server) == ["look at\nthis"]
@@ -190,7 +190,7 @@ def test_an_imported_session_chooses_no_server(project: Project, server: OpenAIS
 def test_without_a_terminal_tools_that_would_ask_are_refused(
     project: Project, server: OpenAIServer
 ) -> None:
-    """The model is told; a phase lets them."""
+    """The model gets an error; a phase lets them."""
     server.script(SHELL, "I may not.")
     assert once(project, server, "run it").out == "I may not.\n"
     assert "phase_gated" in server.requests[-1]["messages"][-1]["content"]
@@ -201,7 +201,7 @@ def test_without_a_terminal_tools_that_would_ask_are_refused(
 
 
 def test_tools_are_those_that_were_asked_for(project: Project, server: OpenAIServer) -> None:
-    """All, none, or some by name; an unknown one is an error before anybody is asked."""
+    """All, none, or some by name; an unknown one is an error before any model is asked."""
     for given, names in (("none", []), ("read,grep", ["read", "grep"])):
         server.script("Yes.")
         assert once(project, server, "--tools", given, "hi").code == 0

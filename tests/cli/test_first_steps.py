@@ -1,4 +1,4 @@
-"""What somebody meets who uses the program for the first time."""
+"""What a person meets at the first use of the program."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_bash_offers_files_where_no_option_is_begun(stage: Stage) -> None:
 
 
 def test_a_store_that_cannot_be_locked_is_reported(worked: Stage) -> None:
-    """Status tells all but the state of the disk, `doctor` that it is bad; no bare numbers."""
+    """Status prints all but the state of the disk, `doctor` that it is bad; no bare numbers."""
     (lock,) = Path(worked.environment()["BACKTRAIL_STATE"]).glob("roots/*/lock")
     lock.unlink()
     # Nobody is kept from writing who runs the tests as root; a folder keeps everybody.

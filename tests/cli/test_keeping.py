@@ -116,7 +116,7 @@ def test_delete_needs_the_name_of_a_session(worked: Stage) -> None:
 
 
 def test_a_session_that_is_driven_is_not_deleted(worked: Stage) -> None:
-    """Exit code 5 names who holds it."""
+    """Exit code 5 names the holder."""
     with worked.session("work", files=False) as s, s.turn("Wait.") as _:
         told = worked.run("delete", "work", "--yes")
         assert told.code == 5
@@ -220,7 +220,7 @@ def test_a_moved_folder_is_found_again(worked: Stage) -> None:
 
 
 def test_gc_removes_what_deleted_sessions_left(worked: Stage) -> None:
-    """A dry run tells the same and removes nothing."""
+    """A dry run prints the same and removes nothing."""
     shutil.rmtree(worked.project)
     worked.project.mkdir()
     worked.run("delete", "work", "--yes")

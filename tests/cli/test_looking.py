@@ -117,7 +117,7 @@ def test_status_offers_the_way_back(worked: Stage, step: str, first: str) -> Non
 
 
 def test_status_works_when_the_folder_is_gone(worked: Stage) -> None:
-    """From elsewhere, by the session's name; what it cannot tell, it says."""
+    """From elsewhere, by the session's name; what it does not know, it says."""
     worked.project.rename(worked.folder / "moved")
     told = worked.run("status", "work", cwd=worked.folder)
     assert told.code == 0
@@ -255,7 +255,7 @@ def test_show_in_full_has_diffs_thoughts_and_long_texts(worked: Stage) -> None:
 
 
 def test_show_has_a_call_once_that_message_and_hook_record(stage: Stage) -> None:
-    """What a hook tells of a call stands below it; another call in between is named again."""
+    """What a hook records of a call stands below it; another call in between is named again."""
     item = {"type": "function_call", "name": "shell", "arguments": '{"command": "ls"}'}
     with stage.session("s", files=False) as s:
         s.append({"role": "user", "content": "go"})
@@ -489,7 +489,7 @@ def test_diff_shows_renames_modes_and_binary_files(worked: Stage) -> None:
 
 
 def test_diff_between_points_needs_no_folder(worked: Stage) -> None:
-    """It may be gone, or on another machine; only now cannot be told then."""
+    """It may be gone, or on another machine; only the present is unknown then."""
     worked.project.rename(worked.folder / "moved")
     told = worked.run("diff", "-s", "work", "--stat", cwd=worked.folder)
     assert told.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"]
@@ -628,7 +628,7 @@ def test_search_for_nothing(worked: Stage) -> None:
 
 
 def test_stats_add_up(many: Stage) -> None:
-    """By model and by project; cost only where one was told."""
+    """By model and by project; cost only where one was stated."""
     with Session.open(many.url, "below", files=False) as s:
         s.append({"role": "assistant", "content": "x"}, usage=usage(100, 50), cost_usd=0.5)
     told = many.run("stats", "--json").json
@@ -651,7 +651,7 @@ def test_stats_add_up(many: Stage) -> None:
 
 
 def test_a_checkpoint_of_an_earlier_point_is_not_now(stage: Stage) -> None:
-    """Its files are those of then; what changed since the last event is told from that."""
+    """Its files are those of then; what changed since the last event is compared with that."""
     (stage.project / "a").write_text("a\n")
     assert stage.run("record", "--", "sh", "-c", "echo b > b").code == 0
     assert stage.run("checkpoint", "early", "--at", "2").code == 0

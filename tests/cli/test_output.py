@@ -123,7 +123,7 @@ def test_numbers_for_people() -> None:
 
 
 def test_ids_are_shown_by_their_beginning() -> None:
-    """Which finds the session; of ours it holds the time. An id that somebody chose is whole."""
+    """Which finds the session; of ours it holds the time. An id that a caller chose is whole."""
     assert short("5f0c1e9a-1234-4abc-8def-0123456789ab") == "5f0c1e9a"
     assert short("019a8b2c-1234-7abc-8def-0123456789ab") == "019a8b2c-1234"
     assert short("my-own-id") == "my-own-id"

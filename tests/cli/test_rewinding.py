@@ -126,7 +126,7 @@ def test_what_another_changed_is_kept(project: Project) -> None:
 
 
 def test_aside_and_exact(project: Project) -> None:
-    """The earlier content is written beside; or the files are made equal, whoever wrote them."""
+    """The earlier content is written beside; or the files are made equal, also those of others."""
     project.write("notes.md", "by a person, later\n")
     project.write("theirs", "a person's\n")
     done = project.run("rewind", "--last", "--yes", "--on-conflict", "aside", "--scope", "files")

@@ -45,7 +45,7 @@ def _text(line: dict[str, dict[str, str | list[dict[str, str]]]]) -> str:
 
 
 def outdated(project: Project) -> list[str]:
-    """The files that the agent's next prompt tells of, by what the logs say."""
+    """The files that the agent's next prompt reports, by what the logs say."""
     with open_store(project.url) as store, opened(store) as depot:
         now, last = last_tree(store, "work"), last_prompt(store.walk("work"))
         assert now is not None and last is not None

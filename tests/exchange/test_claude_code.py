@@ -21,8 +21,8 @@ from backtrail.exchange.claude_code import format as cc
 from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.claude_code.format import slug
 from backtrail.exchange.foreign import import_session
+from backtrail.exchange.foreign_record import Imported
 from backtrail.exchange.native import write_session
-from backtrail.exchange.records import Imported
 from backtrail.exchange.transcript import all_lines, append_entries
 
 from .transcripts import SAMPLES, Script, call, encoded

@@ -14,7 +14,7 @@ from backtrail import NotFound, Session, Store, open_store
 from backtrail.exchange import jsonlines
 from backtrail.exchange.codex import sessions as codex
 from backtrail.exchange.foreign import import_found, import_session
-from backtrail.exchange.records import Imported
+from backtrail.exchange.foreign_record import Imported
 from backtrail.exchange.transcript import all_lines
 
 from .transcripts import encoded, rollout

@@ -101,7 +101,7 @@ class Damaged:
                     raise Wrong(f"{what} {bound}: {_seqs(shown)}, expected {_seqs(right)}")
 
     def check_told(self, damaged: bool) -> list[Problem]:
-        """`verify` tells the damage with its place; `on_damage` told each place once."""
+        """`verify` reports the damage with its place; `on_damage` got each place once."""
         problems = self.store.verify()
         if bool(problems) != damaged:
             raise Wrong(f"verify tells {problems}")

@@ -61,7 +61,7 @@ def repeatable(command: str) -> Iterator[None]:
 
 @dataclass
 class Child:
-    """How a forked child ended: what it told, and by which signal or code."""
+    """How a forked child ended: what it reported, and by which signal or code."""
 
     told: bytes
     status: int
@@ -72,7 +72,7 @@ class Child:
 
     @property
     def calls(self) -> int:
-        """How many calls it made; it tells that in the end, as JSON or as a number."""
+        """How many calls it made; it reports that in the end, as JSON or as a number."""
         if self.told.startswith(b"{"):
             return len(json.loads(self.told)["calls"])
         return int(self.told.rpartition(b"=")[2])

@@ -1,4 +1,4 @@
-"""A damaged place costs what is in it, is told, and hides nothing else."""
+"""A damaged place costs what is in it, is reported, and hides nothing else."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def make_big(root: Path) -> bytes:
 @pytest.mark.parametrize("pages", PAGES[:2], ids=["whole", "small"], indirect=True)
 @pytest.mark.parametrize("mask", [0x01, 0x20])
 def test_flipped_byte_anywhere(fast: Path, pages: tuple[int, int], mask: int) -> None:
-    """One changed byte costs the event it is in, is told, and no other event."""
+    """One changed byte costs the event it is in, is reported, and no other event."""
     flip_everywhere(fast, pages, mask, step=3 if pages == PAGES[0] else 7)
 
 

@@ -51,7 +51,7 @@ def line(row: dict[str, Any], rng: random.Random | None = None) -> bytes:
 
 
 def forged(rng: random.Random, at: int) -> bytes:
-    """A line that is wrong, or not wrong enough to be told."""
+    """A line that is wrong, or not wrong enough to be reported."""
     row: dict[str, Any] = {"seq": at, "uuid": f"f{rng.random()}", "ts": TS, "event": "test"}
     if rng.random() < 0.3:
         row["follows"] = rng.choice((at, at + 1, at - 1, 0, -1, rng.choice(NUMBERS)))
@@ -440,7 +440,7 @@ def test_a_lost_line_and_a_forged_row_are_reported_alike(fast: Path) -> None:
 
 
 def test_a_fork_believes_no_less_than_its_parent(fast: Path) -> None:
-    """Of many lost events the bytes are left in the log, and they are what a gap is told by."""
+    """Of many lost events the bytes are left in the log, and they are what a gap is known by."""
     with JSONLStore(fast) as store:
         store.create(SessionInfo("a"))
         path = main_log(fast, "a")

@@ -1,4 +1,4 @@
-"""Collecting: what deleted sessions leave goes, what anybody relies on stays, within a budget."""
+"""Collecting: what deleted sessions leave goes, what anything relies on stays, within a budget."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_a_call_keeps_the_trees_that_others_found(
 
 
 def left_by(session: Session, runner: Runner, days: float) -> None:
-    """A call that began so many days ago, and that nobody ended."""
+    """A call that began so many days ago, and was not ended."""
     ago = time.time() - days * DAY
     with opened(session.store) as depot, mock.patch.object(time, "time", lambda: ago):
         (place,) = depot.catalogue.places()

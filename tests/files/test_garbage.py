@@ -181,7 +181,7 @@ def test_a_missing_root_is_reported(blobs: Blobs) -> None:
 
 
 def test_a_damaged_tree_holds_the_sweep(tmp_path: Path) -> None:
-    """What it held cannot be known, so nothing goes until nobody refers to it."""
+    """What it held cannot be known, so nothing goes until nothing refers to it."""
     with SQLiteBlobs(tmp_path / "b.db") as blobs:
         a, b = sample(blobs, b"a"), sample(blobs, b"b")
         blobs.put(b"loose")

@@ -133,7 +133,7 @@ EXAMPLES = settings(
 def test_exact_gives_the_state_of_the_point_and_undo_the_state_before(
     history: list[Step], choice: int
 ) -> None:
-    """Bytes, modes and types, whoever made the changes."""
+    """Bytes, modes and types, also of others' changes."""
     with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:

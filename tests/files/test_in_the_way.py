@@ -53,7 +53,7 @@ def test_two_long_names_that_begin_alike_lie_beside_each_other(
 
 
 def played_by_nobody(place: str, root: Path, play: Callable[[Session], None]) -> None:
-    """Play with a session of somebody without privileges, in a process of its own."""
+    """Play with a session of a user without privileges, in a process of its own."""
     subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", place], check=True)
     (Path(place) / "home").mkdir()
     os.chown(Path(place) / "home", NOBODY, NOBODY)

@@ -84,7 +84,7 @@ MOVES = {
 def test_what_was_moved_moves_back(
     command: str, mode: Mode, repository: Path, session: Session
 ) -> None:
-    """Every byte is where it was, also of what nobody captured; undo moves it away again."""
+    """Every byte is where it was, also of what was not captured; undo moves it away again."""
     point = session.append(user("now"))
     before = snapshot(repository)
     shell(session, command, repository)

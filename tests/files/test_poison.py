@@ -1,4 +1,4 @@
-"""A restore that can never be finished is set aside: it is said, and hinders nobody."""
+"""A restore that can never be finished is set aside: it is reported, and hinders no session."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_status_says_it(
     half: Path, session: Session, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """So does whoever asks how the folder is."""
+    """So does a question about the folder."""
     session.close()
     monkeypatch.chdir(half)
     run("status", store=f"sqlite:///{tmp_path}/store.db")

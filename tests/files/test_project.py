@@ -87,7 +87,7 @@ def test_without_a_mark_it_is_the_folder_itself(home: Path) -> None:
 
 
 def test_a_link_into_a_project_is_a_folder_of_it(home: Path) -> None:
-    """The folder counts, not the name by which somebody came there."""
+    """The folder counts, not the name by which it was reached."""
     made(home / "repo" / ".git")
     cwd = made(home / "repo" / "sub")
     (home / "shortcut").symlink_to(cwd)

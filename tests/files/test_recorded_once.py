@@ -1,4 +1,4 @@
-"""What a call did is reported once: by its own event, by whoever finds it, and by no other."""
+"""What a call did is recorded once: by its own event, or by the process that finds it."""
 
 from __future__ import annotations
 

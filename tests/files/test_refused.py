@@ -91,7 +91,7 @@ def test_a_result_that_is_mended_has_what_its_call_did(session: Session, project
 
 
 def said_again(session: Session, times: int) -> None:
-    """A turn with a call, said with ids as often as somebody may repeat a request."""
+    """A turn with a call, said with ids as often as a request may be repeated."""
     for _ in range(times):
         session.append(user("go"), id="u1")
         session.append(calling("c1"), id="m1")

@@ -448,7 +448,7 @@ def test_same_size_and_time_is_still_seen(session: Session, project: Path) -> No
 
 
 def test_other_stores_in_the_workspace_are_left_alone(session: Session, project: Path) -> None:
-    """A rewind of files must not rewind somebody's log."""
+    """A rewind of files must not rewind another's log."""
     for url in (f"sqlite:///{project}/other.db", f"file:{project}/logs"):
         with Session.create(url, "o") as other:
             other.append(user("kept"))

@@ -1,4 +1,4 @@
-"""Folders that a sandbox makes to mount something over them are nobody's work."""
+"""Folders that a sandbox makes to mount something over them have no author."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def changed(session: Session) -> list[str]:
 
 
 def test_mount_points_of_a_sandbox_are_no_changes(session: Session, project: Path) -> None:
-    """Whoever looks while they are there, and whoever looks when they are gone."""
+    """A look while they are there, and a look when they are gone."""
     with session.tool("bash"):
         appear(project)
         (project / "new").write_text("x")

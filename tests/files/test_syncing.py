@@ -19,7 +19,7 @@ LOG = "store.db-wal"
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The files that were synced, in order; nobody does it in the background."""
+    """The files that were synced, in order; none is synced in the background."""
     found: list[str] = []
     real = sync.data_sync
 

@@ -71,7 +71,7 @@ def test_a_damaged_content_is_named(session: Session, project: Path, tmp_path: P
 
 
 def test_one_does_not_hide_another(session: Session, project: Path, tmp_path: Path) -> None:
-    """Damaged and missing contents, trees, contents nobody needs, and logs are all reported."""
+    """Damaged and missing contents, trees, contents of no use, and logs are all reported."""
     store = session.store
     with Session.create(store, "t", cwd=project) as other:
         other.append({"role": "user", "content": "hello"})

@@ -1,4 +1,4 @@
-"""One thread writes for all that wait; nobody is forgotten, and each has its own outcome."""
+"""One thread writes for all that wait; none is forgotten, and each has its own outcome."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def waiting(jobs: Queue[int, int], count: int) -> None:
 
 
 def test_each_writer_gets_its_own_result() -> None:
-    """Outcomes go to those who asked, errors too, and fewer groups than jobs are written."""
+    """Outcomes go to the callers, errors too, and fewer groups than jobs are written."""
     groups: list[int] = []
 
     def write(items: Sequence[int]) -> list[int | BaseException]:
@@ -399,7 +399,7 @@ def test_ctrl_c_at_any_moment_leaves_a_queue_that_works() -> None:
 
 
 def test_ctrl_c_at_any_moment_of_the_first_job_of_all() -> None:
-    """The thread is started by whoever comes next, and only one of them writes."""
+    """The thread is started by the next caller, and only one of them writes."""
     made: list[Queue[int, int]] = []
 
     def first() -> None:
@@ -584,7 +584,7 @@ def test_ctrl_c_at_any_moment_of_a_fork(tmp_path: Path) -> None:
 
 
 def test_a_wait_for_a_fork_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader and a writer are told so; nothing is left of it when the store goes on."""
+    """A reader and a writer get an error; nothing is left of it when the store goes on."""
     monkeypatch.setattr(sqlite_connections, "WAIT", 0.05)
     database = sqlite_connections.Database(tmp_path / "x.db", synced=False)
     assert database.rest(False)
@@ -823,7 +823,7 @@ def test_a_group_is_one_transaction_and_one_sync(
 def test_closing_leaves_no_writer_waiting(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits when the store is closed is stored or refused, and told which."""
+    """What waits when the store is closed is stored or refused, and its caller knows which."""
     told: list[str] = []
     url = scheme.format(tmp_path)
     store = open_store(url, durability="synced")
@@ -967,7 +967,7 @@ print(interrupts, *told.values(), flush=True)
 
 @SCHEMES
 def test_a_process_that_is_interrupted_over_and_over_goes_on(tmp_path: Path, scheme: str) -> None:
-    """Real signals, real threads: all acknowledged is there, nobody waits for ever."""
+    """Real signals, real threads: all acknowledged is there, no thread waits for ever."""
     url = scheme.format(tmp_path)
     script = INTERRUPTED.format(url=url)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -75,7 +75,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_a_change_is_never_read_as_if_it_were_the_event(tmp_path: Path, change: str) -> None:
-    """It costs that event, in every kind of read, and is told by each and by `verify`."""
+    """It costs that event, in every kind of read, and is reported by each and by `verify`."""
     events = filled(tmp_path)
     with raw(tmp_path) as connection:
         connection.execute(f"UPDATE events SET {change} WHERE key & 15 = 2")
@@ -127,7 +127,7 @@ def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted_by", ["list", "search"])
 def test_a_log_shorter_than_what_was_counted_is_reported(tmp_path: Path, counted_by: str) -> None:
-    """The numbers that are gone are named, are not used again, and stay told."""
+    """The numbers that are gone are named, are not used again, and stay reported."""
     events = filled(tmp_path)
     with opened(tmp_path) as store:
         store.sessions() if counted_by == "list" else store.search("word")

@@ -45,7 +45,7 @@ def test_damaged_row_is_reported_and_passed_over(tmp_path: Path) -> None:
     ["metadata = '{'", "title = CAST(x'ff' AS TEXT)", "id = '../up'", "usage = '[]'"],
 )
 def test_damaged_record_does_not_hide_others(tmp_path: Path, damage: str) -> None:
-    """It is left out of the list and told by `verify`."""
+    """It is left out of the list and reported by `verify`."""
     with opened(tmp_path) as store:
         for id in ("a", "b", "c"):
             store.create(SessionInfo(id=id))
