@@ -264,7 +264,7 @@ def test_what_no_reply_has_counted_is_estimated() -> None:
 
 
 def test_no_listener_hears_the_summary() -> None:
-    """It is no answer to any question."""
+    """It is no answer to anybody."""
     loop = talker()
     with Session.open("memory:", agent=loop) as s:
         words = ""

@@ -233,7 +233,7 @@ def test_a_shell_has_the_place_to_itself(opened: Opened, server: OpenAIServer, w
     assert [[f.path for f in made.files] for made in turn.calls] == [["a"], ["b"]]
 
 
-def test_what_cannot_run_is_reported_to_the_model(opened: Opened, server: OpenAIServer) -> None:
+def test_what_cannot_run_goes_to_the_model(opened: Opened, server: OpenAIServer) -> None:
     """Malformed arguments, unknown tools, input that does not fit, and what a tool raises."""
 
     def broken() -> str:

@@ -267,7 +267,7 @@ def test_a_key_for_openai_stays_with_openai(monkeypatch: pytest.MonkeyPatch) -> 
         assert "secret" not in str(server.headers)
 
 
-def test_an_unknown_provider_names_those_there_are() -> None:
+def test_an_unknown_provider_is_an_error_that_names_the_others() -> None:
     """And that any server of the protocol will do."""
     with pytest.raises(Unsupported, match=r"`acme`.*ollama.*base_url"):
         open_model("acme", "m-1")

@@ -77,7 +77,7 @@ def test_a_system_message_goes_where_it_belongs(server: AnthropicServer, talk: T
     assert server.requests[0]["messages"][1] == said({"type": "text", "text": "hello"})
 
 
-def test_usage_states_the_cache_by_itself(server: AnthropicServer, talk: Talk) -> None:
+def test_usage_counts_the_cache_apart(server: AnthropicServer, talk: Talk) -> None:
     """What is counted last holds: output grows while the answer does."""
     server.script("x")
     assert reply_of(talk(model_at(server), Request([HI]))[0]).usage == {

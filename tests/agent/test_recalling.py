@@ -12,7 +12,7 @@ from backtrail import InvalidData, Session
 from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.files.contents.purge import purge
-from backtrail.session.live import LiveTurn
+from backtrail.session.liveturn import LiveTurn
 from backtrail.session.turnlog import Recall
 from backtrail.session.turns import End
 from tests.talking import calling, result

@@ -47,7 +47,7 @@ def deltas(items: list[Delta | Event], type: str) -> list[dict[str, Json]]:
     return [item.data for item in items if isinstance(item, Delta) and item.type == type]
 
 
-def test_a_stream_has_everything_in_order(server: OpenAIServer, tmp_path: Path) -> None:
+def test_a_stream_gives_everything_in_order(server: OpenAIServer, tmp_path: Path) -> None:
     """Words as they come, then the message that is stored, then what it used; the tools."""
     thinking = {**LOOK, "reasoning_content": "let me look"}
     server.script(thinking, "Nothing is there.")
@@ -95,8 +95,8 @@ def test_thoughts_and_words_of_anthropic() -> None:
     assert "".join(d["text"] for d in deltas(items, "text_delta")) == "So it is."
 
 
-def test_whatever_is_streamed_is_in_the_log() -> None:
-    """When a message or result is streamed, a reader of the store finds it."""
+def test_whatever_is_shown_is_in_the_log() -> None:
+    """When a message or result is told, a reader of the store finds it."""
     model = ScriptedModel([LOOK, "done"])
     agent = Loop(model, tools_named("all"), Permissions("trusted"))
     with Session.open("memory:", agent=agent) as s:
@@ -182,7 +182,7 @@ def test_a_late_listener_catches_up_from_the_log() -> None:
         assert told(recorded) == ["assistant_message", "turn_end", "done"]
 
 
-def test_a_failed_turn_emits_its_error(server: OpenAIServer) -> None:
+def test_a_failed_turn_reports_its_error(server: OpenAIServer) -> None:
     """`error`, then `done`; a model's failure raises nothing."""
     server.script(Failure(400, "no such thing"))
     with at(server) as s:
@@ -201,7 +201,7 @@ def test_a_retry_is_reported() -> None:
     assert again == {"error": "busy", "seconds": 0.01, "attempt": 1}
 
 
-def test_a_cancelled_turn_emits_its_end() -> None:
+def test_a_cancelled_turn_says_that_it_is_over() -> None:
     """To the caller of the stream and to others."""
     with Session.open("memory:", agent=Loop(ScriptedModel(["a few words"]))) as s:
         with s.subscribe() as listening:

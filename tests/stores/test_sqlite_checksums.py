@@ -127,7 +127,7 @@ def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted_by", ["list", "search"])
 def test_a_log_shorter_than_what_was_counted_is_reported(tmp_path: Path, counted_by: str) -> None:
-    """The numbers that are gone are named, are not used again, and stay reported."""
+    """The numbers that are gone are named, are not used again, and stay told."""
     events = filled(tmp_path)
     with opened(tmp_path) as store:
         store.sessions() if counted_by == "list" else store.search("word")

@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 from ...errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, Unsafe
 from ...events import MAIN_LOG, Json, NewEvent, SessionInfo
-from ...files.names import LONGEST, is_bare, is_control, is_marker, shown
-from ...files.trees import MAGIC, Tree, parse_tree
+from ...files.names import LONGEST, shown
+from ...files.trees import MAGIC, Tree, is_bare, is_control, is_marker, parse_tree
 from ...stores.adopting import whole
 from ...stores.base import Store
 from ...stores.disk.fs import failed
@@ -200,7 +200,7 @@ def _refused(tree: Tree) -> Unsafe | None:
         if tree[name].kind == "file" and tree[name].mode & _RAISED:
             return Unsafe(f"{shown(name)} would run with the rights of its owner or group")
     if is_bare(kept):
-        return Unsafe("it is shaped like a bare repository, whose settings git obeys")
+        return Unsafe("it is shaped like a repository, whose settings are obeyed")
     return None
 
 

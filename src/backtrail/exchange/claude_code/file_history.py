@@ -24,8 +24,8 @@ from ...events import Json, NewEvent
 from ...events.messages import text_of
 from ...files.contents.blobs import Reference
 from ...files.depot import Depot
-from ...files.names import control_in, shown
-from ...files.trees import Entry, Tree, digest_of, encode_tree
+from ...files.names import shown
+from ...files.trees import Entry, Tree, control_in, digest_of, encode_tree
 from ...files.workspace.ignore import FILE_LIMIT
 from ...stores.base import Store
 from ...stores.wrapper import store_name

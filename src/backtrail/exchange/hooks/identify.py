@@ -73,14 +73,14 @@ def _has_open(store: Store, session_id: str) -> bool:
     from ...files.depot import opened
 
     with opened(store) as depot:
-        calls = depot.catalogue.calls()
+        calls = depot.catalogue.lines.calls()
         return any(call.owner == session_id and not call.ended for call in calls)
 
 
 def _made(
     store: Store, dialect: Dialect, fields: Fields, settings: Settings, seconds: float, key: str
 ) -> Identified:
-    from ...files.workspace.project import chosen_root
+    from ...files.workspace.roots import chosen_root
 
     # A project that takes too long to count is too large, as the record says.
     root = chosen_root(fields.cwd, settings, seconds=seconds)

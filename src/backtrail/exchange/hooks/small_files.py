@@ -26,7 +26,7 @@ from .places import append_line, folder_of, state_folder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...files.changes.owed import Grab
+    from ...files.changes.brackets import Grab
     from ...stores.base import Store
 
 FILE = "misses.jsonl"
@@ -170,7 +170,7 @@ def keep_grab(store: Store, session_id: str, call: str, grab: Grab) -> None:
 
 def take_grab(store: Store, session_id: str, call: str) -> Grab | None:
     """What was kept for a call, and keep it no longer."""
-    from ...files.changes.owed import Grab
+    from ...files.changes.brackets import Grab
 
     path = _grab_path(store, session_id, call)
     try:
