@@ -459,7 +459,7 @@ def test_a_model_that_says_nothing_is_cancelled() -> None:
 
         async def astream(self, request: Json) -> AsyncIterator[Json]:
             raise NotImplementedError
-            yield
+            yield  # type: ignore[unreachable]
 
     def agent(turn: LiveTurn) -> Iterator[Json]:
         yield Ask(Silent(), None)
