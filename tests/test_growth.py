@@ -67,7 +67,7 @@ def said(number: int) -> dict[str, str]:
 
 
 def made(url: str, length: int) -> None:
-    """A session that nobody counted yet."""
+    """A session that was not counted yet."""
     with open_store(url) as store:
         store.create(SessionInfo(id="s"))
         kinds = ("user_message", "assistant_message")

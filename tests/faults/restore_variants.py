@@ -22,7 +22,7 @@ from backtrail.files.restore.workbench import Workbench
 
 @contextmanager
 def keeping_no_journal() -> Iterator[None]:
-    """A restore that nobody can finish."""
+    """A restore that cannot be finished."""
     with patch.object(Catalogue, "write_journal", lambda *_: None):
         yield
 

@@ -1,4 +1,4 @@
-"""A restore that can never be finished is set aside: it is said, and hinders nobody."""
+"""A restore that can never be finished is set aside: it is reported, and hinders no session."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_repair_says_what_it_cannot_put_back(
 
 
 @pytest.mark.parametrize("error", [ValueError("embedded null byte"), OverflowError("too large")])
-def test_what_the_system_takes_from_nobody_is_taken_back(
+def test_what_any_user_may_do_is_taken_back(
     session: Session, project: Path, error: Exception
 ) -> None:
     """A name or number that no call of the system takes: nothing changes, no journal is left."""
@@ -238,7 +238,7 @@ def test_status_says_it(
     half: Path, session: Session, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """So does whoever asks how the folder is."""
+    """So does a question about the folder."""
     session.close()
     monkeypatch.chdir(half)
     run("status", store=f"sqlite:///{tmp_path}/store.db")

@@ -257,7 +257,7 @@ def test_what_a_person_edits_after_a_record_was_killed(
 
 
 def test_other_sessions_look_in_between(world: World, claude: Claude, tmp_path: Path) -> None:
-    """Whoever looks first ends the call, and tells the same apart."""
+    """The first to look ends the call, and marks the same."""
     claude.begin(asked=False)
     (world.project / "ran.txt").write_text("ran\n")
     claude.escape()
@@ -288,7 +288,7 @@ def test_a_subagent_that_was_stopped_with_its_parent(world: World, claude: Claud
     assert claude.files() == {"mine.txt": "old\n", "gone.txt": "old\n"}
 
 
-def test_diff_tells_apart_what_is_perhaps_a_persons(world: World, claude: Claude) -> None:
+def test_diff_marks_what_is_perhaps_a_persons(world: World, claude: Claude) -> None:
     """With the counts of status."""
     claude.begin(asked=False)
     (world.project / "ran.txt").write_text("ran\n")

@@ -24,7 +24,7 @@ from backtrail.stores.disk.locks import FileLock
 def test_a_store_is_closed_while_a_thread_begins_to_write(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread is told so, and leaves no file open."""
+    """The thread gets an error, and leaves no file open."""
     store = open_store(f"sqlite:///{tmp_path}/x.db")
     inside, go = threading.Event(), threading.Event()
     place, name = (Database, "enter") if step == "enter" else (database, "connect")
