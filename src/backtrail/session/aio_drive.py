@@ -231,7 +231,7 @@ class Turning(AsyncIterator[Delta | Event]):
         if isinstance(request, requests.Next):
             with self._stoppable(turn):
                 return await _part(request.parts)
-            raise _ended(turn)
+            raise turn.stopped()
         if isinstance(request, requests.Append):
             return (await self._owner.append([request.event], spans=request.spans))[0]
         if isinstance(request, requests.Open):
@@ -252,7 +252,7 @@ class Turning(AsyncIterator[Delta | Event]):
         with self._stoppable(turn):
             await anyio.sleep(request.seconds)
             return None
-        raise _ended(turn)
+        raise turn.stopped()
 
     @contextmanager
     def _stoppable(self, turn: LiveTurn) -> Iterator[None]:
@@ -273,7 +273,7 @@ class Turning(AsyncIterator[Delta | Event]):
             return await apart(partial(flow.advance, answer))
         with self._stoppable(turn):
             return await flow.advance(answer)
-        raise _ended(turn)
+        raise turn.stopped()
 
     async def _do(self, turn: LiveTurn, request: requests.Do) -> Json:
         try:
@@ -285,7 +285,7 @@ class Turning(AsyncIterator[Delta | Event]):
             raise
         except Exception as error:
             return Failed(error)
-        raise _ended(turn)
+        raise turn.stopped()
 
     # --- tools ---------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class Turning(AsyncIterator[Delta | Event]):
         if errors:
             raise errors[0]
         if len(events) < len(jobs):
-            raise _ended(turn)
+            raise turn.stopped()
         return [events[at] for at in range(len(jobs))]
 
     async def _run_job(self, job: Job) -> Event:
@@ -384,13 +384,6 @@ def _started(agent: Agent, turn: LiveTurn) -> object:
     # Read here and kept: an agent asks for it on the loop.
     _ = turn.workspace
     return agent(turn)
-
-
-def _ended(turn: LiveTurn) -> Cancelled:
-    """Why something was stopped."""
-    if not turn.cancelled() and turn.limits.seconds is not None:
-        return Cancelled("max_budget", f"the turn took over {turn.limits.seconds:g} seconds")
-    return Cancelled()
 
 
 async def _part(parts: Reading | AsyncIterator[object]) -> object:

@@ -188,11 +188,15 @@ class LiveTurn:
 
     def check(self) -> None:
         """Raise `Cancelled` if the turn is to end now."""
-        if self.cancelled():
-            raise Cancelled
-        left = self.left()
-        if left is not None and left <= 0:
-            raise Cancelled("max_budget", f"the turn took over {self.limits.seconds:g} seconds")
+        if self.is_over():
+            raise self.stopped()
+
+    def stopped(self) -> Cancelled:
+        """Why something at work was stopped: by a caller, or out of time."""
+        seconds = self.limits.seconds
+        if self.cancelled() or seconds is None:
+            return Cancelled()
+        return Cancelled("max_budget", f"the turn took over {seconds:g} seconds")
 
     def spent(self) -> ExitReason | None:
         """The limit that is used up, if one is."""
