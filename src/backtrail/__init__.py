@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .events.values import Problem as Problem
     from .events.values import SessionInfo as SessionInfo
     from .exchange.copy import copy_sessions as copy_sessions
+    from .files.changes.blame import BlameLine as BlameLine
     from .files.contents.purge import Purged as Purged
     from .files.contents.purge import purge as purge
     from .files.differences import Diff as Diff
@@ -104,6 +105,7 @@ _HOME = {
     "ToolCall": "events.calls",
     "Turn": "session.turnlog",
     **dict.fromkeys(("CallChanges", "TurnChanges"), "session.filepoints"),
+    "BlameLine": "files.changes.blame",
     **dict.fromkeys(("Diff", "FileDiff"), "files.differences"),
     **dict.fromkeys(("FileChange", "Rewind", "State"), "session.views"),
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
@@ -144,6 +146,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTurn",
     "BacktrailError",
+    "BlameLine",
     "Branch",
     "Buffered",
     "Call",

@@ -37,6 +37,7 @@ MARKED = [
     ("mkdir elsewhere; echo 'ref: refs/heads/main' > elsewhere/HEAD; ln -s elsewhere .git"),
     ("mkdir -p .hg/store"),
     ("mkdir -p .jj/repo"),
+    ("mkdir -p .sl/store"),
     ("touch .backtrail.toml"),
 ]
 

@@ -29,9 +29,9 @@ import msgspec
 from ..errors import InvalidData, Unsupported
 from ..events import Json
 from ..files.trees import is_control
-from .tools.base import Context, Tool, ToolFailed
 from .tools.grep import matches
 from .tools.paths import real_path, short
+from .tools.tool import Context, Tool, ToolFailed
 
 Phase = Literal["plan", "default", "accept_edits", "trusted", "bypass_permissions"]
 Denial = Literal["phase_gated", "budget_exceeded", "user_denied", "sandbox_violation", "unknown"]

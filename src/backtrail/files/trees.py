@@ -355,11 +355,14 @@ class Present:
 # --- names that no tree may bring --------------------------------------------------------
 
 
-CONTROL = frozenset({b".git", b".hg", b".svn", b".jj", b".bzr", b".pijul", b"_darcs"})
+CONTROL = frozenset({b".git", b".hg", b".sl", b".svn", b".jj", b".bzr", b".pijul", b"_darcs"})
 CONTROL_FILES = frozenset({b".git", b".fslckout", b"_FOSSIL_"})
 
+CVS = b"CVS"
+"""Only spelled like this: a folder of people's papers may be called otherwise."""
+
 _FOLDED = frozenset(name.decode().casefold() for name in CONTROL | CONTROL_FILES)
-_SHORT = r"(?:git|hg|svn|jj|bzr|pijul|fslcko)~[0-9]+"
+_SHORT = r"(?:git|hg|sl|svn|jj|bzr|pijul|fslcko)~[0-9]+"
 _IGNORED = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
 )
@@ -370,7 +373,7 @@ def is_control(name: bytes) -> bool:
     """Whether a name is, or on some file system means, one of version control."""
     # Nearly every name ends here; a tree has many.
     if name[:1] not in _FIRST and b"~" not in name and b"\\" not in name:
-        return False
+        return name == CVS
     return _is_folded(name)
 
 
@@ -382,7 +385,7 @@ def _is_folded(name: bytes) -> bool:
     text = name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
     for part in text.split("\\"):
         plain = part.partition(":")[0].rstrip(". ")
-        if plain in _FOLDED or ("~" in plain and re.fullmatch(_SHORT, plain)):
+        if plain in _FOLDED or plain == "CVS" or ("~" in plain and re.fullmatch(_SHORT, plain)):
             return True
     return False
 
@@ -407,7 +410,9 @@ def control_in(path: bytes) -> bytes | None:
 
 
 def is_bare(names: Iterable[bytes]) -> bool:
-    """Whether git takes a directory with these names for a repository without a worktree."""
+    """Whether git takes a directory with these names for a repository, or CVS for its own."""
     found = {name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
              for name in names}  # fmt: skip
+    if {"root", "repository", "entries"} <= found:
+        return True
     return "head" in found and ({"objects", "refs"} <= found or "commondir" in found)

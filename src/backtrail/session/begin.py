@@ -332,6 +332,11 @@ def _check_agent(options: SessionOptions) -> None:
     agent = agent_named(options)
     if not callable(agent):
         check_agent(agent, options_of_agent(options))
+    elif given := options.keys() & {"tools", "can_use_tool", "phase", "hooks"}:
+        names = ", ".join(f"`{name}`" for name in sorted(given))
+        raise InvalidData(
+            f"{names}: for an agent named as 'provider:model' only; a callable brings its own"
+        )
 
 
 def _check_there(store: Store, session_id: str) -> None:

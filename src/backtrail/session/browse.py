@@ -21,6 +21,7 @@ from .points import Target
 from .uncaptured import KINDS, account
 
 if TYPE_CHECKING:
+    from ..files.changes.blame import BlameLine
     from ..files.workspace.meetings import UnderWay
 
 
@@ -51,6 +52,31 @@ class Browser:
         before = before if before is not None else after
         named = None if paths is None else workspace.meant(several(paths), before, after)
         return diff(workspace.get, before, after, named, left)
+
+    def blame(self, path: str | os.PathLike[str], at: Target | None = None) -> list[BlameLine]:
+        """The author of each line of a file; see `Session.blame`."""
+        from ..files.changes.blame import OTHERS, UNCERTAIN
+        from .lineage import Lineage, Moment
+
+        workspace = self._capture.needed()
+        info, owed = self._store.record(self._id), list[Event]()
+        if at is None:
+            tree, recorder = self.present(), self._recorder
+            if recorder.mine(workspace) or recorder.queue.waiting:
+                from ..files.changes.reversal import Foresight
+
+                # What calls did that no event says yet.
+                new = Foresight(recorder, workspace).owed(force=True)
+                owed = numbered(new, self._log.head())
+            last = UNCERTAIN if self.under_way() else OTHERS
+            moment = Moment(tree, str(workspace.stamp().get("id", "")), None, last)
+        else:
+            point = point_at(self._store, self._id, at)
+            if point.tree is None:
+                raise NotFound("the files at that point were not captured")
+            moment = Moment(point.tree, point.root, point.cut)
+        (name,) = workspace.meant([path], moment.tree)
+        return Lineage(self._store, info, workspace.get).blame(name, moment, owed)
 
     def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""

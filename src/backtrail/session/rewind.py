@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from .. import telemetry
 from .._startup.frozen import replace
 from ..errors import Conflict, InvalidData, NotFound, Unsupported
-from ..events import Checkpoint, Json, NewEvent, new_id
+from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
-from ..files.restore.conflicts import OnConflict, Put
+from ..files.restore.conflicts import Decisions, Put
 from ..files.restore.journal import Restoring, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
@@ -37,8 +37,10 @@ from .fileplans import (
     finish_way,
     made_root,
     plan_files,
+    plan_name,
     possible,
     redo_way,
+    turn_way,
     undo_way,
 )
 from .filepoints import point_at
@@ -49,6 +51,7 @@ from .points import (
     anchor_of,
     event_id,
     find_event,
+    find_turn,
     lost_prompt,
     plan_move,
     read_operations,
@@ -98,21 +101,40 @@ class Rewinder:
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
+    def rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool = False) -> Rewind:
+        """Take one turn's changes out of the files; later ones stay. See `Session.rewind`."""
+        if wish.scope == "conversation" or wish.mode == "exact":
+            raise InvalidData("a turn is taken out of the files, by its own changes: no other scope"
+                              " or mode goes with `turn`")  # fmt: skip
+        with telemetry.span(
+            "session.rewind", session_id=self._id, target="turn", store=type(self._store).__name__
+        ) as span:
+            self._log.save()
+            seq = find_turn(self._store, self._id, turn)
+            only = replace(wish, scope="files")
+
+            def way() -> Way:
+                return turn_way(self._store, self._id, seq)
+
+            return self._go(span, "rewound", way, only, dry_run=dry_run, anyway=False)
+
     def undo(
-        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, on_conflict: Decisions = "keep", *, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last turn or rewind; see `Session.undo`."""
-        if on_conflict != "keep" and read_operations(self._store, self._id).unfinished:
-            wish = Wish("files", on_conflict=on_conflict, force=force)
+        wish = Wish(on_conflict=on_conflict, force=force, expected=expected)
+        if _decides(on_conflict) and read_operations(self._store, self._id).unfinished:
+            wish = replace(wish, scope="files")
             return self._take_back("undone", finish_way, wish, dry_run, anyway=False)
-        wish = Wish(on_conflict=on_conflict, force=force)
         return self._take_back("undone", undo_way, wish, dry_run)
 
     def redo(
-        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, on_conflict: Decisions = "keep", *, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last undo, if nothing was said or done since."""
-        wish = Wish(on_conflict=on_conflict, force=force)
+        wish = Wish(on_conflict=on_conflict, force=force, expected=expected)
         return self._take_back("redone", redo_way, wish, dry_run)
 
     def _take_back(
@@ -148,13 +170,14 @@ class Rewinder:
                                       applied=False)  # fmt: skip
                 return replace(result, error=described(watched.path))
             plan, get, owed = self._preview(workspace, way, wish)
-            plan, error = possible(plan, get)
             move = self._move(way, wish)
             if wish.scope != "files":
                 # What will be recorded of calls without an end is dropped, too.
                 move = replace(move, events_dropped=move.events_dropped + owed)
+            name = plan_name(kind, wish, move, plan)
+            plan, error = possible(plan, get)
             result = self._result(span, move, plan, get, notes, wish, applied=False)
-            return replace(result, error=error)
+            return replace(result, error=error, plan=name)
         with self._lease.driving():
             self._log.save()
             if workspace is not None and wish.force:
@@ -178,8 +201,10 @@ class Rewinder:
             data = {**way.data, "scope": wish.scope if workspace else "conversation"}
             batch = self._events(kind, way, move, data, wish)
             plan = None
-            if workspace is not None:
-                plan = self._restore(workspace, way, wish, batch)
+            if workspace is None:
+                _check(wish, kind, move, None)
+            else:
+                plan = self._restore(workspace, way, wish, batch, move)
                 if plan.acts:
                     return move, plan
                 head = self._log.head()
@@ -265,7 +290,9 @@ class Rewinder:
             found.append(replace(prompt, id=new_id()))
         return found
 
-    def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
+    def _restore(
+        self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent], move: Move
+    ) -> Plan:
         """Move the files, and append the events if any file moved."""
         if not Path(workspace.path).is_dir():
             # It would be made again, wherever a stranger's session says that it was.
@@ -286,6 +313,7 @@ class Rewinder:
             self._capture.flush()
             owed = [one.event for one in recorder.queue.waiting]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
+            _check(wish, batch[0].kind, move, plan)
             check_allowed(self._store.record(self._id), workspace.path, plan, workspace.get)
             return plan
 
@@ -380,6 +408,21 @@ class Rewinder:
         if wish.paths is not None:
             found = [one for one in found if one.is_call]
         return [one.row for one in found]
+
+
+def _decides(decisions: Decisions) -> bool:
+    """Whether anything but keeping is wanted."""
+    given = {decisions} if isinstance(decisions, str) else {*decisions.values()}
+    return bool(given - {"keep"})
+
+
+def _check(wish: Wish, kind: str, move: Move, plan: Plan | None) -> None:
+    """`Conflict` if this is not the plan that was shown."""
+    if wish.expected not in (None, plan_name(kind, wish, move, plan)):
+        raise Conflict(
+            "the files or the session are not as they were at the preview: nothing was changed, "
+            "preview again"
+        )
 
 
 def _nothing(digest: bytes) -> bytes:

@@ -18,6 +18,7 @@ from ...files.changes.host import Folder, Host, NotWatched
 from ...files.changes.shared import SharedRecorder
 from ...files.names import declared as below
 from ...files.workspace.firstimport import PARTIAL
+from ..shapes import text_in
 from .fields import Fields, await_words, clipped, is_note, user_message
 from .first_import import awaited, forget_wait, is_there
 from .identify import identify
@@ -224,9 +225,10 @@ class Follower:
             self.troubles.append(f"the record of the chat was not read: {error}")
         return went_back
 
-    def before(self, runner: tuple[int, int]) -> None:
+    def before(self) -> None:
         """A tool is about to run."""
         from ...files.changes.brackets import Runner
+        from .processes import agent_process
 
         if self._go_back():
             # The files went back, too, and the call comes after that.
@@ -238,10 +240,11 @@ class Follower:
             # All it touches lies outside.
             return
         sought = fields.sought
-        process = Runner(*runner, fields.agent, self.dialect.agent, sought.given, sought.gist)
+        agent = fields.agent, self.dialect.agent, sought.given, sought.gist
         begun = self.files.begin(
-            fields.tool, fields.call, paths, runner=process, wait=self._patience.wait
-        )
+            fields.tool, fields.call, paths,
+            runner=Runner(*agent_process(), *agent), wait=self._patience.wait,
+        )  # fmt: skip
         if isinstance(begun, Grab):
             from .small_files import keep_grab
 
@@ -259,6 +262,10 @@ class Follower:
         if bracket is not None:
             self.files.drop(bracket)
 
+    def failed(self) -> None:
+        """A tool is done, and failed."""
+        self.after(failed=True)
+
     def after(self, *, failed: bool = False) -> None:
         """A tool is done."""
         fields = self.fields
@@ -269,11 +276,9 @@ class Follower:
         if files is None and not outside and self._is_mirrored:
             return
         data: dict[str, Json] = {"name": fields.tool, "input": clipped(fields.given)}
-        data |= {"call": fields.call} if fields.call else {}
-        data |= {"agent": fields.agent} if fields.agent else {}
-        data |= {"error": True} if failed else {}
-        data |= self._source()
-        data |= ended.details
+        more = {"call": fields.call, "agent": fields.agent, "error": failed}
+        data |= {name: value for name, value in more.items() if value}
+        data |= {**self._source(), **ended.details}
         if outside:
             data["files"] = {**(files or {}), "outside": outside}
         if not self._is_mirrored:
@@ -331,7 +336,7 @@ class Follower:
 
     def _end_turn(self, reason: str) -> None:
         answer, transcript = self.fields.answer, self.fields.transcript
-        if answer is not None and transcript and (self._is_mirrored or self._is_first_turn):
+        if answer and transcript and (self._is_mirrored or self._is_first_turn):
             await_words(answer, transcript)
         self.mirror()
         self.files.end_agent("", running_in, late=False)
@@ -342,8 +347,20 @@ class Follower:
         kinds = ("user_message", "turn_end")
         last = next(self.store.read(self.id, kinds=kinds, reverse=True, limit=1), None)
         if last is not None and last.kind == "user_message":
-            events.append(NewEvent("turn_end", {"turn": last.seq, "reason": reason}))
+            self._append([])
+            data = {"turn": last.seq, "reason": reason, **self._net()}
+            events.append(NewEvent("turn_end", data))
         self._append(events)
+
+    def _net(self) -> dict[str, Json]:
+        """What the turn did to the files, counted for lists."""
+        from ...session.filepoints import last_turn, net_of
+
+        workspace = self.files.workspace
+        prompt, events = last_turn(self.store, self.id)
+        if prompt is None or workspace is None or not any("files" in e.data for e in events):
+            return {}
+        return net_of(self.store, self.id, workspace.get, events)
 
     def substop(self) -> None:
         """A subagent is done."""
@@ -359,8 +376,7 @@ class Follower:
         self.files.end_agent(None, running_in)
         # What it put back by itself is distinguished from what others change once it is gone.
         self.files.look(prompt=True)
-        reason = self.fields.raw.get("reason")
-        reason = reason if isinstance(reason, str) and reason else "other"
+        reason = text_in(self.fields.raw, "reason") or "other"
         last = next(self.store.read(self.id, reverse=True, limit=1), None)
         # Gemini CLI says it several times.
         is_noted = last is not None and last.kind == "session_end"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..._startup.frozen import NamedTuple
 from ...errors import AlreadyExists
 from ...events import NewEvent, SessionInfo, new_id
+from ..shapes import text_in
 
 if TYPE_CHECKING:
     from ...settings import Settings
@@ -69,14 +70,11 @@ def _left(store: Store, dialect: Dialect, fields: Fields, *, begins: bool) -> Id
 
 def _has_open(store: Store, session_id: str) -> bool:
     """Whether a call of a session is under way."""
-    from ...files.depot import Depot
+    from ...files.depot import opened
 
-    depot = Depot.of(store)
-    try:
+    with opened(store) as depot:
         calls = depot.catalogue.lines.calls()
         return any(call.owner == session_id and not call.ended for call in calls)
-    finally:
-        depot.close()
 
 
 def _made(
@@ -88,16 +86,10 @@ def _made(
     root = chosen_root(fields.cwd, settings, seconds=seconds)
     native = {"agent": dialect.agent, "id": fields.session}
     native |= {"path": str(fields.transcript)} if fields.transcript else {}
-    model = fields.raw.get("model")
     info = SessionInfo(
-        id=new_id(),
-        key=key,
-        cwd=fields.cwd,
-        root=root.path,
-        agent_name=dialect.agent,
-        model=model if isinstance(model, str) else None,
-        metadata={"native": native, **root.refused()},
-    )
+        id=new_id(), key=key, cwd=fields.cwd, root=root.path, agent_name=dialect.agent,
+        model=text_in(fields.raw, "model"), metadata={"native": native, **root.refused()},
+    )  # fmt: skip
     try:
         store.create(info)
     except AlreadyExists:

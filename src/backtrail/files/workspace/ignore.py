@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
@@ -266,6 +267,34 @@ def parts_in(folder: bytes, names: Collection[bytes]) -> set[bytes]:
             return stores_among(fd, names)
     except OSError:
         return set()
+
+
+def entries_below(root: bytes) -> Iterator[tuple[os.DirEntry[bytes], bool]]:
+    """Everything below a directory that a scan may enter, each with whether it is a directory."""
+    todo = [root]
+    while todo:
+        folder = todo.pop()
+        try:
+            with os.scandir(folder) as found:
+                entries = list(found)
+        except OSError:
+            continue
+        names = {entry.name for entry in entries}
+        ours = parts_in(folder, names)
+        for entry in entries:
+            if entry.name in ours:
+                # A store is never captured.
+                continue
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder and opaque_name(entry.name, names.__contains__, partial(_has, entry.path)):
+                continue
+            if is_folder:
+                todo.append(entry.path)
+            yield entry, is_folder
+
+
+def _has(folder: bytes, name: bytes) -> bool:
+    return os.path.lexists(folder + b"/" + name)
 
 
 def _has_sessions(fd: int) -> bool:

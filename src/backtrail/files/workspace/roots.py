@@ -18,14 +18,14 @@ import stat
 import struct
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..._startup.frozen import NamedTuple
 from ...errors import Unsafe
 from ...stores.disk.fs import FOLDERS
 from ..beneath import DIRECTORY, FILE, Directories, descriptor
-from .ignore import opaque_name, parts_in
+from .ignore import entries_below, parts_in
 
 if TYPE_CHECKING:
     from ...events import Json
@@ -157,7 +157,7 @@ def _read(directories: Directories, path: bytes) -> str | None:
 # --- the project -----------------------------------------------------------------------
 
 
-MARKS = (".git", ".hg", ".jj", ".backtrail.toml")
+MARKS = (".git", ".hg", ".sl", ".jj", ".backtrail.toml")
 """What the root of a project has in it; `.git` may be a file, as in a linked worktree.
 
 A name alone is none: a sandbox leaves an empty `.git` in the folder it ran in.
@@ -278,30 +278,10 @@ def _unescaped(path: str) -> str:
 def _too_large(root: bytes, most: int, deadline: float | None) -> str:
     """Why a project cannot be taken whole; empty if it can."""
     count = 0
-    todo = [root]
-    while todo:
-        folder = todo.pop()
-        if deadline is not None and time.monotonic() > deadline:
+    for _, is_folder in entries_below(root):
+        if deadline is not None and (is_folder or not count) and time.monotonic() > deadline:
             return f"more than {count:,} files, which took too long to count"
-        try:
-            with os.scandir(folder) as found:
-                entries = list(found)
-        except OSError:
-            continue
-        names = {entry.name for entry in entries}
-        ours = parts_in(folder, names)
-        for entry in entries:
-            if entry.name in ours:
-                # A store is never captured.
-                continue
-            if not entry.is_dir(follow_symlinks=False):
-                count += 1
-            elif not opaque_name(entry.name, names.__contains__, partial(_has, entry.path)):
-                todo.append(entry.path)
+        count += not is_folder
         if count > most:
             return f"over {most:,} files"
     return ""
-
-
-def _has(folder: bytes, name: bytes) -> bool:
-    return os.path.lexists(folder + b"/" + name)
