@@ -101,8 +101,13 @@ class Rewinder:
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
-    def rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool = False) -> Rewind:
+    def rewind_turn(
+        self, turn: Event | int | str, to: Target | None, before: Target | None, wish: Wish, *,
+        dry_run: bool = False,
+    ) -> Rewind:  # fmt: skip
         """Take one turn's changes out of the files; later ones stay. See `Session.rewind`."""
+        if to is not None or before is not None:
+            raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
         if wish.scope == "conversation" or wish.mode == "exact":
             raise InvalidData("a turn is taken out of the files, by its own changes: no other scope"
                               " or mode goes with `turn`")  # fmt: skip
