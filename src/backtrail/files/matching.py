@@ -18,6 +18,14 @@ _LONG = 1_000_000
 """The product of two lengths above which what has no line of its own counts as written anew."""
 
 
+def lines_of(text: bytes) -> list[bytes]:
+    r"""The lines of a text, each with its `\n`; only the last may have none."""
+    lines = text.split(b"\n")
+    last = lines.pop()
+    found = [line + b"\n" for line in lines]
+    return [*found, last] if last else found
+
+
 def match(old: Lines, new: Lines) -> list[int]:
     """For each line of `new`, the place in `old` where it comes from, or -1."""
     found = [-1] * len(new)

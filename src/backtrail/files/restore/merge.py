@@ -13,21 +13,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-Lines = Sequence[bytes]
+from ..matching import Lines, lines_of
 
 Stretch = tuple[bytes | None, bytes | None, Lines, Lines]
 """Part of a text: the lines above and below it (None: there are none), what was left there, and
 what was found."""
 
 _BINARY = b"\0"
-
-
-def lines_of(text: bytes) -> list[bytes]:
-    r"""The lines of a text, each with its `\n`; only the last may have none."""
-    lines = text.split(b"\n")
-    last = lines.pop()
-    found = [line + b"\n" for line in lines]
-    return [*found, last] if last else found
 
 
 def is_binary(*texts: bytes) -> bool:
