@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Self, Unpack
 
-from ..errors import InvalidData
 from ..events import Checkpoint, Event, Format, Json, SessionInfo
 from ..events.calls import INTERRUPTED, ToolCall, pending
 from ..events.history import Branch, branches
@@ -27,7 +26,7 @@ from .points import Target
 from .toolcalls import Call
 from .turnlog import Turn
 from .turns import Content, Limits, Result, Retry
-from .views import Rewind, State, beyond, end_event, last_of, may_begin, own_event, user_message
+from .views import Rewind, State, beyond, end_event, mapped, may_begin, own_event, user_message
 
 
 class Session:
@@ -307,10 +306,8 @@ class Session:
         if turn is None:
             wish = Wish(scope, mode, paths, on_conflict or "keep", force, expected)
             return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
-        if to is not None or before is not None:
-            raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
         wish = Wish(scope, mode, paths, on_conflict or "merge", force, expected, "merge")
-        return self.parts.rewinder.rewind_turn(turn, wish, dry_run=dry_run)
+        return self.parts.rewinder.rewind_turn(turn, to, before, wish, dry_run=dry_run)
 
     def undo(
         self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
@@ -372,13 +369,7 @@ class Session:
 
     def as_map(self) -> dict[str, Json]:
         """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
-        messages = self.messages()
-        return {
-            "session_id": self.id,
-            "messages": messages,
-            "last_user": last_of(messages, "user"),
-            "last_assistant": last_of(messages, "assistant"),
-        }
+        return mapped(self.id, self.messages())
 
     def branches(self) -> list[Branch]:
         """Ways the conversation went and was taken back from."""

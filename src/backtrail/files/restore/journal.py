@@ -139,7 +139,7 @@ class Restored(NamedTuple):
     after: bytes
 
 
-class Restoring:
+class Restoration:
     """The way back of a workspace for one session, whose log is in `store`."""
 
     def __init__(self, workspace: Workspace, log: Log, store: Store) -> None:

@@ -20,7 +20,7 @@ from ...events import timestamp
 from ...stores.base import Store
 from ...stores.wrapper import store_name
 from ..beneath import remove_tree
-from ..changes.brackets import Bracket, Place, is_gone
+from ..changes.brackets import Bracket, Place, born, is_gone
 from ..depot import Depot, has_contents, opened
 from ..names import is_reserved, shown
 from ..workspace.machine import Machine
@@ -69,7 +69,7 @@ def _strays(depot: Depot, roots: Iterable[Path], store: Store) -> Iterator[str]:
     for folder in {depot.folder, *(place.parent for place in store.places)}:
         for path in _listed(folder):
             found = _TEMPORARY.fullmatch(path.name)
-            if found and path.is_file() and _is_old(path) and not _runs(int(found[1])):
+            if found and path.is_file() and _is_old(path) and _is_over(int(found[1])):
                 path.unlink(missing_ok=True)
                 yield f"removed {path}, which a killed process left"
 
@@ -88,14 +88,9 @@ def _is_old(path: Path) -> bool:
         return False
 
 
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+def _is_over(pid: int) -> bool:
+    """Whether no process has this number."""
+    return is_gone(pid, born(pid))
 
 
 # --- open calls --------------------------------------------------------------------------
