@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from .._startup.frozen import dataclass, replace
 from ..errors import NotFound
+from ..session.titles import title_of
 from .back import Deed, carry_out, common_options, may_act, mode_option, place_of
-from .folder import title
 from .patch import show_files
 from .picker import Rows, pick, prompts
 from .plan import why_unwatched
@@ -134,7 +134,7 @@ def picked(call: Call, session: Session) -> Wish | None:
             f"session `{session.id}` has no prompt to go back to: `backtrail log` lists its "
             "events, and `backtrail rewind NUMBER` goes to one"
         )
-    name = title(session.store, session.info())
+    name = title_of(session.store, session.info())
     question = f"Go back to before which prompt?  ({name})"
     with Reader(session.store, session.info()) as reader:
         rows = Rows(session, found, reader)

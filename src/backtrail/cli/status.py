@@ -8,10 +8,11 @@ from .._startup.frozen import dataclass, field
 from ..errors import BacktrailError, Conflict
 from ..events import timestamp
 from ..files.restore.unfinished import UNDER_WAY, at_opening
+from ..session.titles import title_of
 from .advice import hint
 from .call import Call
 from .diff import print_files, summary
-from .folder import around, came_from, here, latest_in, title
+from .folder import around, came_from, here, latest_in, titled
 from .plan import print_rows, rows_json
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
@@ -208,7 +209,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
 
     prompt = now.prompt
     return {
-        "session": now.info.to_dict(),
+        "session": titled(call.store, now.info),
         "prompt": None
         if prompt is None
         else {"seq": prompt.seq, "ts": prompt.ts, "text": speech_of(prompt.data.get("message"))},
@@ -226,7 +227,7 @@ def _print(call: Call, now: _Now) -> None:
     from ..events.messages import speech_of
 
     out, info = call.out, now.info
-    out.spans((title(call.store, info) or "(nothing said yet)", "bold"))
+    out.spans((title_of(call.store, info) or "(nothing said yet)", "bold"))
     facts = [short(info.id), info.agent_name or info.model or "", plural(info.turn_count, "turn")]
     out.line(" · ".join(filter(None, [*facts, ago(info.updated_at), *info.tags])), "dim")
     if now.prompt is not None:
@@ -289,7 +290,7 @@ def _named(call: Call, sessions: Collection[str]) -> str:
     found = []
     for id in sessions:
         try:
-            said = title(call.store, call.store.info(id))
+            said = title_of(call.store, call.store.info(id))
         except BacktrailError:
             # It is of another store, or gone.
             said = ""

@@ -19,6 +19,7 @@ from ...errors import NotFound
 from ...events import MESSAGE_KINDS, Event, Json, SessionInfo
 from ...events.history import NOTED, REPEATS
 from ...formats.parts import Answer
+from ...session.titles import title_of
 from ...session.uncaptured import Row, row_dict, whole
 from .step import Call, Step, Subagent, not_alone, step_kind, step_of
 
@@ -136,12 +137,21 @@ class Reader:
 
     @property
     def info(self) -> SessionInfo:
-        """The session's record."""
+        """The session's record, with what it is called as its title."""
         if self._masking is None:
-            return self._given
+            return replace(self._given, title=self._title(str))
         import msgspec
 
-        return msgspec.convert(self._masking.json(self._given.to_dict()), SessionInfo)
+        from ...formats.secrets import mask
+
+        # The first prompt comes again where it is shown, and is counted there.
+        title = self._title(lambda text: mask(text)[0])
+        row = self._masking.json(self._given.to_dict()) | {"title": title}
+        return msgspec.convert(row, SessionInfo)
+
+    def _title(self, masked: Callable[[str], str]) -> str | None:
+        given = self._given
+        return masked(given.title) if given.title else title_of(self._store, given, masked=masked)
 
     def not_captured(self) -> list[Row]:
         """The account of what was not captured."""
