@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from .._startup.frozen import dataclass, field
 from ..errors import BacktrailError, Conflict
 from ..events import timestamp
+from ..files.names import one_line
 from ..files.restore.unfinished import UNDER_WAY, at_opening
+from ..session.filepoints import author_of
 from ..session.titles import title_of
 from .advice import hint
 from .call import Call
 from .diff import print_files, summary
 from .folder import around, came_from, here, latest_in, titled
-from .plan import print_rows, rows_json
+from .plan import listed, print_rows, rows_json
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
 
@@ -52,6 +54,8 @@ class _Now:
     busy: list[UnderWay] = field(default_factory=list)
     anew: bool = False
     """Whether another folder than the session's is at its place."""
+    cut_short: list[str] = field(default_factory=list)
+    """The calls that a killed process left, by name."""
 
 
 def _run(call: Call) -> None:
@@ -124,7 +128,7 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
     since: list[FileDiff] = []
     back: list[FileDiff] = []
     busy: list[UnderWay] = []
-    anew = False
+    anew, cut_short = False, list[str]()
     missing: list[tuple[str, str, int]] | None = None
     problem = next((one.detail for one in unfinished if one.what == UNDER_WAY), None)
     left = [one.detail for one in unfinished if one.what != UNDER_WAY]
@@ -139,6 +143,7 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
             busy = browser.under_way()
             # What undo would find: a call without an end is no other's work.
             coming = browser.foreseen(tree)
+            cut_short = [author_of(event) for event in coming if event.data.get("interrupted")]
             if coming:
                 events = [*events, *coming]
                 since, back = _apart(call, info, since, coming)
@@ -151,7 +156,7 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
         anew = isinstance(error, Conflict)
     if missing is None:
         missing = logged(call.store, info)
-    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew)
+    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew, cut_short)
 
 
 def _apart(
@@ -219,6 +224,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         "under_way": [_call_row(one) for one in now.busy],
         "not_captured": rows_json(now.not_captured),
         "problem": now.problem or next(iter(now.left), None),
+        "cut_short": now.cut_short,
         "next": [{"command": command, "what": what} for command, what in steps],
     }
 
@@ -234,6 +240,9 @@ def _print(call: Call, now: _Now) -> None:
         said = brief(speech_of(now.prompt.data.get("message")), 100)
         out.line()
         out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
+    if now.cut_short:
+        names = listed([one_line(name) for name in now.cut_short], 3)
+        out.line(f"It was cut short, in {names}: `backtrail resume` goes on", "yellow")
     _print_files(call, "It changed" if now.prompt else "Changed", now.turn.own)
     _print_perhaps(call, now)
     for one in now.busy:
