@@ -76,6 +76,8 @@ def _anchors(old: Lines, new: Lines) -> list[tuple[int, int]]:
     a, b = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if b[line] == 1}
     pairs = [(at, places[line]) for at, line in enumerate(old) if a[line] == 1 and line in places]
+    if all(one < other for (_, one), (_, other) in pairwise(pairs)):
+        return pairs
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
