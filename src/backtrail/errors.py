@@ -34,7 +34,7 @@ These are signals between modules. None of them reaches a caller:
 
     agent.tools.jsonschema.Mismatch files.changes.host.NotWatched
     exchange.hooks.identify.LeftBehind   session.liveturn.Cancelled
-    stores.queue.Postponed
+    files.workspace.verdicts.Hidden  stores.queue.Postponed
 """
 
 from __future__ import annotations

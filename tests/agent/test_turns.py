@@ -457,6 +457,10 @@ def test_a_model_that_says_nothing_is_cancelled() -> None:
             over.wait(30)
             yield from ()
 
+        async def astream(self, request: Json) -> AsyncIterator[Json]:
+            raise NotImplementedError
+            yield
+
     def agent(turn: LiveTurn) -> Iterator[Json]:
         yield Ask(Silent(), None)
 

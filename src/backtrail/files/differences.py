@@ -284,7 +284,7 @@ def total(
 
 
 def _add(spans: list[Span], before: Entry | None, after: Entry | None) -> None:
-    """Go on with the last span, where nobody else changed the path in between."""
+    """Go on with the last span, where no others changed the path in between."""
     if spans and alike(spans[-1][1], before):
         spans[-1] = (spans[-1][0], after)
     else:

@@ -59,7 +59,7 @@ def hidden(text: str) -> bytes:
 def meant(
     root: bytes, path: str | bytes | os.PathLike[str], is_known: Callable[[bytes], bool]
 ) -> bytes:
-    """`inside`, for a caller who may have copied the path from what `shown` made of it.
+    """`inside`, for a caller that may have copied the path from what `shown` made of it.
 
     The text stands for itself where a file of that very name is known.
     """

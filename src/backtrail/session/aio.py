@@ -132,7 +132,7 @@ class AsyncSession:
         return self._session.parts
 
     @property
-    def agent(self) -> Callable[..., Json] | str | None:
+    def agent(self) -> Callable[..., object] | str | None:
         """The callable that answers a turn."""
         return self._session.agent
 

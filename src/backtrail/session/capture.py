@@ -269,7 +269,7 @@ class Capture:
     def _open_asked(self, events: list[Event]) -> None:
         """A bracket for each call that messages ask for and do not answer themselves.
 
-        The messages are stored, so nothing is raised here: a caller who repeats one would have
+        The messages are stored, so nothing is raised here: a caller that repeats one would have
         it twice. The result says that its call was not captured.
         """
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]

@@ -169,7 +169,7 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
         if step.action == "skip" and step.reason == ALREADY:
             continue
         if step.action == "move" and step.after is None:
-            # Told where it moves to.
+            # It is listed where it moves to.
             continue
         other = moves.get(step.path) if step.acts else None
         plus, minus = step_counts(get, step) if other is None else (0, 0)

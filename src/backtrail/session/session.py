@@ -43,12 +43,12 @@ class Session:
         parts.driver.session = self
 
     @property
-    def agent(self) -> Callable[..., Json] | str | None:
+    def agent(self) -> Callable[..., object] | str | None:
         """What answers a turn: a callable, or "provider:model"."""
         return self.parts.turns.agent
 
     @agent.setter
-    def agent(self, agent: Callable[..., Json] | str | None) -> None:
+    def agent(self, agent: Callable[..., object] | str | None) -> None:
         self.parts.turns.agent = agent
 
     # --- beginning -----------------------------------------------------------------------

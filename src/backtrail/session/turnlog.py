@@ -22,7 +22,7 @@ from ..events.operations import RETRY_OF
 from ..formats.messages import convert
 from .capture import Capture
 from .filepoints import events_behind, net_of, paths_changed
-from .liveturn import LiveTurn, add_cost, add_usage, resolve_agent
+from .liveturn import Agent, LiveTurn, add_cost, add_usage, resolve_agent
 from .log import SessionLog, unstored
 from .toolcalls import settling_event
 from .turns import End, Result, Retry, end_by, was_cut_short
@@ -41,7 +41,7 @@ class Opened:
     """A turn that is about to run, or how it ended if it has."""
 
     event: Event
-    agent: Callable[[LiveTurn], Json] | None = None
+    agent: Agent | None = None
     ended: Event | None = None
     is_new: bool = False
 
@@ -78,7 +78,7 @@ class TurnLog:
     """The turns of a session, as its log has them. `agent` answers them, if there is one."""
 
     def __init__(
-        self, log: SessionLog, capture: Capture, agent: Callable[..., Json] | str | None = None,
+        self, log: SessionLog, capture: Capture, agent: Agent | str | None = None,
         agent_options: Mapping[str, Json] | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
@@ -261,7 +261,7 @@ class TurnLog:
         for call in pending(messages):
             self._capture.append([settling_event(messages, call, text, failed=True)])
 
-    def _resolved_agent(self) -> Callable[[LiveTurn], Json]:
+    def _resolved_agent(self) -> Agent:
         if self.agent is None:
             raise Unsupported(
                 "the session has no agent: give `agent=`, or append messages yourself"

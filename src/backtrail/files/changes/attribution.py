@@ -1,4 +1,4 @@
-"""Who changed what: from the transitions in a call's bracket to the changes that are its own.
+"""Which call changed what: from the transitions in a bracket to the changes that are its own.
 
 A tool that declares its paths owns a change of these; any other change belongs to
 the calls that declared nothing. Of the calls of one session, the first to end claims what

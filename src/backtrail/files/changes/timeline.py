@@ -133,7 +133,7 @@ def stored_spans(execute: Execute, workspace: int, after: int) -> list[Transitio
     what = f"a change of workspace {workspace}"
     for row in rows:
         typed(row, what, int, bytes, bytes, str)
-    return [Transition(n, b, a, decoded(_decode_brackets, who, what)) for n, b, a, who in rows]
+    return [Transition(n, b, a, decoded(_decode_brackets, calls, what)) for n, b, a, calls in rows]
 
 
 def store(execute: Execute, line: Line) -> None:
@@ -198,7 +198,7 @@ _decode_record = msgspec.msgpack.Decoder(_Record).decode
 
 def _unpacked(body: bytes) -> Line:
     workspace, tree, changes, calls, brackets, base, written = _decode_record(body)
-    spans = (Transition(n, b, a, [brackets[i] for i in who]) for n, b, a, who in written)
+    spans = (Transition(n, b, a, [brackets[i] for i in at]) for n, b, a, at in written)
     return _checked(Line(workspace, tree, changes, tuple(brackets[:calls]), base, tuple(spans)))
 
 

@@ -1,6 +1,6 @@
 """Repairs: open calls ended by hand, restores that were set aside, what killed processes left.
 
-A restore that can never be finished is set aside so that it hinders nobody. Here it is tried
+A restore that can never be finished is set aside so that it hinders no session. Here it is tried
 once more, and given up if it fails again: what it took out of its place goes back there.
 """
 

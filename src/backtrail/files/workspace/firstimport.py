@@ -41,7 +41,7 @@ class Baseline:
         except Stopped:
             return
         except BacktrailError as error:
-            # The next scan meets the same and raises it where somebody listens.
+            # The next scan meets the same and raises it where a caller hears of it.
             self.error = error
 
     def wait(self, timeout: float | None = None) -> bool:

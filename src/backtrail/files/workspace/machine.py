@@ -6,8 +6,8 @@ directory, named by which directory it is, wherever it is. The folders are in
 `BACKTRAIL_STATE`, else in the user's state folder. Other users of the machine have their
 own, and are not seen.
 
-Everything here is small files, written under the root's lock and never synced: who did what
-is in the logs. A power cut may bring back an old number, so numbers leap with each boot.
+Everything here is small files, written under the root's lock and never synced: the logs say
+which call did what. A power cut may bring back an old number, so numbers leap with each boot.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def identity_at(path: bytes) -> Identity | None:
 
 
 class About(NamedTuple):
-    """What the lock's file says beside who had it last: the root's number, tree, id, place.
+    """What the lock's file says beside its last holder: the root's number, tree, id, place.
 
     The number counts the states of the root that any store's scan or restore found. `tree`
     is the one it stands for.
@@ -262,7 +262,7 @@ class RootIds:
 class Root:
     """One directory in the registry: its lock, its number, its open calls.
 
-    `acquire` first; who holds the lock may read and write the rest.
+    `acquire` first; only the holder of the lock reads and writes the rest.
     """
 
     def __init__(self, machine: Machine, key: str, path: bytes) -> None:
@@ -287,7 +287,7 @@ class Root:
                 continue
             if os.fstat(self.lock.fd).st_nlink:
                 return
-            # Somebody cleared the registry, or the folder: this lock is nobody's.
+            # The registry was cleared, or the folder: no other process knows this lock.
             self.lock.drop()
             self.lock.release()
             self._about = None

@@ -111,7 +111,7 @@ class Workspace(Rooted):
         """What the last scan did not keep: path, reason, size."""
         return self._looking.not_captured()
 
-    # --- who did what --------------------------------------------------------------------
+    # --- calls ---------------------------------------------------------------------------
 
     def begin(
         self, log: Log, name: str, call: str | None, paths: list[bytes] | None,

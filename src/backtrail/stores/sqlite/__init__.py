@@ -196,16 +196,11 @@ class SQLiteStore(Store):
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         path = resolved(cwd)
         newest = latest_record(self._database, self.scope, path)
-        if newest is not None:
-            return newest
-        from .listing import newest_of
-
-        found = newest_of(self._database, self.scope, path)
-        if found is None:
-            return super().latest(cwd)
-        if not found:
-            raise NotFound(f"no previous session found in {os.fspath(cwd)}")
-        return found[0]
+        if newest is None:
+            # Something may not be counted yet.
+            refresh(self._database, self.scope)
+            newest = latest_record(self._database, self.scope, path)
+        return newest or super().latest(cwd)
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
         from .removal import detach, sweep

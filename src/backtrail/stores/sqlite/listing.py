@@ -183,17 +183,5 @@ def listed(database: Database, scope: str, **filters: Unpack[Filters]) -> list[S
         return select(infos, **filters)
 
 
-def newest_of(database: Database, scope: str, folder: str) -> list[SessionInfo] | None:
-    """The newest session of a folder, if there is one; None where each has to be looked at."""
-    late, lost = refresh(database, scope)
-    if late:
-        return None
-    where = f"s.n IN ({OF_FOLDER}) AND s.relation IS NOT 'subagent'"
-    try:
-        return records(database, where, (scope, folder, scope, folder), _not_in(lost), 1)
-    except Damaged:
-        return None
-
-
 def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:
     return (lambda info: info.id not in lost) if lost else None
