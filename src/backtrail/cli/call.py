@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
-from .folder import FORK, around, here, is_project_of, title
+from ..session.titles import FORK, title_of
+from .folder import around, here, is_project_of
 from .output import Output
 from .verbs import Usage
 from .wording import short
@@ -159,7 +160,7 @@ class Call:
         wanted = name.removeprefix(f"{FORK} ").casefold()
         if not wanted.removesuffix("…"):
             return False
-        shown = title(self.store, info).casefold()
+        shown = title_of(self.store, info).removeprefix(f"{FORK} ").casefold()
         return shown.startswith(wanted[:-1]) if wanted.endswith("…") else shown == wanted
 
     def _too_short(self, name: str) -> str:

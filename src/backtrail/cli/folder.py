@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from .wording import brief
+from ..session.titles import title_of
 
 if TYPE_CHECKING:
-    from ..events import SessionInfo
+    from ..events import Json, SessionInfo
     from ..files.workspace.roots import Root
     from ..stores.base import Store
     from .call import Call
@@ -118,24 +118,9 @@ def came_from(store: Store, folder: Path) -> Path | None:
     return None if old == folder or old.is_dir() else old
 
 
-FORK = "⑂"
-"""What stands before the title of a fork."""
-
-
-def title(
-    store: Store, info: SessionInfo, limit: int = 60, masked: Callable[[str], str] = str
-) -> str:
-    """A session's title; without one, what was said first. What is `masked` is so before a cut."""
-    if info.title:
-        return brief(masked(info.title), limit)
-    from ..events.history import NOTED
-    from ..events.messages import speech_of
-
-    said = list(store.read(info.id, kinds=("user_message",), limit=2))
-    if len(said) == 2 and said[1].data.get(NOTED) == said[0].seq:
-        # A hook noted the first, before the agent recorded what was said before it.
-        del said[0]
-    return brief(masked(speech_of(said[0].data.get("message"))), limit) if said else ""
+def titled(store: Store, info: SessionInfo) -> dict[str, Json]:
+    """A session as JSON, with what it is called as its title."""
+    return {**info.to_dict(), "title": info.title or title_of(store, info) or None}
 
 
 def masking(wanted: bool) -> Callable[[str], str]:

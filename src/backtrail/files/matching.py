@@ -82,6 +82,8 @@ def _alike_at_end(old: Lines, new: Lines, i: int, j: int, m: int, n: int) -> int
 def _anchors(old: Lines, new: Lines) -> list[tuple[int, int]]:
     """Lines that both texts have once, as many as keep their order."""
     pairs = in_both(old, new)
+    if all(one < other for (_, one), (_, other) in pairwise(pairs)):
+        return pairs
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []

@@ -77,9 +77,14 @@ class Rewinder:
         self._store, self._id = log.store, log.id
 
     def rewind(
-        self, to: Target | None, before: Target | None, wish: Wish, *, dry_run: bool = False
-    ) -> Rewind:
+        self, to: Target | None, before: Target | None, wish: Wish, *,
+        turn: Event | int | str | None = None, dry_run: bool = False,
+    ) -> Rewind:  # fmt: skip
         """Continue from an earlier point; see `Session.rewind`."""
+        if turn is not None:
+            if to is not None or before is not None:
+                raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
+            return self._rewind_turn(turn, wish, dry_run=dry_run)
         if (to is None) == (before is None):
             raise InvalidData("rewind takes either `to` or `before`")
         target = before if to is None else to
@@ -101,13 +106,8 @@ class Rewinder:
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
-    def rewind_turn(
-        self, turn: Event | int | str, to: Target | None, before: Target | None, wish: Wish, *,
-        dry_run: bool = False,
-    ) -> Rewind:  # fmt: skip
-        """Take one turn's changes out of the files; later ones stay. See `Session.rewind`."""
-        if to is not None or before is not None:
-            raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
+    def _rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool) -> Rewind:
+        """Take one turn's changes out of the files; later ones stay."""
         if wish.scope == "conversation" or wish.mode == "exact":
             raise InvalidData("a turn is taken out of the files, by its own changes: no other scope"
                               " or mode goes with `turn`")  # fmt: skip
