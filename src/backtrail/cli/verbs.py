@@ -49,6 +49,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("log", "list events, or which calls changed a file"),
         "diff": ("diff", "show what changed in the files between two points"),
         "tree": ("tree", "draw forks, branches and subagents as a tree"),
+        "ui": ("ui", "look at sessions in the browser, and go back there"),
         "search": ("search", "find words in what was said"),
         "watch": ("log", "follow a session as it goes on"),
         "stats": ("stats", "count disk space, sessions, tokens and cost"),
