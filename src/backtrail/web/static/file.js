@@ -37,7 +37,7 @@ function OneFile({ id, params }) {
   const [tab, setTab] = useState("file"), [blame, setBlame] = useState(null);
   const list = useRef(null);
   const show = (n) => rows[n] && go(link(id, `/file${query({ path, at: rows[n].seq, of: rows[n].session === id ? undefined : rows[n].session })}`), { replace: true });
-  useEffect(() => { setBlame(null); if (!gone) get(of(owner, "/blame"), { path, at }).then((found) => setBlame(found.lines), () => setBlame(false)); }, [owner, path, at, gone]);
+  useEffect(() => { setBlame(null); if (!gone && info?.blame) get(of(owner, "/blame"), { path, at }).then((found) => setBlame(found.lines), () => setBlame(false)); }, [owner, path, at, gone, info?.blame]);
   useKeys({ j: () => show(chosen + 1), k: () => show(Math.max(0, chosen - 1)), Escape: () => go(link(id)), b: () => setTab("file"), d: () => setTab("diff") }, [rows, chosen]);
   const copy = async () => {
     try { const made = await post(of(owner, "/copy"), { path, ...(at ? { at: Number(at) } : {}) }); toast(`Written: ${made.made}`); } catch (error) { toast(error.message, "bad"); }

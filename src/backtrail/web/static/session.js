@@ -237,8 +237,7 @@ function Scrubber({ id, course, prompts, at, shown, move, now, info, hold, setHo
     <output class="scrub-where">${at === null ? "Now" : html`Event ${at.toLocaleString("en")}${n ? html` <span class="muted">· prompt ${n}</span>` : null}`}</output>
     ${hold && at !== null ? html`<div class="hold" role="status">
       ${hold.busy ? "Looking what going back here would do…" : hold.error ? html`<span class="is-bad">${hold.error.message}</span>` : html`
-        <span>Going back here: <strong>${plural(hold.plan.files.filter((one) => !["skip", "conflict"].includes(one.action)).length, "file")}</strong> <${Lines} plus=${hold.plan.plus} minus=${hold.plan.minus} />,
-          <strong>${plural(hold.plan.dropped, "event")}</strong> ${hold.plan.dropped === 1 ? "leaves" : "leave"} the conversation${hold.plan.conflicts ? html`, <strong class="is-warn">${plural(hold.plan.conflicts, "conflict")}</strong>` : null}</span>`}
+        <span>Going back here: <strong>${plural(hold.plan.files.filter((one) => !["skip", "conflict"].includes(one.action)).length, "file")}</strong> <${Lines} plus=${hold.plan.plus} minus=${hold.plan.minus} />${", "}<strong>${plural(hold.plan.dropped, "event")}</strong> ${hold.plan.dropped === 1 ? "leaves" : "leave"} the conversation${hold.plan.conflicts ? html`, <strong class="is-warn">${plural(hold.plan.conflicts, "conflict")}</strong>` : null}</span>`}
       <span class="grow"></span>
       <a class="button primary small" href=${link(id, `/rewind${query({ to: at })}`)}>Preview</a>
       <button class="small" onClick=${now}>Back to now</button></div>` : null}
