@@ -101,7 +101,7 @@ def test_any_callable_that_yields_messages_is_an_agent(url: str, agent: Agent) -
 
 
 @pytest.mark.parametrize("value", [None, "text", saying("x"), 7])
-def test_an_agent_that_yields_nothing_is_told(value: Json) -> None:
+def test_an_agent_that_yields_nothing_is_reported(value: Json) -> None:
     """A message alone is no list of them."""
     with Session.open("memory:", agent=lambda turn: value) as s:
         with pytest.raises(Unsupported, match="yields messages"):

@@ -38,7 +38,7 @@ Put = Callable[[bytes], bytes]
 
 def resolve(
     get: Get, put: Put, plan: Plan, decisions: Decisions, suffix: str,
-    taken: Mapping[bytes, Sequence[Own]],
+    taken: Mapping[bytes, Sequence[Own]], otherwise: OnConflict = "keep",
 ) -> Plan:  # fmt: skip
     """The plan with its conflicts decided; those that cannot be stay conflicts.
 
@@ -47,7 +47,7 @@ def resolve(
     steps: list[Step] = []
     names = {step.path for step in plan.steps}
     for step in plan.steps:
-        choice = decided(decisions, step.path) if step.action == "conflict" else "keep"
+        choice = decided(decisions, step.path, otherwise) if step.action == "conflict" else "keep"
         if choice == "keep":
             steps.append(step)
         elif choice == "overwrite":
@@ -60,9 +60,9 @@ def resolve(
     return replace(plan, steps=steps)
 
 
-def decided(decisions: Decisions, path: bytes) -> OnConflict:
+def decided(decisions: Decisions, path: bytes, otherwise: OnConflict) -> OnConflict:
     """What is to be done with a path that is in conflict."""
-    return decisions if isinstance(decisions, str) else decisions.get(shown(path), "keep")
+    return decisions if isinstance(decisions, str) else decisions.get(shown(path), otherwise)
 
 
 def _merged(get: Get, put: Put, step: Step, taken: Sequence[Own]) -> Step:

@@ -15,9 +15,8 @@ from ...stores.opening import store_at
 from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
 from ..depot import opened
-from ..names import control_in, shown
-from ..trees import EMPTY, EMPTY_DIGEST, Get
-from ..workspace.ignore import RESERVED
+from ..names import RESERVED, shown
+from ..trees import EMPTY, EMPTY_DIGEST, Get, control_in
 from .moves import settled
 from .plan import Step, plan_exact
 from .workbench import Unsynced
