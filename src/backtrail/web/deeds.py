@@ -17,11 +17,12 @@ from ..exchange.export.page import visible
 from ..exchange.resume import hand_on, native_line
 from ..files.beneath import Directories, descriptor, write_file
 from ..files.depot import has_contents, opened
-from ..files.names import beside, control_in, hidden, shown
-from ..files.trees import Entry, Present
+from ..files.names import beside, hidden, shown
+from ..files.trees import Entry, Present, control_in
 from ..session.fileplans import check_folder
 from ..session.filepoints import last_tree, point_at
 from ..session.parts import Parts
+from ..session.points import find_event
 from ..session.session import Session
 from .answers import Asked
 from .colour import diff_rows
@@ -43,6 +44,7 @@ class _Deed:
     verb: str
     to: int | None
     before: int | None
+    turn: int | None
     scope: Json
     mode: Json
     paths: list[str] | None
@@ -58,7 +60,7 @@ class _Deed:
         if paths is not None and not all(isinstance(path, str) for path in paths):
             raise InvalidData("`paths` is a list of paths")
         return cls(
-            verb, asked.given("to", int), asked.given("before", int),
+            verb, asked.given("to", int), asked.given("before", int), asked.given("turn", int),
             asked.given("scope", str, "both"), asked.given("mode", str, "mine"), paths,
             asked.given("decisions", dict, {}), asked.given("force", bool, False),
         )  # fmt: skip
@@ -74,6 +76,9 @@ class _Deed:
             return session.undo(**choices, expected=expected)
         if self.verb == "redo":
             return session.redo(**choices, expected=expected)
+        if self.turn is not None:
+            prompt = find_event(session.store, session.id, self.turn)
+            return session.rewind(turn=prompt, paths=self.paths, expected=expected, **choices)
         return session.rewind(
             self.to, before=self.before, scope=self.scope, mode=self.mode, paths=self.paths,
             expected=expected, **choices,

@@ -52,7 +52,7 @@ def _settings() -> Json:
     found = load({})
     return [
         [name, visible(str(found.values[name].value)), visible(found.values[name].origin)]
-        for name in ("store", "budget", "retention", "collect", "hooks")
+        for name in ("budget", "retention", "collect", "hooks")
     ]
 
 

@@ -14,7 +14,7 @@ from ..exchange.export.page import one_line, visible
 from ..exchange.resume import resume_line
 from ..exchange.shelf import ARCHIVED, FORK, PINNED, is_empty, is_within, short, title
 from ..stores.base import Store
-from ..stores.search import Query, words_of
+from ..stores.query import Query, words_of
 from .answers import Asked
 
 if TYPE_CHECKING:

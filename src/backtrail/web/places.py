@@ -12,10 +12,13 @@ from ..events.messages import speech_of
 from ..exchange.export.page import one_line, visible
 from ..files.changes.effects import changes_of
 from ..files.depot import has_contents, opened
-from ..files.differences import diff, is_text
+from ..files.differences import diff
 from ..files.names import hidden, shown
+from ..files.patches import is_text
 from ..files.trees import Entry, Get, Present, alike
 from ..session.filepoints import author_of, last_tree, point_at
+from ..session.parts import Parts
+from ..session.session import Session
 from .answers import Asked
 from .colour import lines
 from .home import session_row
@@ -23,6 +26,7 @@ from .reading import file_row
 
 if TYPE_CHECKING:
     from ..events import Json
+    from ..files.changes.blame import BlameLine
 
 LARGEST = 2_000_000
 """Bytes of a file that is shown."""
@@ -49,9 +53,9 @@ def _tree(asked: Asked, name: str) -> bytes | None:
 
 def folder(asked: Asked) -> Json:
     """What is in a folder at a point, and what of it differs from an earlier point."""
-    path = hidden(asked.query.get("dir", ""))
     with _contents(asked) as get:
         tree = _tree(asked, "at")
+        path = _real(get, tree, asked.query.get("dir", ""))
         base = _tree(asked, "base") if asked.text("base") is not None else tree
         now, then = _listed(get, tree, path), _listed(get, base, path)
     rows = []
@@ -61,6 +65,23 @@ def folder(asked: Asked) -> Json:
     # Folders first, as people look for them.
     rows.sort(key=lambda row: (row[1] != "directory", row[0]))
     return {"entries": rows[:_NAMES], "more": max(0, len(rows) - _NAMES)}
+
+
+def _real(get: Get, tree: bytes | None, path: str) -> bytes:
+    """The path that a page names by what it was shown."""
+    plain = hidden(path)
+    there = None if tree is None else Present(get, tree)
+    if tree is None or there is None or not path or there.at(plain) is not None:
+        return plain
+    found = b""
+    for part in path.split("/"):
+        entry = there.at(found) if found else Entry("directory", 0, 0, tree)
+        names = there.names(entry) if entry is not None and entry.kind == "directory" else []
+        name = next((name for name in names if visible(shown(name)) == part), None)
+        if name is None:
+            return plain
+        found = found + b"/" + name if found else name
+    return found
 
 
 def _listed(get: Get, tree: bytes | None, path: bytes) -> dict[bytes, Entry]:
@@ -97,7 +118,7 @@ def content(asked: Asked) -> Json:
     path = asked.text("path") or ""
     with _contents(asked) as get:
         tree = _tree(asked, "at")
-        entry = None if tree is None else Present(get, tree).at(hidden(path))
+        entry = None if tree is None else Present(get, tree).at(_real(get, tree, path))
         if entry is None:
             raise NotFound(f"there is no {path} at that point")
         row: dict[str, Json] = {"path": visible(path), "kind": entry.kind, "size": entry.size,
@@ -116,6 +137,39 @@ def content(asked: Asked) -> Json:
         return row | {"why": "not text"}
     text = data.decode("utf-8", "backslashreplace")
     return row | {"lines": lines(path, text.removesuffix("\n"))}
+
+
+def blame(asked: Asked) -> Json:
+    """The author of each line of a file at a point, with the prompt that it came of."""
+    path = asked.text("path") or ""
+    with Session(Parts(asked.store, asked.record().id, {"files": True})) as session:
+        found = session.blame(hidden(path).decode("utf-8", "surrogateescape"), asked.number("at"))
+    said: dict[tuple[str, int], str] = {}
+    rows = []
+    for line in found:
+        row: list[Json] = [line.author, line.session_id, line.event, _label(line), ""]
+        if line.session_id is not None and line.event is not None:
+            key = line.session_id, line.event
+            if key not in said:
+                said[key] = _prompt_of(asked, *key)
+            row[4] = said[key]
+        rows.append(row)
+    return {"lines": rows}
+
+
+def _label(line: BlameLine) -> str:
+    if line.session_id is None:
+        return line.author
+    turn = f"prompt {line.turn}" if line.turn is not None else f"event {line.event}"
+    label = " · ".join(filter(None, (turn, one_line(line.tool or "", 40))))
+    return label if line.author == "agent" else f"{line.author}: {label}"
+
+
+def _prompt_of(asked: Asked, session_id: str, event: int) -> str:
+    """What was said that a call came of."""
+    said = asked.store.read(session_id, until=event, reverse=True, kinds=("user_message",), limit=1)
+    prompt = next(said, None)
+    return "" if prompt is None else one_line(speech_of(prompt.data.get("message")), 160)
 
 
 def versions(asked: Asked) -> Json:

@@ -14,7 +14,7 @@ from ..exchange.export.page import one_line, visible
 from ..exchange.export.step import Call, Step, step_of
 from ..files.differences import FileDiff
 from ..formats.parts import Answer, Aside, Picture, Text, Thought, pretty, words
-from ..session.filepoints import changes_in_turn, last_tree
+from ..session.filepoints import last_tree
 from ..session.points import read_operations
 from .answers import Asked
 from .home import session_row
@@ -100,18 +100,11 @@ def turns(asked: Asked) -> Json:
     found = asked.outlines.of(asked.store, asked.id)
     rows: dict[str, Json] = {}
     with Reader(asked.store, asked.record()) as reader:
-        get = reader.contents()
         for name in (asked.text("seqs") or "").split(",")[:_TURNS]:
-            if get is None or not name.isdecimal():
-                continue
-            first, last = found.turn(int(name))
-            events = _in_turn(asked, first, last)
-            if not any("files" in event.data for event in events):
-                rows[name] = [0, 0, 0]
-                continue
-            files = changes_in_turn(get, events).files
-            plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
-            rows[name] = [len(files), plus, minus]
+            if name.isascii() and name.isdecimal() and len(name) < 16:
+                first, last = found.turn(int(name))
+                counts = reader.counts(_in_turn(asked, first, last))
+                rows[name] = [counts.files, counts.insertions, counts.deletions]
     return {"turns": rows}
 
 

@@ -45,6 +45,7 @@ READ: dict[str, Part] = {
     "/api/s/{id}/folder": places.folder,
     "/api/s/{id}/file": places.content,
     "/api/s/{id}/versions": places.versions,
+    "/api/s/{id}/blame": places.blame,
     "/api/s/{id}/tree": branches.tree,
     "/api/s/{id}/uncaptured": health.uncaptured,
 }

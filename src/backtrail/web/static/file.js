@@ -34,20 +34,19 @@ function OneFile({ id, params }) {
   const chosen = rows.findIndex((one) => String(one.seq) === String(at) && one.session === owner);
   const gone = chosen >= 0 && rows[chosen].gone;
   const content = useData(() => gone ? Promise.resolve({ why: "deleted here" }) : get(of(owner, "/file"), { path, at }), [owner, path, at, gone]);
+  const lines = content.data?.lines;
   const [tab, setTab] = useState("file"), [blame, setBlame] = useState(null);
   const list = useRef(null);
   const show = (n) => rows[n] && go(link(id, `/file${query({ path, at: rows[n].seq, of: rows[n].session === id ? undefined : rows[n].session })}`), { replace: true });
-  useEffect(() => { setBlame(null); if (!gone && info?.blame) get(of(owner, "/blame"), { path, at }).then((found) => setBlame(found.lines), () => setBlame(false)); }, [owner, path, at, gone, info?.blame]);
+  useEffect(() => { setBlame(null); if (!gone && lines) get(of(owner, "/blame"), { path, at }).then((found) => setBlame(found.lines), () => setBlame(false)); }, [owner, path, at, gone, content.data]);
   useKeys({ j: () => show(chosen + 1), k: () => show(Math.max(0, chosen - 1)), Escape: () => go(link(id)), b: () => setTab("file"), d: () => setTab("diff") }, [rows, chosen]);
   const copy = async () => {
     try { const made = await post(of(owner, "/copy"), { path, ...(at ? { at: Number(at) } : {}) }); toast(`Written: ${made.made}`); } catch (error) { toast(error.message, "bad"); }
   };
-  const lines = content.data?.lines;
-  const last = useRef("");
   const row = (n) => {
     const who = blame?.[n], before = blame?.[n - 1];
-    const first = who && (!before || before.event !== who.event || before.author !== who.author || before.session !== who.session);
-    return html`<div class="src"><span class="src-n">${n + 1}</span>${blame ? html`<span class="src-who">${first ? who.session && who.event ? html`<a href=${link(who.session, `/e/${who.event}`)} title=${who.prompt}>${who.label}</a>` : html`<span class="muted">${who.label}</span>` : ""}</span>` : null}<code><${Code} spans=${lines[n]} /></code></div>`;
+    const first = who && (!before || before[3] !== who[3] || before[1] !== who[1]);
+    return html`<div class="src"><span class="src-n">${n + 1}</span>${blame ? html`<span class="src-who">${first ? who[1] && who[2] ? html`<a href=${link(who[1], `/e/${who[2]}`)} title=${who[4]}>${who[3]}</a>` : html`<span class="muted">${who[3]}</span>` : ""}</span>` : null}<code><${Code} spans=${lines[n]} /></code></div>`;
   };
   return html`<div class="screen file-screen">
     <header class="head"><div class="head-title"><h1><${Path} path=${path} /></h1><p class="facts"><span>${chosen >= 0 ? html`as event ${at} left it` : at ? `at event ${at}` : "as it was last seen"}</span>${content.data?.size !== undefined ? html`<span>${size(content.data.size)}</span>` : null}</p></div>

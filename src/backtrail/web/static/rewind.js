@@ -20,11 +20,12 @@ export function RewindScreen({ id, verb, params }) {
   useEffect(() => {
     (async () => {
       if (verb !== "rewind") { setTarget({}); return; }
+      if (params.turn) { setTarget({ turn: Number(params.turn) }); return; }
       if (params.before || params.to) { setTarget(params.before ? { before: Number(params.before) } : { to: Number(params.to) }); return; }
       const outline = await get(of(id, "/outline"));
       setTarget(outline.prompts.length ? { before: outline.prompts.at(-1) } : null);
     })().catch(setError);
-  }, [id, verb, params.before, params.to]);
+  }, [id, verb, params.before, params.to, params.turn]);
 
   const wish = () => ({ verb, ...target, scope, mode, decisions, force, ...(paths ? { paths } : {}) });
   const look = async () => {
@@ -54,8 +55,8 @@ export function RewindScreen({ id, verb, params }) {
   useKeys({ Escape: () => go(link(id)), "1": () => setScope("both"), "2": () => setScope("conversation"), "3": () => setScope("files") }, [id]);
 
   if (result) return html`<${Result} id=${id} verb=${verb} result=${result} />`;
-  const title = paths ? `Restore ${paths[0]}` : verb === "undo" ? "Undo" : verb === "redo" ? "Redo" : target?.before ? "Rewind to before a prompt" : "Rewind to a point";
-  const point = target?.before ?? target?.to;
+  const title = params.turn ? "Take one turn out" : paths ? `Restore ${paths[0]}` : verb === "undo" ? "Undo" : verb === "redo" ? "Redo" : target?.before ? "Rewind to before a prompt" : "Rewind to a point";
+  const point = target?.before ?? target?.to ?? target?.turn;
   const files = [...(plan?.files ?? [])].sort((a, b) => ORDER.indexOf(a.action) - ORDER.indexOf(b.action));
   const conflicts = files.filter((file) => plan.ways?.[file.path] !== undefined || file.action === "conflict");
   const rest = files.filter((file) => !conflicts.includes(file));
@@ -64,9 +65,9 @@ export function RewindScreen({ id, verb, params }) {
   return html`<div class="screen rewind">
     <header class="head"><div class="head-title"><h1>${title}</h1>
       ${info ? html`<p class="facts"><span>${info.title}</span></p>` : null}</div></header>
-    <${Where} id=${id} verb=${verb} point=${point} before=${target?.before !== undefined} info=${info} />
+    <${Where} id=${id} verb=${verb} point=${point} before=${target?.before !== undefined} turn=${target?.turn !== undefined} info=${info} />
     ${target === null && !error ? html`<${Empty} title="There is no prompt to go back to" />` : null}
-    ${verb === "rewind" && !paths ? html`<fieldset class="choice"><legend>What goes back</legend>${[["both", "Conversation and files"], ["conversation", "Conversation"], ["files", "Files"]].map(([value, text]) =>
+    ${verb === "rewind" && !paths && !params.turn ? html`<fieldset class="choice"><legend>What goes back</legend>${[["both", "Conversation and files"], ["conversation", "Conversation"], ["files", "Files"]].map(([value, text]) =>
       html`<label><input type="radio" name="scope" value=${value} checked=${scope === value} onChange=${() => setScope(value)} />${text}</label>`)}
       ${scope !== "conversation" ? html`<label class="apart"><input type="checkbox" checked=${mode === "exact"} onChange=${(event) => setMode(event.target.checked ? "exact" : "mine")} />Make files exactly as they were, also what others changed</label>` : null}</fieldset>` : null}
     ${moved ? html`<p class="moved" role="alert">Files or session have moved since you looked, so nothing was done. This is the plan as it is now.</p>` : null}
@@ -82,20 +83,20 @@ export function RewindScreen({ id, verb, params }) {
       ${plan.no_files ? html`<p class="warning">Files stay as they are: ${plan.no_files}</p>` : null}
       ${plan.error ? html`<p class="warning bad" role="alert">This would be refused: ${plan.error}</p>` : null}
       ${conflicts.length ? html`<section aria-label="Conflicts"><h2>Others changed these, too</h2>
-        ${conflicts.map((file) => html`<${Conflict} key=${file.path} id=${id} file=${file} at=${point ?? info?.[verb]?.seq} why=${plan.ways?.[file.path] ?? ""} choice=${decisions[file.path] ?? "keep"} choose=${(way) => setDecisions({ ...decisions, [file.path]: way })} />`)}</section>` : null}
+        ${conflicts.map((file) => html`<${Conflict} key=${file.path} id=${id} file=${file} at=${point ?? info?.[verb]?.seq} why=${plan.ways?.[file.path] ?? ""} choice=${decisions[file.path] ?? (params.turn && !plan.ways?.[file.path] ? "merge" : "keep")} choose=${(way) => setDecisions({ ...decisions, [file.path]: way })} />`)}</section>` : null}
       ${rest.length ? html`<section aria-label="Files"><h2>File by file</h2><ul class="plan">${rest.map((file) => html`<li key=${file.path}>
         <${Badge} status=${file.action} /><span class="plan-what">${file.action}</span><${Path} path=${file.name} old=${file.old} folder=${file.folder} /><${Lines} plus=${file.plus} minus=${file.minus} />
         ${file.modes ? html`<span class="muted">mode ${file.modes[0]} → ${file.modes[1]}</span>` : null}${file.reason ? html`<span class="is-warn">${file.reason}</span>` : null}</li>`)}</ul></section>` : null}
       ${plan.warnings.length || plan.lost.length ? html`<section aria-label="What cannot be taken back"><h2>What cannot be taken back</h2><ul class="plain-list">
         ${plan.warnings.map((text) => html`<li>${text}</li>`)}${plan.lost.map(([path, why]) => html`<li><code>${path}</code> ${why}</li>`)}</ul></section>` : null}
       ${plan.never.length ? html`<details class="never"><summary>Not captured, so not touched: ${plural(plan.never.length, "path")}</summary><ul class="plain-list">${plan.never.map(([path, why]) => html`<li><code>${path}</code> ${why}</li>`)}</ul></details>` : null}
-      <div class="go"><button ref=${button} class="primary big" disabled=${busy || !!plan.error || info?.read_only || nothing} onClick=${act}><${Icon} name="back" />${busy ? "Going back…" : paths ? "Restore" : title.split(" ")[0]}${count && scope !== "conversation" ? ` ${plural(count, "file")}` : ""}</button>
+      <div class="go"><button ref=${button} class="primary big" disabled=${busy || !!plan.error || info?.read_only || nothing} onClick=${act}><${Icon} name="back" />${busy ? "Going back…" : paths ? "Restore" : params.turn ? "Take out" : title.split(" ")[0]}${count && scope !== "conversation" ? ` ${plural(count, "file")}` : ""}</button>
         <a class="button" href=${link(id)}>Cancel</a><span class="muted">${info?.read_only ? "This viewer is read-only." : nothing ? "All is so already." : "Nothing is erased: an undo takes it back."}</span></div>` : null}
   </div>`;
 }
 
 // Which point that is, in words.
-function Where({ id, verb, point, before, info }) {
+function Where({ id, verb, point, before, turn, info }) {
   const [said, set] = useState(null);
   useEffect(() => { if (point) get(of(id, `/event/${point}`)).then(set, () => {}); }, [id, point]);
   if (verb !== "rewind") {
@@ -104,7 +105,7 @@ function Where({ id, verb, point, before, info }) {
   }
   if (!said) return null;
   const text = (said.parts ?? []).filter((part) => part.t === "text").map((part) => part.text).join(" ") || said.parts?.find((part) => part.t === "call")?.brief || said.note || said.kind;
-  return html`<blockquote class="where"><span class="muted">${before ? "before" : "after"} event ${point}</span> ${text.slice(0, 300)}</blockquote>`;
+  return html`<blockquote class="where"><span class="muted">${turn ? "only this turn leaves the files; later ones and the conversation stay · " : before ? "before " : "after "}event ${point}</span> ${text.slice(0, 300)}</blockquote>`;
 }
 
 function Conflict({ id, file, at, why, choice, choose }) {

@@ -287,11 +287,11 @@ function Side({ id, turn, at, info, head }) {
       <button role="tab" aria-selected=${tab === "changes"} onClick=${() => setTab("changes")}>Changes</button>
       <button role="tab" aria-selected=${tab === "tree"} onClick=${() => setTab("tree")}>All files ${at === null ? "now" : "then"}</button>
     </div>
-    ${tab === "changes" ? html`<${TurnFiles} id=${id} turn=${turn} head=${head} />` : html`<${Tree} id=${id} at=${at} base=${turn} head=${head} />`}
+    ${tab === "changes" ? html`<${TurnFiles} id=${id} turn=${turn} head=${head} info=${info} />` : html`<${Tree} id=${id} at=${at} base=${turn} head=${head} />`}
   </div>`;
 }
 
-function TurnFiles({ id, turn, head }) {
+function TurnFiles({ id, turn, head, info }) {
   const [open, setOpen] = useState(null);
   const slow = useSlow(head);
   const { data, error } = useData(() => turn ? get(of(id, "/diff"), { turn }) : Promise.resolve({ files: [], perhaps: {} }), [id, turn, slow]);
@@ -301,7 +301,7 @@ function TurnFiles({ id, turn, head }) {
   if (!data.files.length) return html`<p class="muted pad">This turn changed no files.</p>`;
   return html`<div class="files">
     <p class="files-sum">${plural(data.files.length, "file")} <${Lines} plus=${data.plus} minus=${data.minus} /><span class="grow"></span>
-      <a href=${link(id, `/diff${query({ turn })}`)}>Whole diff</a></p>
+      ${info?.read_only ? null : html`<a href=${link(id, `/rewind${query({ turn })}`)} title="later turns stay">Take out</a>`}<a href=${link(id, `/diff${query({ turn })}`)}>Whole diff</a></p>
     ${data.files.map(([path, status, plus, minus, old, folder]) => html`<div class="file" key=${path}>
       <button class="file-head" aria-expanded=${open === path} onClick=${() => setOpen(open === path ? null : path)}>
         <${Badge} status=${status} /><${Path} path=${path} old=${old} folder=${folder} /><${Lines} plus=${plus} minus=${minus} /></button>
