@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,17 +62,17 @@ class Viewer:
         return f"{self.base}{path}#token={self.token}"
 
     def ask(
-        self, path: str, body: Json = None, *, method: str | None = None, raw: bytes | None = None,
-        **headers: str | None,
+        self, path: str, body: Json = None, headers: Mapping[str, str | None] | None = None,
+        *, method: str | None = None,
     ) -> tuple[int, Any, dict[str, str]]:  # fmt: skip
         """Send a request as a window of the viewer does, but for the headers that are given."""
         sent: dict[str, str | None] = {
             "host": f"127.0.0.1:{self.port}", "authorization": f"Bearer {self.token}"
         }  # fmt: skip
-        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        data = None if body is None else json.dumps(body).encode()
         if data is not None:
             sent |= {"origin": self.base, "content-type": "application/json"}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        sent |= headers or {}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.putrequest(method or ("GET" if data is None else "POST"), path,
