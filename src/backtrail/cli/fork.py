@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError
-from .resume import check_here, is_foreign, native_line, resume_line, written
+from ..exchange.resume import check_here, is_foreign, native_line, resume_line, written
 from .verbs import Command, session_argument, session_option
 from .wording import brief, plural
 
@@ -69,7 +69,7 @@ def resume(call: Call) -> int:
     info = call.info(given.session)
     store = call.store.url if given.store else None
     check_here(info)
-    line = native_line(call, info) if is_foreign(info) else resume_line(info, store)
+    line = native_line(call.store, info) if is_foreign(info) else resume_line(info, store)
     if not given.run:
         if call.out.as_json:
             agent = info.agent_name if is_foreign(info) else "backtrail"
