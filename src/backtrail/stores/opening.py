@@ -42,6 +42,8 @@ _OWN = {
     "null": "memory:open_null",
     "file": "jsonl:open_jsonl",
     "sqlite": "sqlite:open_sqlite",
+    "postgresql": "postgres:open_postgres",
+    "postgres": "postgres:open_postgres",
 }
 
 
