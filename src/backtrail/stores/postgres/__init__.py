@@ -51,7 +51,7 @@ from . import schema
 from .address import Address, parse
 from .append import Appender
 from .lease import Leases
-from .link import Execute, Link, Lost
+from .link import Execute, Link
 from .logs import Log, events_by_id, find_log, log_names, marks_of, problem, read_log, tally_of
 from .news import Listener, News
 from .records import (
@@ -69,7 +69,7 @@ from .records import (
     update_record,
     updated_of_fork,
 )
-from .rows import COLUMNS, event_of, row_sum, share_sum
+from .rows import COLUMNS, event_of, share_sum
 
 if TYPE_CHECKING:
     from ..adopting import Logs
@@ -179,30 +179,19 @@ class PostgresStore(Store):
                 with execute.connection.transaction():
                     work(execute, token)
             except psycopg.errors.UniqueViolation:
-                if not is_made_by(execute, self.scope, record.id, token):
+                if is_made_by(execute, self.scope, record.id, token) is None:
                     raise taken(execute, record) from None
 
         self._link.read(attempt)
 
     def adopt(self, info: SessionInfo, logs: Logs) -> None:
-        from .adopt import fill
+        from .adopt import adopted
 
         record = new_record(info, self.scope)
         for name in logs:
             check_log(name)
-        token = f"made {os.urandom(16).hex()}"
         self._appender.forget(record.id)
-        try:
-            written = self._link.attempt_whole(lambda execute: fill(execute, record, logs, token))
-        except psycopg.errors.UniqueViolation:
-            raise self._link.read(lambda execute: taken(execute, record)) from None
-        except Lost as error:
-            # The events cannot be asked for again: they are there, or they are not.
-            made = self._link.read(lambda e: is_made_by(e, self.scope, record.id, token))
-            if not made:
-                raise self._link.unreachable(error) from error
-            return
-        self._news.wrote(written)
+        self._news.wrote(adopted(self._link, record, logs))
 
     def info(self, session_id: str) -> SessionInfo:
         check_session_id(session_id)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from ...events import MAIN_LOG, SessionInfo
-from .link import Execute
-from .records import insert_record
+from .link import PATIENCE, Execute, Link, Lost
+from .records import insert_record, is_made_by, taken
 from .rows import row_sum
 
 if TYPE_CHECKING:
@@ -21,7 +25,44 @@ _HEAD = "UPDATE backtrail.logs SET head = %s, updated_at = %s WHERE n = %s"
 _SORTED = "UPDATE backtrail.sessions SET sorted_at = %s WHERE n = %s"
 
 
-def fill(execute: Execute, record: SessionInfo, logs: Logs, token: str) -> int:
+def adopted(link: Link, record: SessionInfo, logs: Logs) -> int:
+    """Make a session with all its logs, once; the number of its main log.
+
+    Where the connection breaks, events that can be gone through only once cannot be sent again:
+    then the session is there, or the error says that it is not.
+    """
+    token = f"made {os.urandom(16).hex()}"
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return link.attempt_whole(lambda execute: _fill(execute, record, logs, token))
+        except psycopg.errors.UniqueViolation:
+            made = link.read(lambda execute: _made(execute, record, token))
+            if made is None:
+                raise link.read(lambda execute: taken(execute, record)) from None
+            return made
+        except Lost as error:
+            if any(iter(events) is events for events in logs.values()):
+                made = link.read(lambda execute: _made(execute, record, token))
+                if made is not None:
+                    return made
+            elif time.monotonic() < deadline:
+                continue
+            raise link.unreachable(error) from error
+
+
+def _made(execute: Execute, record: SessionInfo, token: str) -> int | None:
+    """The main log that a lost attempt made; None if there is none, and none will come."""
+    try:
+        # This waits for the attempt, if the server is still at work on it.
+        with execute.connection.transaction(force_rollback=True):
+            insert_record(execute, record, 0, record.created_at, "")
+    except psycopg.errors.UniqueViolation:
+        return is_made_by(execute, record.scope, record.id, token)
+    return None
+
+
+def _fill(execute: Execute, record: SessionInfo, logs: Logs, token: str) -> int:
     """Make the session with its events; returns the number of its main log."""
     from ..adopting import whole
 

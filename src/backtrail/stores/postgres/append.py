@@ -340,7 +340,7 @@ class Appender:
         log = tried.log
 
         def work(execute: Execute) -> list[Event] | None:
-            execute(_RAISE, (log.n, log.epoch))
+            execute(RAISE, (log.n, log.epoch))
             stems = [draft.id[:STEM] for draft in batch if not draft.given]
             if not stems:
                 # By the ids, as any retry is settled.
@@ -421,7 +421,7 @@ _STORE = (
     "SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], "
     "%s::text[], %s::bigint[], %s::text[], %s::bigint[])"
 )
-_RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s AND epoch = %s"
+RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s AND epoch = %s"
 _LOOK = (
     f"SELECT {COLUMNS} FROM backtrail.events e WHERE e.log = %s AND e.seq > %s "
     "AND left(e.id, 28) = ANY(%s) ORDER BY e.seq"

@@ -157,13 +157,13 @@ def taken(execute: Execute, record: SessionInfo) -> AlreadyExists:
     return AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
 
 
-_MADE_BY = f"SELECT l.owner {FROM} WHERE s.scope = %s AND s.id = %s AND l.holder IS NULL"
+_MADE_BY = f"SELECT l.owner, l.n {FROM} WHERE s.scope = %s AND s.id = %s AND l.holder IS NULL"
 
 
-def is_made_by(execute: Execute, scope: str, session_id: str, token: str) -> bool:
-    """Whether a session was made by the attempt of this name, whose outcome was not known."""
+def is_made_by(execute: Execute, scope: str, session_id: str, token: str) -> int | None:
+    """The main log of a session, if the attempt of this name made it: its outcome was not known."""
     row = execute.one(_MADE_BY, (scope, session_id))
-    return row is not None and row[0] == token
+    return row[1] if row is not None and row[0] == token else None
 
 
 def update_record(execute: Execute, n: int, record: SessionInfo) -> None:
