@@ -135,18 +135,18 @@ class Appender:
         check_session_id(session_id)
         check_log(log)
         name = (session_id, log)
-        if name in self._lost:
-            raise StoreFailed(self._lost[name])
         known = self._known.get(name)
         deadline = time.monotonic() + PATIENCE
         tried: Known | None = None
         while True:
             try:
+                self._check_lost(name)
                 if tried is not None:
                     done = self._settle_unknown(name, tried, batch)
                     if done is not None:
                         return done
                     tried, known = None, None
+                    self._check_lost(name)
                 if known is None:
                     known = self._find(session_id, log, make=bool(batch))
                 if not batch:
@@ -161,8 +161,11 @@ class Appender:
                     raise self._link.unreachable(error) from error
                 # Before anything was sent there is nothing to settle.
                 tried = tried or known
-                if tried is not None and name in self._lost:
-                    raise StoreFailed(self._lost[name]) from error
+
+    def _check_lost(self, name: tuple[str, str]) -> None:
+        """Raise if acknowledged events of a log are gone."""
+        if name in self._lost:
+            raise StoreFailed(self._lost[name])
 
     # --- where logs are --------------------------------------------------------------------
 
