@@ -166,6 +166,10 @@ class Blobs(ABC):
         self.write([(digest, content)])
         return digest
 
+    def fetch(self, digests: Collection[bytes]) -> None:
+        """Bring contents near that are about to be read, where they are far; else do nothing."""
+        return None
+
     def verify(self) -> Iterator[tuple[bytes, str]]:
         """Read everything; the digests that fail, and how. Empty: the store as a whole."""
         for digest in self.digests():

@@ -118,6 +118,8 @@ class PostgresStore(Store):
         self.scope = scope
         self.url = address.url
         self.durability = durability
+        if address.password:
+            self.environment = {"PGPASSWORD": address.password}
         self._on_damage = on_damage
         self._link = Link(address)
         try:
@@ -243,6 +245,10 @@ class PostgresStore(Store):
         self._link.write(work)
         self._appender.forget(session_id)
         sweep(self._link)
+        if log is None:
+            from .. import due
+
+            due.note(self, due.name_of(self), due.GRACE)
 
     # --- events --------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from ..._startup.frozen import NamedTuple
 from ...errors import InvalidData
@@ -27,6 +27,7 @@ class Address(NamedTuple):
     schema: str
     pool: int
     listen: str
+    password: str
 
     @property
     def place(self) -> str:
@@ -63,9 +64,9 @@ def parse(url: str) -> Address:
         direct = urlunsplit(
             parts._replace(netloc=f"{user[0]}{user[1]}{listen}", query=_query(theirs))
         )
-    return Address(
-        urlunsplit(shown._replace(query=_query(kept))), conninfo, schema, int(pool), direct
-    )
+    password = own.get("password", unquote(parts.password or ""))
+    shown_url = urlunsplit(shown._replace(query=_query(kept)))
+    return Address(shown_url, conninfo, schema, int(pool), direct, password)
 
 
 def _query(words: list[tuple[str, str]]) -> str:

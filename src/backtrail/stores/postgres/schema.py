@@ -66,7 +66,8 @@ CREATE TABLE backtrail.packs(
   state text COLLATE "C" NOT NULL, since timestamptz NOT NULL);
 CREATE TABLE backtrail.blobs(
   scope text COLLATE "C", digest bytea, size bigint NOT NULL, stamp timestamptz NOT NULL,
-  content bytea, pack bigint, at bigint, length bigint, PRIMARY KEY(scope, digest));
+  codec smallint NOT NULL, content bytea, pack bigint, at bigint, length bigint NOT NULL,
+  PRIMARY KEY(scope, digest));
 CREATE INDEX blobs_pack ON backtrail.blobs(pack) WHERE pack IS NOT NULL;
 CREATE TABLE backtrail.chunks(
   pack bigint, piece int, content bytea NOT NULL, PRIMARY KEY(pack, piece));
