@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -142,7 +143,7 @@ class InBucket(Place):
         self._prefix = "packs"
         try:
             self._store: ObjectStore = from_url(
-                self.name, config=_config(), client_options=_client(), retry_config=_RETRIES
+                self.name, config=_config(), client_options=_client()
             )
         except Exception as error:
             raise self._failed(error, "open") from error
@@ -151,15 +152,17 @@ class InBucket(Place):
         return f"{self._prefix}/{key[:2]}/{key}"
 
     def cut(self, new: Sequence[New], size: int) -> Iterator[list[New]]:
+        # Evenly: a rest by itself would be a small object.
+        total = sum(len(one.packed.content) for one in new)
+        target = total / max(1, -(-total * 3 // (size * 4)))
         some: list[New] = []
-        total = 0
+        length = 0
         for one in new:
-            length = len(one.packed.content)
-            if some and total + length > size * 4 // 3:
-                yield some
-                some, total = [], 0
             some.append(one)
-            total += length
+            length += len(one.packed.content)
+            if length >= target:
+                yield some
+                some, length = [], 0
         if some:
             yield some
 
@@ -167,6 +170,7 @@ class InBucket(Place):
         return True
 
     def put(self, key: str, number: int, body: bytes) -> None:
+        _check_process()
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -183,6 +187,7 @@ class InBucket(Place):
         return self.get_ranges(key, [(at, length)])[0]
 
     def get_ranges(self, key: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        _check_process()
         import obstore
 
         # A range of nothing is an error there.
@@ -209,6 +214,7 @@ class InBucket(Place):
         return parts
 
     def remove(self, execute: Execute | None, packs: Sequence[tuple[int, str]]) -> None:
+        _check_process()
         import obstore
 
         for _, key in packs:
@@ -226,7 +232,20 @@ class InBucket(Place):
         return StoreFailed(f"cannot {what} {self.name}{advice or ': ' + text[:300]}")
 
 
-_RETRIES: Any = None
+_process: list[int] = []
+
+
+def _check_process() -> None:
+    """Raise in a forked child whose parent used a bucket: the threads for that are not there."""
+    if not _process:
+        _process.append(os.getpid())
+    if _process[0] != os.getpid():
+        raise Unsupported(
+            "a process cannot use S3 if the one that it was forked from did: start it anew "
+            "(multiprocessing with `spawn`), or fork before the first use"
+        )
+
+
 _ADVICE = (
     ("NoSuchBucket", ": there is no such bucket: make it first, or name another"),
     ("PermanentRedirect", ": the bucket is in another region: set AWS_REGION to that one"),
@@ -247,8 +266,6 @@ _ADVICE = (
 
 def _config() -> dict[str, Any]:
     """What the environment says under the names that other programs use."""
-    import os
-
     config: dict[str, Any] = {}
     names = {
         "access_key_id": ("AWS_ACCESS_KEY_ID",),
