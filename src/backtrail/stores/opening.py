@@ -112,6 +112,28 @@ def store_at(store: Store | str, *, create: bool = True) -> Iterator[Store]:
         yield opened
 
 
+_REMOTE = ("postgresql", "postgres")
+_PASSWORD = re.compile(r"(?<=[?&])((?:ssl)?password)=[^&#]*")
+_USER = re.compile(r"^([\w+.-]+://[^/@?#:]*):[^/@?#]*@")
+
+
+def masked(url: str) -> str:
+    """A URL of a store as it may be shown: without a password."""
+    return _USER.sub(r"\1:***@", _PASSWORD.sub(r"\1=***", url))
+
+
+def refuse_remote(url: str | None, what: str) -> None:
+    """Raise `Unsupported` if a store is across a network, for what an agent has to wait for."""
+    if url is None:
+        url = os.environ.get("BACKTRAIL_STORE") or ""
+    if url.partition(":")[0] in _REMOTE:
+        raise Unsupported(
+            f"{what} a local store, and `{masked(url)}` is across a network, which an agent must "
+            "not wait for: name a local one (`BACKTRAIL_STORE=sqlite:///PATH`, or the setting "
+            "`store`), and copy its sessions"
+        )
+
+
 def default_url() -> str:
     """The store used when none is named: a database in the user's data folder."""
     return f"sqlite:///{user_folder('data')}/backtrail.db"
