@@ -78,7 +78,7 @@ class Depot:
         """The depot of a store; `Unsupported` if it has none."""
         folder, goes_with = _folder_of(store)
         url = unwrapped(store).contents_url
-        place = str(folder), f"{url}#{store.scope}" if _is_shared(store) else url
+        place = str(folder), f"{url}#{store.scope}" if is_shared(store) else url
         with _lock:
             depot = _open.get(place)
             if depot is None:
@@ -127,7 +127,7 @@ def opened(store: Store) -> Iterator[Depot]:
         depot.close()
 
 
-def _is_shared(store: Store) -> bool:
+def is_shared(store: Store) -> bool:
     """Whether contents of a store are where other machines have them, too."""
     store = unwrapped(store)
     return store.url.startswith("postgresql:") and not store.contents_url.startswith("sqlite:")
@@ -135,7 +135,7 @@ def _is_shared(store: Store) -> bool:
 
 def _blobs_of(store: Store, folder: Path, url: str) -> Blobs:
     """The contents of a store, opened."""
-    if not _is_shared(store):
+    if not is_shared(store):
         return open_blobs(url or f"sqlite:///{folder}/blobs.db")
     from ..stores.postgres import PostgresStore
     from .contents.shared import open_shared
@@ -147,7 +147,7 @@ def _blobs_of(store: Store, folder: Path, url: str) -> Blobs:
 
 def has_contents(store: Store) -> bool:
     """Whether a store may have contents: where it has none, none are made."""
-    if _is_shared(store):
+    if is_shared(store):
         return True
     folder = known_folder(store)
     if folder is None:
