@@ -11,6 +11,7 @@ import pytest
 
 from backtrail import Session
 from backtrail.errors import NotFound, StoreFailed, Unsupported
+from backtrail.files import materialize
 from backtrail.files.contents.blobs import Blobs, Reference
 from backtrail.files.contents.shared import SharedBlobs
 from backtrail.files.contents.shared.cached import CachedContents
@@ -294,3 +295,33 @@ def test_a_forked_process_is_told(endpoint: str, bucket: str, tmp_path: Path) ->
         assert joined([child(work)]) == [0]
         assert dict(blobs.get_many([digest for digest, _ in many[:10]])) == dict(many[:10])
         assert blobs.get(contents(1, 10)[0][0]) == contents(1, 10)[0][1]
+
+
+def test_a_tree_comes_at_once(
+    endpoint: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine writes two hundred files by a handful of requests and questions."""
+    url, blobs = postgres.url_for(tmp_path), f"s3://{bucket}/p"
+    work = tmp_path / "work"
+    for n in range(200):
+        path = work / f"d{n % 7}" / f"e{n % 3}" / f"f{n}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(random.Random(n).randbytes(5000))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "a"))
+    with open_store(url, blobs=blobs) as store, Session.create(store, "s", cwd=work) as session:
+        point = session.checkpoint("one")
+    asked: list[int] = []
+    plain = InBucket.get_ranges
+
+    def counted(self: InBucket, key: str, spans: list[tuple[int, int]]) -> list[bytes]:
+        asked.append(len(spans))
+        return plain(self, key, spans)
+
+    monkeypatch.setattr(InBucket, "get_ranges", counted)
+    monkeypatch.setattr(SharedBlobs, "get", lambda self, digest: pytest.fail("asked for one"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "b"))
+    with open_store(url, blobs=blobs) as store:
+        materialize(store, point, tmp_path / "there")
+    assert len(asked) <= 6
+    for path in work.rglob("f*"):
+        assert (tmp_path / "there" / path.relative_to(work)).read_bytes() == path.read_bytes()

@@ -182,3 +182,27 @@ def test_one_machine_drives_a_session_at_a_time(tmp_path: Path, url: str) -> Non
     finally:
         holder.kill()
         holder.wait()
+
+
+def test_the_command_line_brings_a_session_here(tmp_path: Path, url: str) -> None:
+    """`resume ID --into DIR`; a folder that has something in it is refused."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    record_on_a(a, url)
+    b.mkdir()
+    (b / "full").mkdir()
+    (b / "full" / "x").touch()
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("BACKTRAIL", "XDG_"))}
+
+    def run(folder: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "backtrail", "resume", "s", "--into", folder, "--store", url],
+            env={**env, "HOME": str(b)}, cwd=b, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+    assert run("full").returncode == 1
+    assert [path.name for path in (b / "full").iterdir()] == ["x"]
+    done = run("new")
+    assert done.returncode == 0, done.stderr
+    assert str(b / "new") in done.stdout
+    assert (b / "new" / "a.txt").read_text() == "two"
+    assert run("new").returncode == 1

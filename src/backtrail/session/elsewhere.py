@@ -10,15 +10,17 @@ from ..stores.base import Store
 from ..stores.records import resolved
 
 
-def bring_files(store: Store, session_id: str, cwd: str | os.PathLike[str]) -> bool:
+def bring_files(
+    store: Store, session_id: str, cwd: str | os.PathLike[str], *, asked: bool = False
+) -> bool:
     """Write the files that a session has to a folder that is new or empty; whether it was done.
 
-    Only for contents that machines share, and not where the session's own folder was emptied on
-    this machine.
+    Only for contents that machines share, unless `asked`; and not where the session's own folder
+    was emptied on this machine.
     """
     from ..files.depot import is_shared, opened
 
-    if not is_shared(store):
+    if not (asked or is_shared(store)):
         return False
     place = Path(resolved(cwd))
     if place.exists() and (not place.is_dir() or any(place.iterdir())):

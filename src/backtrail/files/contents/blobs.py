@@ -63,6 +63,9 @@ class Blobs(ABC):
     id: str
     """Names this store of blobs, made once; an index made for another is not believed."""
 
+    far: bool = False
+    """Whether contents come across a network, so that `fetch` has something to do."""
+
     @abstractmethod
     def write(
         self,

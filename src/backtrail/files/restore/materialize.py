@@ -14,6 +14,7 @@ from ...stores.disk.fs import failed, sync_directory
 from ...stores.opening import store_at
 from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
+from ..contents.near import bring_near
 from ..depot import opened
 from ..names import control_in, shown
 from ..trees import EMPTY, EMPTY_DIGEST, Get
@@ -35,6 +36,7 @@ def materialize(
             return materialize(place, tree, into)
     root = _digest(tree)
     with opened(store) as depot:
+        bring_near(depot.blobs, root)
         return write_tree(depot.blobs.get, root, into)
 
 

@@ -43,6 +43,8 @@ class _AllBut:
 class CachedContents(Blobs):
     """Shared contents, and those of this machine in front of them."""
 
+    far = True
+
     def __init__(self, inner: SharedBlobs, folder: Path, budget: int = BUDGET) -> None:
         self._inner = inner
         self._local = SQLiteBlobs(folder / NAME)
