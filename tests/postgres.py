@@ -74,10 +74,12 @@ def free_port() -> int:
 class Server:
     """A cluster in a folder of its own. `start`, `stop("immediate")` and `start` again at will."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, bouncer: int = 0) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.port = port
+        self.bouncer = bouncer
+        """The port of a pgbouncer in front, if there is one."""
 
     @classmethod
     def make(cls) -> Server:
@@ -129,8 +131,42 @@ class Server:
         """Stop it: `immediate` is a crash of the server."""
         self.run("pg_ctl", "-D", str(self.data), "-m", mode, "-w", "-t", "60", "stop")
 
+    def start_bouncer(self, program: str) -> None:
+        """Start a pgbouncer in front: in transaction mode, with two connections to the server."""
+        self.bouncer = free_port()
+        config = self.folder / "pgbouncer.ini"
+        pid = self.folder / "pgbouncer"
+        pid.mkdir()
+        os.chmod(pid, 0o777)
+        config.write_text(
+            f"[databases]\npostgres = host=127.0.0.1 port={self.port} user={USER}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.bouncer}\n"
+            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
+            "max_client_conn = 1000\nunix_socket_dir =\n"
+            f"logfile = {pid}/log\npidfile = {pid}/pid\n"
+        )
+        os.chmod(config, 0o644)
+        subprocess.run(
+            [program, "-d", str(config)], cwd="/", check=True, timeout=30, **unprivileged()
+        )
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self.bouncer), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("pgbouncer does not answer")
+
+    def _stop_bouncer(self) -> None:
+        try:
+            os.kill(int((self.folder / "pgbouncer" / "pid").read_text()), signal.SIGTERM)
+        except (OSError, ValueError):
+            return
+
     def remove(self) -> None:
         """Stop it if it runs, and remove the folder."""
+        self._stop_bouncer()
         try:
             self.stop()
         except RuntimeError:
@@ -140,7 +176,7 @@ class Server:
     @property
     def url(self) -> str:
         """Its database."""
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://{USER}@127.0.0.1:{self.bouncer or self.port}/postgres"
 
 
 # --- one for a run -----------------------------------------------------------------------
@@ -170,15 +206,18 @@ def shared() -> Server | str:
             found: dict[str, Any] = json.loads(note.read_text())
             if "why" in found:
                 return str(found["why"])
-            return Server(Path(found["folder"]), found["port"])
+            return Server(Path(found["folder"]), found["port"], found["bouncer"])
         try:
             server = Server.make()
             server.start()
+            if program := os.environ.get("BACKTRAIL_TEST_PGBOUNCER"):
+                server.start_bouncer(program)
         except Exception as error:
             why = f"PostgreSQL does not run here: {error}"
             note.write_text(json.dumps({"why": why}))
             return why
-        note.write_text(json.dumps({"folder": str(server.folder), "port": server.port}))
+        about = {"folder": str(server.folder), "port": server.port, "bouncer": server.bouncer}
+        note.write_text(json.dumps(about))
         subprocess.Popen(
             [sys.executable, __file__, str(base), str(server.folder), str(server.port)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -216,5 +255,4 @@ def _guard(base: Path, server: Server) -> None:
 
 
 if __name__ == "__main__":
-    time.sleep(0)
     _guard(Path(sys.argv[1]), Server(Path(sys.argv[2]), int(sys.argv[3])))
