@@ -34,7 +34,7 @@ These are signals between modules. None of them reaches a caller:
 
     agent.tools.schema.Mismatch     files.changes.host.NotWatched
     exchange.hooks.identify.LeftBehind   session.live.Cancelled
-    stores.queue.Postponed
+    stores.queue.Postponed          stores.postgres.link.Lost
 """
 
 from __future__ import annotations

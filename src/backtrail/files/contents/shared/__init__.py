@@ -5,7 +5,7 @@ to it. More goes into packs, each put once and never changed. Where a content is
 there, is what the tables say: a bucket is never listed.
 
 Every writer of references holds a share of the row with the epoch, whoever removes contents holds
-it alone; see `blobs.py` for the two rules that rest on this.
+it alone; `Blobs` has the two rules that rest on this.
 
     index.py    the rows: contents, references, packs
     places.py   where packs are: PostgreSQL, or a bucket
@@ -66,6 +66,11 @@ class SharedBlobs(Blobs):
             self._link.close()
             raise
         self.id = f"{store}#{scope}" if scope else store
+
+    @property
+    def link(self) -> Link:
+        """The way to the database."""
+        return self._link
 
     # --- reading -------------------------------------------------------------------------
 

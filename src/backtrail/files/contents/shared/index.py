@@ -42,6 +42,9 @@ class Known(NamedTuple):
     earlier: Collection[bytes]
 
 
+LOCKED = "FOR SHARE"
+"""How a statement that stores references holds the epoch: none moves it meanwhile."""
+
 NOTHING_KNOWN = Known(None, (), None, ())
 
 
@@ -204,7 +207,7 @@ def _store(
     epochs: list[int],
 ) -> int | None:  # fmt: skip
     """Store it if the epoch is one of these; returns the epoch."""
-    text = "WITH e AS (SELECT epoch FROM backtrail.store FOR SHARE)"
+    text = f"WITH e AS (SELECT epoch FROM backtrail.store {LOCKED})"
     values: list[object] = []
     if new:
         unique = {one.digest: one.packed for one in new}
