@@ -74,7 +74,7 @@ torture: .venv
 
 # The real `claude`, which comes in a wheel of 90 MB, with a model on loopback.
 test-claude: .venv .claude-venv
-	BACKTRAIL_TEST_CLAUDE=1 $(BIN)/python -m pytest -n 0 -rs tests/claude tests/exchange/test_native_claude.py
+	BACKTRAIL_TEST_CLAUDE=1 $(BIN)/python -m pytest -n 0 -rs tests/claude
 
 .claude-venv: | .venv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .claude-venv

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ def main() -> int:
         quick = QUICK if options.quick else Sizes()
         sizes = dataclasses.replace(quick, all_peers=options.all)
         parts = [make(name, sizes) for name in PARTS if name in (options.parts or PARTS)]
+        parts = [only(part, options.only) for part in parts]
         measured, known = measure(parts, sizes, options.rounds)
     if options.out:
         options.out.write_text(saved(measured, known, sizes), encoding="utf-8")
@@ -58,14 +60,21 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all numbers as JSON")
     parser.add_argument(
-        "--read", type=Path, metavar="FILE", help="report on such a file, run nothing"
+        "--read", type=Path, nargs="+", metavar="FILE", help="report on such files, run nothing"
     )
+    parser.add_argument("--only", default="", metavar="REGEX", help="contenders of such names")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into the docs")
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"no part `{min(unknown)}`; there are {', '.join(PARTS)}")
     return options
+
+
+def only(part: Part, pattern: str) -> Part:
+    """A part with those contenders whose names match: a run in pieces, for `--read`."""
+    chosen = tuple(one for one in part.contenders if re.search(pattern, one.name))
+    return dataclasses.replace(part, contenders=chosen)
 
 
 def measure(parts: list[Part], sizes: Sizes, rounds: int) -> tuple[report.Measured, list[str]]:
@@ -111,21 +120,27 @@ def saved(measured: report.Measured, known: list[str], sizes: Sizes) -> str:
     return json.dumps(run, indent=1) + "\n"
 
 
-def restored(path: Path, names: Sequence[str]) -> tuple[report.Measured, list[str], Sizes]:
-    """What `saved` wrote, for the parts asked for."""
-    run = json.loads(path.read_text(encoding="utf-8"))
-    sizes = Sizes(**run["sizes"])
+def restored(
+    paths: Sequence[Path], names: Sequence[str]
+) -> tuple[report.Measured, list[str], Sizes]:
+    """What `saved` wrote, for the parts asked for; what several runs have goes together."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    sizes = Sizes(**runs[0]["sizes"])
+    if any(run["sizes"] != runs[0]["sizes"] for run in runs):
+        raise SystemExit("these runs are of different sizes")
     measured = []
     for part in (make(name, sizes) for name in PARTS if name in names):
-        contenders = {contender.name: contender for contender in part.contenders}
-        results = [
-            Result(contenders[row["contender"]], row["rounds"], row["absent"], row["failed"])
-            for row in run["results"]
-            if row["part"] == part.name and row["contender"] in contenders
-        ]
-        if results:
-            measured.append((part, results))
-    return measured, run["facts"], sizes
+        results = {one.name: Result(one) for one in part.contenders}
+        for row in (row for run in runs for row in run["results"] if row["part"] == part.name):
+            if row["contender"] in results:
+                result = results[row["contender"]]
+                result.rounds += row["rounds"]
+                result.absent, result.failed = row["absent"], row["failed"]
+        found = [one for one in results.values() if one.rounds or one.absent or one.failed]
+        if found:
+            measured.append((part, found))
+    facts = dict.fromkeys(fact for run in runs for fact in run["facts"])
+    return measured, list(facts), sizes
 
 
 if __name__ == "__main__":

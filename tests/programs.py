@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from .terminal import has_terminal
+
 if TYPE_CHECKING:
     from .hooks.calling import World
 
@@ -24,6 +28,17 @@ def program(variable: str, inside: str) -> str | None:
         return given or None
     found = sorted(ROOT.glob(inside))
     return str(found[0]) if found else None
+
+
+def needs(
+    name: str, found: str | None, *, terminal: bool = False, seconds: int = 300
+) -> list[pytest.MarkDecorator]:
+    """The marks of tests that run a real program: skipped where it is not."""
+    reason = f"needs the real `{name}`: `make test-{name}` fetches and runs it"
+    marks = [pytest.mark.skipif(found is None, reason=reason), pytest.mark.timeout(seconds)]
+    if terminal:
+        marks.append(pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"))
+    return marks
 
 
 def environment(world: World) -> dict[str, str]:

@@ -18,7 +18,7 @@ from backtrail.events import MAIN_LOG, Event, Json
 from backtrail.files import depot
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.formats.secrets import mask_json
-from backtrail.session.live import Failed, Reading
+from backtrail.session.liveturn import Failed, Reading
 from backtrail.stores import Redacting, open_store
 from backtrail.stores.wrapper import Wrapper
 
@@ -133,7 +133,7 @@ def test_a_child_does_everything_while_all_locks_are_held(disk_url: str, tmp_pat
     log, recorder = session.parts.log, session.parts.capture.recorder
     cancelled = session.parts.turns.cancelled
     with session, held(
-        log.mutex, log._side_mutex, log.listeners._lock, recorder.lock, recorder._queue.lock,
+        log.mutex, log._side_mutex, log.listeners._lock, recorder.lock, recorder.queue.lock,
         session.parts.lease.order, vars(cancelled)["_cond"], subscription._ready,
     ):  # fmt: skip
         forked(everything)
@@ -196,7 +196,7 @@ def test_a_child_does_not_wait_for_a_stream_of_its_parent() -> None:
 def test_what_waits_to_be_told_is_the_parents(disk_url: str) -> None:
     """It is told once, by the process that saw it."""
     with Session.open(disk_url, "s") as session:
-        session.parts.capture.recorder.owe(NewEvent("files_changed", {"files": {}}), None)
+        session.parts.capture.recorder.queue.put(NewEvent("files_changed", {"files": {}}), None)
         forked(lambda: session.append(user("by a child")))
         session.append(user("by the parent"))
         assert kinds(session) == [

@@ -119,10 +119,13 @@ WRONG: list[tuple[dict[str, Json], str]] = [
     ({"tools": ["reed"]}, "reed"),
     ({"agent": "scripted:", "hooks": {"on_tooth": print}}, "on_tooth"),
     ({"agent": "scripted:", "agent_options": {"windw": 1}}, "windw"),
+    ({"agent": lambda turn: [], "phase": "plan"}, "`phase`: .* a callable brings its own"),
+    ({"agent": lambda turn: [], "tools": "all"}, "`tools`"),
+    ({"agent": lambda turn: [], "can_use_tool": lambda *_: False}, "`can_use_tool`"),
 ]
 
 
-@pytest.mark.parametrize(("options", "word"), WRONG, ids=[str(o) for o, _ in WRONG])
+@pytest.mark.parametrize(("options", "word"), WRONG, ids=[f"{word}-{len(o)}" for o, word in WRONG])
 def test_an_agent_that_cannot_be_is_told_at_once(
     options: dict[str, Json], word: str, tmp_path: Path
 ) -> None:

@@ -210,3 +210,29 @@ def test_the_same_on_a_loop(url: str, backend: str) -> None:
                 await s.answer("c1", "x")
 
     anyio.run(main, backend=backend)
+
+
+def test_the_end_of_a_turn_counts_what_it_did_to_the_files(tmp_path: Path) -> None:
+    """In all, and only what its calls did: so a list of turns reads no contents."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "a").write_text("1\n2\n3\n")
+    with Session.create(f"sqlite:///{tmp_path}/s.db", cwd=root) as session:
+        with session.turn("edit"):
+            with session.tool("edit"):
+                (root / "a").write_text("1\ntwo\n3\n")
+            (root / "mine").write_text("a person\n")
+            with session.tool("bash"):
+                (root / "b").write_text("x\ny\n")
+            with session.tool("bash"):
+                (root / "a").write_text("1\n2.5\n3\n4\n")
+        with session.turn("talk"):
+            pass
+        with session.turn("alone"):
+            (root / "b").unlink()
+        nets = [event.data.get("net") for event in session.events(kinds=("turn_end",))]
+    assert nets == [
+        {"files": 2, "insertions": 4, "deletions": 1},
+        None,
+        {"files": 1, "insertions": 0, "deletions": 2},
+    ]

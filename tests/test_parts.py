@@ -13,7 +13,7 @@ from backtrail.events.messages import message_event
 from backtrail.session.capture import Capture
 from backtrail.session.drive import Driver, DrivingLease
 from backtrail.session.fileplans import Wish
-from backtrail.session.live import LiveTurn
+from backtrail.session.liveturn import LiveTurn
 from backtrail.session.log import SessionLog
 from backtrail.session.parts import Parts
 from backtrail.session.rewind import Rewinder

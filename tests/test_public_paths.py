@@ -15,7 +15,7 @@ import pytest
 
 import backtrail
 from backtrail._startup.loading import loader
-from backtrail.session.live import Around
+from backtrail.session.liveturn import Around
 
 ROOT = Path(__file__).parents[1]
 

@@ -90,7 +90,7 @@ def test_a_call_that_was_killed_keeps_nothing_of_its_session(
             with opened(store) as depot:
                 (place,) = depot.catalogue.places()
                 runner = Runner(killed.pid, born(killed.pid))
-                depot.catalogue.open_bracket(place.n, "s", None, None, "bash", None, runner)
+                depot.catalogue.lines.open_bracket(place.n, "s", None, None, "bash", None, runner)
             wrote(session, project / "secret", SECRET)
             (project / "secret").unlink()
             said(session)

@@ -70,6 +70,7 @@ def one_file(job: Job) -> Numbers:
             bracket = workspace.begin(log, "edit", None, [b"file.txt"])
             times.append((time.perf_counter() - begin) * 1e3)
             workspace.end(bracket, log)
+            workspace.drop(bracket)
     return {"ms": statistics.median(times)}
 
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .events.values import Problem as Problem
     from .events.values import SessionInfo as SessionInfo
     from .exchange.copy import copy_sessions as copy_sessions
+    from .files.changes.blame import BlameLine as BlameLine
     from .files.contents.purge import Purged as Purged
     from .files.contents.purge import purge as purge
     from .files.differences import Diff as Diff
@@ -72,9 +73,9 @@ if TYPE_CHECKING:
     from .session.keywords import SessionOptions as SessionOptions
     from .session.listeners import Delta as Delta
     from .session.listeners import Subscription as Subscription
-    from .session.live import End as End
-    from .session.live import Limits as Limits
-    from .session.live import LiveTurn as LiveTurn
+    from .session.liveturn import End as End
+    from .session.liveturn import Limits as Limits
+    from .session.liveturn import LiveTurn as LiveTurn
     from .session.log import SideLog as SideLog
     from .session.session import Session as Session
     from .session.threads import AsyncSideLog as AsyncSideLog
@@ -95,7 +96,7 @@ _HOME = {
     "AsyncSession": "session.aio",
     "AsyncSideLog": "session.threads",
     **dict.fromkeys(("AsyncStream", "AsyncSubscription", "AsyncTurn"), "session.aio_parts"),
-    **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.live"),
+    **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.liveturn"),
     "Session": "session.session",
     "SessionOptions": "session.keywords",
     "SideLog": "session.log",
@@ -104,6 +105,7 @@ _HOME = {
     "ToolCall": "events.calls",
     "Turn": "session.turnlog",
     **dict.fromkeys(("CallChanges", "TurnChanges"), "session.filepoints"),
+    "BlameLine": "files.changes.blame",
     **dict.fromkeys(("Diff", "FileDiff"), "files.differences"),
     **dict.fromkeys(("FileChange", "Rewind", "State"), "session.views"),
     **dict.fromkeys(("Lease", "Store"), "stores.base"),
@@ -144,6 +146,7 @@ __all__ = [
     "AsyncSubscription",
     "AsyncTurn",
     "BacktrailError",
+    "BlameLine",
     "Branch",
     "Buffered",
     "Call",

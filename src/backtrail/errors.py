@@ -21,7 +21,7 @@ These belong to one room, live there, and have their place in the same tree:
 
     agent.hooks.Veto                (BacktrailError)   a hook forbids a call
     agent.models.base.ModelFailed   (BacktrailError)   a model that does not answer
-    agent.tools.base.ToolFailed     (BacktrailError)   a tool that reports its failure to the model
+    agent.tools.tool.ToolFailed     (BacktrailError)   a tool that reports its failure to the model
     cli.verbs.Usage                 (BacktrailError)   a command line that makes no sense
     exchange.jsonlines.Unreadable   (StoreFailed)      a transcript that cannot be read
     files.restore.restore.HalfRestored   (StoreFailed)      a restore that could not be taken back
@@ -32,9 +32,10 @@ These belong to one room, live there, and have their place in the same tree:
 
 These are signals between modules. None of them reaches a caller:
 
-    agent.tools.schema.Mismatch     files.changes.host.NotWatched
-    exchange.hooks.identify.LeftBehind   session.live.Cancelled
-    stores.queue.Postponed          stores.postgres.link.Lost
+    agent.tools.jsonschema.Mismatch files.changes.host.NotWatched
+    exchange.hooks.identify.LeftBehind   session.liveturn.Cancelled
+    files.workspace.verdicts.Hidden  stores.queue.Postponed
+    stores.postgres.link.Lost
 """
 
 from __future__ import annotations

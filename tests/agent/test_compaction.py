@@ -263,7 +263,7 @@ def test_what_no_reply_has_counted_is_estimated() -> None:
             assert "compaction" not in kinds(s)
 
 
-def test_nobody_hears_the_summary() -> None:
+def test_no_listener_hears_the_summary() -> None:
     """It is no answer to anybody."""
     loop = talker()
     with Session.open("memory:", agent=loop) as s:

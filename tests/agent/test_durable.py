@@ -320,7 +320,7 @@ def test_who_goes_on_without_it_leaves_no_open_call(url: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["openai", "anthropic"])
-def test_a_turn_that_lacks_only_its_end_asks_nobody(url: str, format: Json) -> None:
+def test_a_turn_that_lacks_only_its_end_asks_no_model(url: str, format: Json) -> None:
     """The model has said its last word, and that is not said again."""
     with Session.open(url, "s") as s:
         s.append({"role": "user", "content": "go"}, id="r1")

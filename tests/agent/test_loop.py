@@ -125,7 +125,7 @@ def test_another_model_for_one_turn(opened: Opened, server: OpenAIServer) -> Non
         other.send("go", model="big")
 
 
-def test_unknown_options_are_told(opened: Opened) -> None:
+def test_unknown_options_are_reported(opened: Opened) -> None:
     """A misspelt limit would be none."""
     with pytest.raises(InvalidData, match="no option `max_turn`"):
         opened(agent_options={"max_turn": 3}).send("go")
@@ -233,7 +233,7 @@ def test_a_shell_has_the_place_to_itself(opened: Opened, server: OpenAIServer, w
     assert [[f.path for f in made.files] for made in turn.calls] == [["a"], ["b"]]
 
 
-def test_what_cannot_run_is_told_to_the_model(opened: Opened, server: OpenAIServer) -> None:
+def test_what_cannot_run_goes_to_the_model(opened: Opened, server: OpenAIServer) -> None:
     """Malformed arguments, unknown tools, input that does not fit, and what a tool raises."""
 
     def broken() -> str:

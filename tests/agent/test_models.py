@@ -151,7 +151,7 @@ def test_silence_is_a_timeout(server: Server, talk: Talk) -> None:
     assert failure.transient
 
 
-def test_nobody_there_is_transient(server: Server, talk: Talk) -> None:
+def test_a_server_that_is_not_there_is_transient(server: Server, talk: Talk) -> None:
     """A server that is down may come up."""
     server.stop()
     model = model_at(server)
@@ -244,7 +244,7 @@ def test_every_provider_opens(provider: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("provider", ["openai", "openrouter", "anthropic"])
-def test_a_missing_key_is_told_at_once(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_at_once(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the name of the variable."""
     for key in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(key, raising=False)
@@ -267,14 +267,14 @@ def test_a_key_for_openai_stays_with_openai(monkeypatch: pytest.MonkeyPatch) -> 
         assert "secret" not in str(server.headers)
 
 
-def test_an_unknown_provider_is_told_what_there_is() -> None:
+def test_an_unknown_provider_is_an_error_that_names_the_others() -> None:
     """And that any server of the protocol will do."""
     with pytest.raises(Unsupported, match=r"`acme`.*ollama.*base_url"):
         open_model("acme", "m-1")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_an_unknown_option_is_told_at_once(provider: str) -> None:
+def test_an_unknown_option_is_reported_at_once(provider: str) -> None:
     """Not when the model is first asked."""
     with pytest.raises(TypeError, match="tempo"):
         open_model(provider, "m-1", tempo=1, **({} if provider == "scripted" else {"api_key": "k"}))

@@ -77,7 +77,7 @@ def test_a_system_message_goes_where_it_belongs(server: AnthropicServer, talk: T
     assert server.requests[0]["messages"][1] == said({"type": "text", "text": "hello"})
 
 
-def test_usage_tells_the_cache_apart(server: AnthropicServer, talk: Talk) -> None:
+def test_usage_counts_the_cache_apart(server: AnthropicServer, talk: Talk) -> None:
     """What is counted last holds: output grows while the answer does."""
     server.script("x")
     assert reply_of(talk(model_at(server), Request([HI]))[0]).usage == {
@@ -199,7 +199,7 @@ def test_images_pass_through(server: AnthropicServer, talk: Talk) -> None:
     assert server.requests[0]["messages"] == messages
 
 
-def test_events_nobody_knows_do_no_harm(server: AnthropicServer, talk: Talk) -> None:
+def test_unknown_events_do_no_harm(server: AnthropicServer, talk: Talk) -> None:
     """The API may add some at any time."""
     start = {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 1}}}
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "new", "x": 1}}

@@ -82,7 +82,7 @@ def test_a_system_message_is_not_said_twice(server: OpenAIServer, talk: Talk) ->
     assert server.requests[0]["messages"] == messages
 
 
-def test_usage_is_told_under_our_names(server: OpenAIServer, talk: Talk) -> None:
+def test_usage_is_counted_under_our_names(server: OpenAIServer, talk: Talk) -> None:
     """What came from the cache and what was thought is lifted up."""
     server.script("x")
     usage = reply_of(talk(model_at(server), Request([HI]))[0]).usage
@@ -131,7 +131,7 @@ def test_calls_get_ids_of_their_own(server: OpenAIServer, talk: Talk, ids: tuple
 
 
 @pytest.mark.parametrize("index", [{"index": 0}, {}])
-def test_calls_are_told_apart_without_an_index(
+def test_calls_are_kept_apart_without_an_index(
     server: OpenAIServer, talk: Talk, index: dict[str, int]
 ) -> None:
     """Some servers send each call whole, with the index 0 or none."""
@@ -182,7 +182,7 @@ def test_no_arguments_are_an_empty_object(server: OpenAIServer, talk: Talk) -> N
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_is_told_kept_and_sent_back(server: OpenAIServer, talk: Talk, name: str) -> None:
+def test_reasoning_is_read_kept_and_sent_back(server: OpenAIServer, talk: Talk, name: str) -> None:
     """Under the server's own name for it."""
     message = {**calling(call("c1", "read", "{}")), name: "I should read the file"}
     server.script(message, "fine")
@@ -239,14 +239,14 @@ def test_why_it_stopped(server: OpenAIServer, talk: Talk, finish: str, reason: s
     assert reply_of(talk(model_at(server), Request([HI]))[0]).stop_reason == reason
 
 
-def test_a_stop_sequence_is_told_by_vllm(server: OpenAIServer, talk: Talk) -> None:
+def test_a_stop_sequence_is_named_by_vllm(server: OpenAIServer, talk: Talk) -> None:
     """Others say only that the answer ended."""
     server.script(Answer(events=[chunk({"content": "a"}), chunk({}, "stop", stop_reason="END")]))
     request = Request([HI], stop=["END"])
     assert reply_of(talk(model_at(server), request)[0]).stop_reason == "stop_sequence"
 
 
-def test_a_refusal_is_told_and_kept(server: OpenAIServer, talk: Talk) -> None:
+def test_a_refusal_is_reported_and_kept(server: OpenAIServer, talk: Talk) -> None:
     """It can be sent back."""
     server.script({"role": "assistant", "refusal": "I will not"}, "fine")
     first, second = talk(

@@ -64,7 +64,7 @@ def test_requests_are_kept_as_they_were(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("format", ["openai", "anthropic"])
-def test_thinking_is_told(talk: Talk, format: Format) -> None:
+def test_thinking_is_reported(talk: Talk, format: Format) -> None:
     """In either format."""
     message: dict[str, Any] = {"role": "assistant", "content": "b", "reasoning_content": "a"}
     if format == "anthropic":
@@ -143,7 +143,7 @@ def test_a_session_becomes_a_script(disk_url: str, talk: Talk) -> None:
         ([HI], "the recorded one up to message 1"),
     ],
 )
-def test_a_run_that_leaves_the_record_is_told_where(
+def test_a_run_that_leaves_the_record_shows_where(
     tmp_path: Path, more: list[dict[str, Any]], difference: str
 ) -> None:
     """If it asks for more than was recorded."""

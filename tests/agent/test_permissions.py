@@ -206,7 +206,7 @@ def test_a_denied_kind_is_every_tool_of_it(ctx: Context, tool: str) -> None:
 
 @pytest.mark.parametrize("phase", ["accept_edits", "trusted", "bypass_permissions"])
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", "src/.GIT/config", ".hg/hgrc", ".git"])
-def test_version_control_is_nobodys_to_edit(ctx: Context, phase: Phase, path: str) -> None:
+def test_version_control_is_never_edited(ctx: Context, phase: Phase, path: str) -> None:
     """What is not captured could not be taken back; it can be read, and names may be alike."""
     permissions = Permissions(phase, allow=["write"])
     decision = permissions.check(BUILT_IN["write"], {"path": path, "content": ""}, ctx)

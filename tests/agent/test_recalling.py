@@ -12,7 +12,7 @@ from backtrail import InvalidData, Session
 from backtrail.agent.loop import Loop
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.files.contents.purge import purge
-from backtrail.session.live import LiveTurn
+from backtrail.session.liveturn import LiveTurn
 from backtrail.session.turnlog import Recall
 from backtrail.session.turns import End
 from tests.talking import calling, result
@@ -85,7 +85,7 @@ def test_a_result_of_a_worker_is_seen_when_the_turn_fails(url: str) -> None:
         assert told == ["the worker's"]
 
 
-def test_the_files_of_a_refused_turn_are_told_again(url: str, tmp_path: Path) -> None:
+def test_the_files_of_a_refused_turn_are_reported_again(url: str, tmp_path: Path) -> None:
     """Also by a session that has appended nothing itself."""
     root = tmp_path / "project"
     root.mkdir()

@@ -147,7 +147,7 @@ def test_limits_that_are_none(opened: Callable[..., Session], limit: dict[str, J
     assert s.info().turn_count == 0
 
 
-def test_a_budget_without_a_price_is_told(opened: Callable[..., Session]) -> None:
+def test_a_budget_without_a_price_is_reported(opened: Callable[..., Session]) -> None:
     """Dollars limit nothing where nobody knows what the model costs."""
     used = {"input_tokens": 1, "output_tokens": 1}
     s = opened(loop(Reply(saying("x"), used), Reply(saying("y"), used)))
@@ -159,7 +159,7 @@ def test_a_budget_without_a_price_is_told(opened: Callable[..., Session]) -> Non
     ]
 
 
-def test_what_may_not_run_is_told_to_the_model(opened: Callable[..., Session]) -> None:
+def test_what_may_not_run_goes_to_the_model(opened: Callable[..., Session]) -> None:
     """Denied, unknown and malformed calls are results, not crashes."""
     bad = calling(("1", "bash", {"command": "rm -rf /"}), ("2", "nothing", {}))
     bad["tool_calls"].append(

@@ -47,7 +47,7 @@ def deltas(items: list[Delta | Event], type: str) -> list[dict[str, Json]]:
     return [item.data for item in items if isinstance(item, Delta) and item.type == type]
 
 
-def test_a_stream_tells_everything_in_order(server: OpenAIServer, tmp_path: Path) -> None:
+def test_a_stream_gives_everything_in_order(server: OpenAIServer, tmp_path: Path) -> None:
     """Words as they come, then the message that is stored, then what it used; the tools."""
     thinking = {**LOOK, "reasoning_content": "let me look"}
     server.script(thinking, "Nothing is there.")
@@ -95,7 +95,7 @@ def test_thoughts_and_words_of_anthropic() -> None:
     assert "".join(d["text"] for d in deltas(items, "text_delta")) == "So it is."
 
 
-def test_whatever_is_told_is_in_the_log() -> None:
+def test_whatever_is_shown_is_in_the_log() -> None:
     """When a message or result is told, a reader of the store finds it."""
     model = ScriptedModel([LOOK, "done"])
     agent = Loop(model, tools_named("all"), Permissions("trusted"))
@@ -182,7 +182,7 @@ def test_who_comes_late_catches_up_from_the_log() -> None:
         assert told(recorded) == ["assistant_message", "turn_end", "done"]
 
 
-def test_a_failed_turn_tells_of_its_error(server: OpenAIServer) -> None:
+def test_a_failed_turn_reports_its_error(server: OpenAIServer) -> None:
     """`error`, then `done`; a model's failure raises nothing."""
     server.script(Failure(400, "no such thing"))
     with at(server) as s:
@@ -192,7 +192,7 @@ def test_a_failed_turn_tells_of_its_error(server: OpenAIServer) -> None:
     assert deltas(items, "done")[0]["exit_reason"] == "error"
 
 
-def test_a_retry_is_told() -> None:
+def test_a_retry_is_reported() -> None:
     """So that a screen forgets half an answer."""
     busy = ModelFailed("busy", transient=True, retry_after=0.01)
     with Session.open("memory:", agent=Loop(ScriptedModel([busy, "fine"]))) as s:
@@ -201,7 +201,7 @@ def test_a_retry_is_told() -> None:
     assert again == {"error": "busy", "seconds": 0.01, "attempt": 1}
 
 
-def test_a_cancelled_turn_tells_that_it_is_over() -> None:
+def test_a_cancelled_turn_says_that_it_is_over() -> None:
     """To the caller of the stream and to others."""
     with Session.open("memory:", agent=Loop(ScriptedModel(["a few words"]))) as s:
         with s.subscribe() as listening:
@@ -215,7 +215,7 @@ def test_a_cancelled_turn_tells_that_it_is_over() -> None:
         assert [m["role"] for m in s.messages()] == ["user"]
 
 
-def test_a_stream_that_is_left_tells_subscribers() -> None:
+def test_a_stream_that_is_left_notifies_subscribers() -> None:
     """The turn has ended for them as well."""
     s = Session.open("memory:", agent=Loop(ScriptedModel(["a few words"])))
     with s, s.subscribe() as listening:
@@ -225,7 +225,7 @@ def test_a_stream_that_is_left_tells_subscribers() -> None:
         assert deltas(heard(listening), "done")[0]["exit_reason"] == "interrupted"
 
 
-def test_usage_without_numbers_is_not_told() -> None:
+def test_usage_without_numbers_is_not_reported() -> None:
     """A server that counts nothing."""
     with Session.open("memory:", agent=Loop(ScriptedModel([Reply(saying("x"))]))) as s:
         items = list(s.stream("go"))

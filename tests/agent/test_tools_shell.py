@@ -23,7 +23,7 @@ def ctx(tmp_path: Path) -> Context:
     return context(tmp_path)
 
 
-def test_a_command_tells_what_it_printed(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_gives_what_it_printed(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both streams in order, and its exit code; in the directory, with the environment."""
     monkeypatch.setenv("GREETING", "hello")
     told = run(ctx, "bash", command="echo $GREETING; echo err >&2; pwd; exit 3")

@@ -101,7 +101,7 @@ def test_any_callable_that_yields_messages_is_an_agent(url: str, agent: Agent) -
 
 
 @pytest.mark.parametrize("value", [None, "text", saying("x"), 7])
-def test_an_agent_that_yields_nothing_is_told(value: Json) -> None:
+def test_an_agent_that_yields_nothing_is_reported(value: Json) -> None:
     """A message alone is no list of them."""
     with Session.open("memory:", agent=lambda turn: value) as s:
         with pytest.raises(Unsupported, match="yields messages"):
@@ -456,6 +456,10 @@ def test_a_model_that_says_nothing_is_cancelled() -> None:
         def stream(self, request: Json) -> Iterator[Json]:
             over.wait(30)
             yield from ()
+
+        async def astream(self, request: Json) -> AsyncIterator[Json]:
+            raise NotImplementedError
+            yield
 
     def agent(turn: LiveTurn) -> Iterator[Json]:
         yield Ask(Silent(), None)

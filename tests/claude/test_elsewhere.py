@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ..cli.test_elsewhere import all_of
 from ..hooks.calling import World
+from ..programs import needs
 from .running import Claude, Model, binary, calls
 
-pytestmark = [
-    pytest.mark.skipif(binary() is None, reason="no `claude` here: `make test-claude` fetches it"),
-    pytest.mark.timeout(300),
-]
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model on loopback."""
-    with Model() as server:
-        yield server
+pytestmark = needs("claude", binary())
 
 
 def machine(folder: Path, model: Model) -> Claude:

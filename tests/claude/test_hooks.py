@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ..hooks.calling import World
+from ..programs import needs
 from .running import Claude, Model, binary, calls
 
-pytestmark = [
-    pytest.mark.skipif(
-        binary() is None, reason="needs the real `claude`: `make test-claude` fetches and runs it"
-    ),
-    pytest.mark.timeout(300),
-]
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model on loopback."""
-    with Model() as server:
-        yield server
+pytestmark = needs("claude", binary())
 
 
 @pytest.fixture

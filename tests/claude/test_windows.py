@@ -13,17 +13,11 @@ import pytest
 from backtrail.exchange.native import write_session
 
 from ..hooks.calling import World
-from ..terminal import has_terminal
+from ..programs import needs
 from .running import Claude, binary, calls
 from .window import READY, Planned, Step, Window, bash, edit, window, write
 
-pytestmark = [
-    pytest.mark.skipif(
-        binary() is None, reason="needs the real `claude`: `make test-claude` fetches and runs it"
-    ),
-    pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"),
-    pytest.mark.timeout(120),
-]
+pytestmark = needs("claude", binary(), terminal=True, seconds=120)
 
 
 @pytest.fixture

@@ -428,13 +428,13 @@ def test_diff_is_of_the_last_turn(worked: Stage) -> None:
     (worked.project / "mine.txt").write_text("my own\n")
     told = worked.run("diff")
     assert told.out.splitlines() == [
-        "diff a/.env b/.env",
-        "deleted .env",
+        "diff --git a/.env b/.env",
+        "deleted file mode 100644",
         "--- a/.env",
         "+++ /dev/null",
         "@@ -1 +0,0 @@",
         "-TOKEN=only-copy",
-        "diff a/app.py b/app.py",
+        "diff --git a/app.py b/app.py",
         "--- a/app.py",
         "+++ b/app.py",
         "@@ -1,2 +1,2 @@",

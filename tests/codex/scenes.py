@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backtrail.events import SessionInfo
-
-from ..hooks.calling import World
+from ..scenes import BaseScene
 from ..terminal import Terminal
 from .running import Codex, Model, calls, runs
 
@@ -22,7 +18,7 @@ def orders(items: list[dict[str, Any]]) -> list[tuple[int, str]]:
     """What a person asked for among the items that the model is sent, with the places."""
     found = []
     for at, item in enumerate(items):
-        if item["type"] == "message" and item["role"] == "user":
+        if item.get("type") == "message" and item["role"] == "user":
             texts = [part.get("text", "") for part in item["content"]]
             found += [(at, text) for text in texts if text.startswith(ORDERS)]
     return found
@@ -44,15 +40,16 @@ def obey(body: dict[str, Any]) -> Any:
     return runs(rest, id)
 
 
-class Scene:
+class Scene(BaseScene):
     """Codex with our hooks, a trusted project, and a person who types."""
 
+    format = "responses"
+
     def __init__(self, root: Path, model: Model) -> None:
-        self.world, self.model = World(root), model
-        subprocess.run(["git", "init", "-q"], cwd=self.world.project, check=True)
+        super().__init__(root)
+        self.model = model
         self.codex = Codex(self.world, model, "unknown-model")
-        done = self.world.run("hooks", "install", "codex", "--yes")
-        assert done.returncode == 0, done.stderr
+        self.install("codex")
         with (self.codex.home / "config.toml").open("a") as file:
             file.write(f'\n[projects."{self.world.project}"]\ntrust_level = "trusted"\n')
         self.codex.trust()
@@ -63,54 +60,9 @@ class Scene:
         free = ("--ask-for-approval", "never", "--sandbox", "danger-full-access")
         return self.codex.open(*words, *free, cwd=cwd)
 
-    def say(self, terminal: Terminal, text: str) -> None:
-        """Say something, and wait until the turn is over and recorded."""
-        ended = self.count("turn_end")
-        self.ask(terminal, text)
-        terminal.until(lambda: self.count("turn_end") > ended, 30, f"the end of {text!r}")
+    def orders_in(self, messages: list[dict[str, Any]]) -> list[str]:
+        return [text for _, text in orders(messages)]
 
-    def ask(self, terminal: Terminal, text: str) -> None:
-        """Say something, and wait until the model is sent it."""
-        before = len(self.model.requests)
-        terminal.say(text, lambda: self._is_sent(text, before))
-
-    def _is_sent(self, text: str, before: int) -> bool:
-        return any(text == said for b in self.turns()[before:] for _, said in orders(b["input"]))
-
-    def command(self, terminal: Terminal, text: str, is_done: Callable[[str], bool]) -> None:
-        """Use a command of Codex's own, and wait for what the screen shows then."""
-        terminal.write(text, spell=True)
-        assert terminal.enter(text, lambda: is_done(terminal.screen())), terminal.screen()
-
-    def turns(self) -> list[dict[str, Any]]:
-        """The requests of turns: a screen of Codex's asks for titles, too."""
-        return [b if b.get("tools") else {"input": []} for b in self.model.requests]
-
-    def heard(self) -> list[dict[str, Any]]:
-        """All that the model was sent last."""
-        items: list[dict[str, Any]]
-        items = next(body["input"] for body in reversed(self.turns()) if body["input"])
-        return items
-
-    def sent(self) -> list[str]:
-        """What a person said, as the model was sent it last."""
-        return [text for _, text in orders(self.heard())]
-
-    def count(self, kind: str) -> int:
-        """How many events of a kind there are, in all sessions."""
-        return sum(len(self.world.events(i.key or "", kind)) for i in self.world.sessions())
-
-    def latest(self) -> SessionInfo:
-        """The session that was last at work."""
-        return self.world.sessions()[0]
-
-    def said(self, key: str | None = None) -> list[str]:
-        """The prompts that count in a session of ours."""
-        with self.world.session(key or self.latest().key or "") as session:
-            messages = session.messages(format="responses")
-        return [text for _, text in orders([m for m in messages if m.get("type") == "message"])]
-
-    def files(self) -> dict[str, str]:
-        """The project's files."""
-        found = sorted(self.world.project.iterdir())
-        return {path.name: path.read_text() for path in found if path.is_file()}
+    def turns(self) -> list[list[dict[str, Any]]]:
+        """A screen of Codex's asks for titles, too: these are no turns."""
+        return [body["input"] if body.get("tools") else [] for body in self.model.requests]

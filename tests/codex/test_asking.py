@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from ..hooks.calling import World
-from ..terminal import Terminal, has_terminal
+from ..programs import needs
+from ..terminal import Terminal
 from .running import Codex, Model, binary, calls
 
-pytestmark = [
-    pytest.mark.skipif(
-        binary() is None, reason="needs the real `codex`: `make test-codex` fetches and runs it"
-    ),
-    pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"),
-    pytest.mark.timeout(300),
-]
+pytestmark = needs("codex", binary(), terminal=True)
 
 QUESTION = "Would you like to run"
 LOOP = "for i in 1 2 3 4 5 6 7 8; do echo $i > loop.txt; sleep 0.4; done; echo x > end.txt"

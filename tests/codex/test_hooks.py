@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,10 @@ from backtrail import Session, open_store
 
 from ..agent.servers.base import Answer
 from ..hooks.calling import World
+from ..programs import needs
 from .running import USAGE, Codex, Model, binary, calls, patches, runs
 
-pytestmark = [
-    pytest.mark.skipif(
-        binary() is None, reason="needs the real `codex`: `make test-codex` fetches and runs it"
-    ),
-    pytest.mark.timeout(300),
-]
+pytestmark = needs("codex", binary())
 
 SHELL_PATCH = """apply_patch <<'EOF'
 *** Begin Patch
@@ -30,13 +25,6 @@ SHELL_PATCH = """apply_patch <<'EOF'
 *** End Patch
 EOF"""
 AFTER = {"a.txt": "two\n", "b.txt": "b\n", "c.txt": "c\n"}
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model on loopback."""
-    with Model() as server:
-        yield server
 
 
 @pytest.fixture

@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from ..terminal import has_terminal
+from ..programs import needs
 from .running import Model, binary
 from .scenes import SUMMARY, Scene
 
-pytestmark = [
-    pytest.mark.skipif(
-        binary() is None, reason="needs the real `codex`: `make test-codex` fetches and runs it"
-    ),
-    pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"),
-    pytest.mark.timeout(120),
-]
+pytestmark = needs("codex", binary(), terminal=True, seconds=120)
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from backtrail.stores import open_store
 from .forging import Files, packed, resealed
 
 NAMES = [b"a", b"b", b"src", b"x.txt", b".env", b".git", b".GIT", b"git~1", b".g\xe2\x80\x8cit",
-         b".hg", b"..", b".", b"", b"a/b", b"\0", b"\xff", b"\\x41", b"HEAD", b"objects", b"refs",
-         b"x" * 300, b".backtrail-tmp-1", b".envrc"]  # fmt: skip
+         b".hg", b".sl", b"CVS", b"..", b".", b"", b"a/b", b"\0", b"\xff", b"\\x41", b"HEAD",
+         b"objects", b"refs", b"x" * 300, b".backtrail-tmp-1", b".envrc"]  # fmt: skip
 KINDS = (
     "user_message", "assistant_message", "tool_result", "action", "files_changed", "checkpoint",
     "rewound", "undone", "redone", "session_start", "turn_end", "lost", "trimmed", "compaction",
@@ -38,7 +38,7 @@ KINDS = (
 MARKS = ("foreign", "shared", "uncertain", "lost", "parts", "partial", "missed", "moved", "outside")
 TEXTS = ["", "x", "../x", "a\\x", "\\xff", "1" * 64, "zz", "\u202e", ".git/config", "e1", "bundle"]
 TS = "2026-01-01T00:00:00.000Z"
-CONTROL = {".git", ".hg", ".jj", ".svn", "git~1", ".g\u200cit"}
+CONTROL = {".git", ".hg", ".jj", ".svn", ".sl", "CVS", "git~1", ".g\u200cit"}
 
 
 class Forger:

@@ -106,6 +106,11 @@ def attacks(trap: Trap) -> dict[str, State]:
             "two": {k: v for k, v in bare.items() if k != "HEAD"}},
         "mercurial": {".hg": {"hgrc": b"[hooks]\npre-status = true\n"}, **HERE},
         "jujutsu": {".jj": {"repo": {"config.toml": b"x"}}, **HERE},
+        "sapling": {".sl": {"config": b"[hooks]\npre-status = true\n"}, **HERE},
+        "sapling upper": {".SL": {"config": b"[hooks]\npre-status = true\n"}, **HERE},
+        "sapling short": {"sl~1": {"config": b"[hooks]\npre-status = true\n"}, **HERE},
+        "cvs": {"CVS": {"Root": b":ext;CVS_RSH=x:y\n"}, **HERE},
+        "cvs folded": {"cvs": {"root": b"x", "Repository": b"x", "Entries": b"x"}, **HERE},
         "upper case": {".GIT": inside, **HERE},
         "short": {"git~1": inside, **HERE},
         "ignorable": {".g\u200cit": inside, **HERE},
@@ -116,8 +121,12 @@ def attacks(trap: Trap) -> dict[str, State]:
     }  # fmt: skip
 
 
-NAMES = """repository, below, gitfile, link, bare, shared, mercurial, jujutsu, upper case, short,
+NAMES = """repository, below, gitfile, link, bare, shared, mercurial, jujutsu, sapling,
+sapling upper, sapling short, cvs, cvs folded, upper case, short,
 ignorable, ignorable first, dots, stream, backslash""".replace("\n", " ").split(", ")
+
+SHAPED = ("bare", "shared", "cvs folded")
+"""What is told by its shape, in bundles alone."""
 
 
 def written(state: State, folder: Path) -> None:
@@ -192,7 +201,7 @@ def planted(store: Store, states: list[State], cwd: Path) -> None:
     store.append("theirs", [NewEvent("user_message", said), NewEvent("action", done)])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("bare", "shared")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SHAPED])
 @pytest.mark.parametrize("way", ["mine", "exact", "undo", "fork", "materialize"])
 def test_a_store_cannot_bring_version_control(
     name: str, way: str, trap: Trap, victim: Path, tmp_path: Path
@@ -249,7 +258,9 @@ def test_a_journal_cannot_bring_version_control(victim: Path, tmp_path: Path) ->
     assert snapshot(victim).keys() - before.keys() == {"fine"}
 
 
-@pytest.mark.parametrize("name", [".git", ".GIT", ".hg", ".jj", "git~1", ".g\u200cit"])
+@pytest.mark.parametrize(
+    "name", [".git", ".GIT", ".hg", ".jj", ".sl", "CVS", "git~1", ".g\u200cit"]
+)
 @pytest.mark.parametrize("kind", ["file", "link", "directory"])
 def test_our_own_trees_never_hold_them(name: str, kind: str, victim: Path, tmp_path: Path) -> None:
     """A scan leaves them alone, and says so; a rewind of what is around them works."""

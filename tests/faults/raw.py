@@ -196,21 +196,21 @@ def _unbound(good: list[RawLine]) -> list[bool]:
 
 
 def _binding(good: list[RawLine]) -> list[int]:
-    """The last lines of the stretches that bind."""
+    """The lines that bind: of a stretch the last below the first number of the next that does."""
     seqs = [line.seq or 0 for line in good]
-    ends: dict[int, int] = {}
-    begin = 0
-    for at in range(1, len(good)):
-        if seqs[at] != seqs[at - 1] + 1 or good[at].offset != _end(good[at - 1]):
-            begin = at
-        elif _end(good[at]) - good[begin].offset >= 32 * 1024:
-            ends[begin] = at
+    stretches: list[list[int]] = []
+    for at in range(len(good)):
+        if at and seqs[at] == seqs[at - 1] + 1 and good[at].offset == _end(good[at - 1]):
+            stretches[-1].append(at)
+        else:
+            stretches.append([at])
     binding: list[int] = []
     lowest = 2**31
-    for begin, at in sorted(ends.items(), reverse=True):
-        if seqs[at] < lowest:
-            binding.append(at)
-            lowest = seqs[begin]
+    for stretch in reversed(stretches):
+        below = [at for at in stretch if seqs[at] < lowest]
+        if len(below) > 1 and _end(good[below[-1]]) - good[below[0]].offset >= 32 * 1024:
+            binding.append(below[-1])
+            lowest = seqs[below[0]]
     return binding
 
 

@@ -291,6 +291,26 @@ def test_forged_lines_that_go_on_beyond_the_end(fast: Path) -> None:
             assert list(store.read("a")) == forward + later
 
 
+def test_two_runs_of_forged_lines_decide_nothing_about_each_other(fast: Path) -> None:
+    """What counts up to a number is so in a fork up to it, too, whatever is forged behind that."""
+    sample = Long(fast, 160 * 1024)
+    lines, counts = list(sample.lines), 0
+    lines[220:220] = map(row, range(221, 241))
+    lines[100:100] = map(row, range(101, 201))
+    data = b"".join(lines)
+    main_log(fast, "a").write_bytes(data)
+    with JSONLStore(fast) as store:
+        forward = list(store.read("a"))
+        assert [event.id for event in forward] == [found.id for found in counted(data)]
+        assert list(store.read("a", reverse=True))[::-1] == forward
+        for until in (*range(98, 205), *range(215, 250)):
+            check_fork(store, forward, until)
+            above = [event for event in forward if event.seq > until]
+            assert list(store.read("a", after=until)) == above
+            counts += above[0].id.startswith("f")
+    assert counts > 20
+
+
 @pytest.mark.torture
 def test_forged_lines_at_length(fast: Path) -> None:
     """The same, 100,000 times."""
@@ -422,7 +442,7 @@ def test_a_fork_leaves_out_a_batch_that_never_ends(fast: Path, batch: list[int])
                 check_fork(store, forward, until)
 
 
-def test_a_lost_line_and_a_forged_row_are_told_alike(fast: Path) -> None:
+def test_a_lost_line_and_a_forged_row_are_reported_alike(fast: Path) -> None:
     """Behind a lost number the course decides, for `read(after=)` and for forks as for all."""
     make_sample(fast, 24)
     path = main_log(fast, "a")

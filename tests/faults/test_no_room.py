@@ -15,7 +15,7 @@ from backtrail.stores.sqlite import SQLiteStore
 from ..cli.stage import Stage, work
 
 
-def test_records_are_told_where_they_cannot_be_stored(tmp_path: Path) -> None:
+def test_records_are_reported_where_they_cannot_be_stored(tmp_path: Path) -> None:
     """Counts are folded for the reader alone if the database takes nothing any more."""
     with SQLiteStore(tmp_path / "agent.db") as store, Session.create(store, "work") as session:
         session.append({"role": "user", "content": "hi"})

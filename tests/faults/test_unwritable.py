@@ -36,7 +36,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("url", URLS, ids=["jsonl", "sqlite"])
-def test_a_full_disk_keeps_nobody_from_a_turn(small: Path, url: str) -> None:
+def test_a_full_disk_keeps_no_session_from_a_turn(small: Path, url: str) -> None:
     """The lease can be had, and a session that goes on without saving says so."""
     store = open_store(url.format(small))
     with store, Session.create(store, "s", on_error="record") as session:

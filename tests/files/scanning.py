@@ -16,7 +16,8 @@ from backtrail.files.trees import Entry, flatten
 from backtrail.files.workspace.index import Index
 from backtrail.files.workspace.known import not_captured
 from backtrail.files.workspace.reader import Capture
-from backtrail.files.workspace.scan import Limits, Scanner
+from backtrail.files.workspace.scan import Scanner
+from backtrail.files.workspace.verdicts import Limits
 
 NOBODY = 65534
 

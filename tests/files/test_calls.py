@@ -348,7 +348,7 @@ def test_a_call_whose_files_cannot_be_made_safe_does_not_begin(
     (project / "README").write_text("a person's\n")
     with pytest.raises(StoreFailed, match="broken"), session.tool("bash"):
         pytest.fail("it ran")
-    assert workspace.catalogue.brackets(workspace.place.n) == []
+    assert workspace.catalogue.lines.brackets(workspace.place.n) == []
 
 
 def test_a_scan_that_fails_is_said(
@@ -409,7 +409,7 @@ def test_scans_of_threads_and_sessions_do_not_disturb_each_other(
         thread.join()
     workspace: Workspace | None = session.parts.capture.workspace
     assert workspace is not None
-    assert workspace.catalogue.brackets(workspace.place.n) == []
+    assert workspace.catalogue.lines.brackets(workspace.place.n) == []
     done = session.rewind(before=2)
     assert done.conflicts == []
     assert sorted(os.listdir(project)) == ["README", "src"]
@@ -445,7 +445,7 @@ def test_a_whole_conversation_opens_no_brackets(session: Session) -> None:
     session.extend([*session.messages(), calling("c9"), answer])
     workspace: Workspace | None = session.parts.capture.workspace
     assert workspace is not None
-    assert workspace.catalogue.brackets(workspace.place.n) == []
+    assert workspace.catalogue.lines.brackets(workspace.place.n) == []
 
 
 def test_anybody_may_record_a_tree(session: Session, project: Path) -> None:

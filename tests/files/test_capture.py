@@ -18,7 +18,8 @@ from backtrail.files.trees import flatten
 from backtrail.files.workspace import reader as module
 from backtrail.files.workspace.index import Index
 from backtrail.files.workspace.reader import Capture
-from backtrail.files.workspace.scan import Limits, Scanner
+from backtrail.files.workspace.scan import Scanner
+from backtrail.files.workspace.verdicts import Limits
 from tests.files.scanning import Site, plainly, settle, truth
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from backtrail.errors import StoreFailed
 from backtrail.files.changes import timeline
-from backtrail.files.changes.brackets import NOBODY, Bracket
+from backtrail.files.changes.brackets import NOBODY, Bracket, Transition
 from backtrail.files.changes.catalogue import Catalogue
 from backtrail.files.changes.timeline import Line
 from backtrail.files.workspace.roots import Identity
@@ -30,14 +30,23 @@ def opened(folder: Path) -> Iterator[tuple[Catalogue, int]]:
 
 
 def begin(catalogue: Catalogue, place: int, tree: bytes) -> Bracket:
-    return catalogue.open_bracket(place, "s", tree, None, "bash", None)[0]
+    return catalogue.lines.open_bracket(place, "s", tree, None, "bash", None)[0]
+
+
+def recorded(
+    catalogue: Catalogue, place: int, bracket: Bracket, tree: bytes
+) -> tuple[list[Transition], set[str]]:
+    """End a call, and record it."""
+    found = catalogue.lines.end_bracket(place, bracket, tree)
+    catalogue.lines.close_bracket(place, bracket)
+    return found
 
 
 def test_what_others_record_meanwhile_is_seen(tmp_path: Path) -> None:
     with opened(tmp_path) as (mine, place), opened(tmp_path) as (theirs, _):
         bracket = begin(mine, place, ONE)
-        theirs.record(place, TWO)
-        spans, others = mine.end_bracket(place, bracket, THREE, recorded=True)
+        theirs.lines.record(place, TWO)
+        spans, others = recorded(mine, place, bracket, THREE)
         assert [(span.before, span.after) for span in spans] == [(ONE, TWO), (TWO, THREE)]
         assert others == set()
 
@@ -46,13 +55,13 @@ def test_calls_of_others_are_seen(tmp_path: Path) -> None:
     with opened(tmp_path) as (mine, place), opened(tmp_path) as (theirs, _):
         first = begin(mine, place, ONE)
         second = begin(theirs, place, ONE)
-        spans, others = mine.end_bracket(place, first, TWO, recorded=True)
+        spans, others = recorded(mine, place, first, TWO)
         assert {call.id for call in spans[0].brackets} == {first.id, second.id}
         assert others == {second.id}
-        theirs.end_bracket(place, second, TWO, recorded=True)
+        recorded(theirs, place, second, TWO)
         third = begin(mine, place, TWO)
-        assert mine.end_bracket(place, third, TWO, recorded=True) == ([], set())
-        assert mine.brackets(place) == []
+        assert recorded(mine, place, third, TWO) == ([], set())
+        assert mine.lines.brackets(place) == []
 
 
 def test_what_failed_changes_nothing(tmp_path: Path) -> None:
@@ -60,8 +69,8 @@ def test_what_failed_changes_nothing(tmp_path: Path) -> None:
         first = begin(catalogue, place, ONE)
         fails = patch.object(Line, "changed", side_effect=OSError("in the middle"))
         with fails, pytest.raises(OSError, match="in the middle"):
-            catalogue.end_bracket(place, first, TWO, recorded=False)
-        spans, _ = catalogue.end_bracket(place, first, THREE, recorded=False)
+            catalogue.lines.end_bracket(place, first, TWO)
+        spans, _ = catalogue.lines.end_bracket(place, first, THREE)
         assert [(span.before, span.after) for span in spans] == [(ONE, THREE)]
 
 
@@ -69,56 +78,56 @@ def test_told_calls_are_forgotten(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place), opened(tmp_path) as (other, _):
         for n in range(20):
             bracket = begin(catalogue, place, bytes([n]) * 32)
-            catalogue.end_bracket(place, bracket, bytes([n + 1]) * 32, recorded=False)
-            catalogue.settle_bracket(place, bracket)
-            assert other.brackets(place) == []
-        assert other.trees() == {bytes([20]) * 32}
+            catalogue.lines.end_bracket(place, bracket, bytes([n + 1]) * 32)
+            catalogue.lines.settle_bracket(place, bracket)
+            assert other.lines.brackets(place) == []
+        assert other.lines.trees() == {bytes([20]) * 32}
 
 
 def test_a_told_call_that_cannot_be_forgotten_goes_with_the_next(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place), opened(tmp_path) as (other, _):
         bracket = begin(catalogue, place, ONE)
-        catalogue.end_bracket(place, bracket, TWO, recorded=False)
+        catalogue.lines.end_bracket(place, bracket, TWO)
         with patch.object(timeline, "store", side_effect=StoreFailed("broken")):
-            catalogue.settle_bracket(place, bracket)
-        assert catalogue.brackets(place) == []
-        assert [call.ended for call in other.brackets(place)] == [True]
-        catalogue.record(place, THREE)
-        assert other.brackets(place) == []
+            catalogue.lines.settle_bracket(place, bracket)
+        assert catalogue.lines.brackets(place) == []
+        assert [call.ended for call in other.lines.brackets(place)] == [True]
+        catalogue.lines.record(place, THREE)
+        assert other.lines.brackets(place) == []
 
 
 def test_what_changed_in_a_long_call(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place):
         bracket = begin(catalogue, place, bytes(32))
         for n in range(1, 100):
-            catalogue.record(place, n.to_bytes(32))
-        spans, _ = catalogue.end_bracket(place, bracket, (99).to_bytes(32), recorded=True)
+            catalogue.lines.record(place, n.to_bytes(32))
+        spans, _ = recorded(catalogue, place, bracket, (99).to_bytes(32))
         assert [(int.from_bytes(s.before), int.from_bytes(s.after)) for s in spans] == [
             (n, n + 1) for n in range(99)
         ]
         begin(catalogue, place, ONE)
         catalogue.place(Identity(4, 5, 6), b"/elsewhere")
-        assert catalogue.trees() == {ONE}
+        assert catalogue.lines.trees() == {ONE}
 
 
 def test_a_call_that_says_much(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place):
         bracket = begin(catalogue, place, ONE)
-        catalogue.end_bracket(place, bracket, TWO, recorded=False)
-        catalogue.keep_bracket(place, bracket, {"much": "x" * 200_000}, NOBODY)
-        assert catalogue.brackets(place)[0].files == {"much": "x" * 200_000}
-        catalogue.record(place, THREE)
-        assert [call.id for call in catalogue.brackets(place)] == [bracket.id]
+        catalogue.lines.end_bracket(place, bracket, TWO)
+        catalogue.lines.keep_bracket(place, bracket, {"much": "x" * 200_000}, NOBODY)
+        assert catalogue.lines.brackets(place)[0].files == {"much": "x" * 200_000}
+        catalogue.lines.record(place, THREE)
+        assert [call.id for call in catalogue.lines.brackets(place)] == [bracket.id]
 
 
 def test_a_workspace_that_was_given_up_stays_so(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place):
         other = catalogue.place(Identity(4, 5, 6), b"/other")
-        catalogue.record(other.n, TWO)
+        catalogue.lines.record(other.n, TWO)
         catalogue.rebind(place, Identity(4, 5, 6), b"/other")
-        catalogue.record(place, ONE)
+        catalogue.lines.record(place, ONE)
         catalogue.place(Identity(7, 8, 9), b"/elsewhere")
-        assert catalogue.trees() == {ONE}
+        assert catalogue.lines.trees() == {ONE}
 
 
 def test_a_forked_child_goes_on(tmp_path: Path) -> None:
@@ -128,12 +137,12 @@ def test_a_forked_child_goes_on(tmp_path: Path) -> None:
         if child == 0:
             code = 1
             try:
-                catalogue.record(place, TWO)
+                catalogue.lines.record(place, TWO)
                 code = 0
             finally:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
-        spans, _ = catalogue.end_bracket(place, bracket, THREE, recorded=True)
+        spans, _ = recorded(catalogue, place, bracket, THREE)
         assert [(span.before, span.after) for span in spans] == [(ONE, TWO), (TWO, THREE)]
 
 
@@ -142,6 +151,6 @@ def test_a_workspace_that_is_gone_stands_nowhere(tmp_path: Path) -> None:
         bracket = begin(catalogue, place, ONE)
         new = theirs.place(Identity(4, 5, 6), b"/new")
         theirs.rebind(new.n, Identity(4, 5, 6), b"/work")
-        assert catalogue.tree(place) is None
-        catalogue.settle_bracket(place, bracket)
-        assert catalogue.brackets(place) == []
+        assert catalogue.lines.tree(place) is None
+        catalogue.lines.settle_bracket(place, bracket)
+        assert catalogue.lines.brackets(place) == []

@@ -343,7 +343,7 @@ def left_by(session: Session, runner: Runner, days: float) -> None:
     ago = time.time() - days * DAY
     with opened(session.store) as depot, mock.patch.object(time, "time", lambda: ago):
         (place,) = depot.catalogue.places()
-        depot.catalogue.open_bracket(place.n, "another", None, None, "bash", None, runner)
+        depot.catalogue.lines.open_bracket(place.n, "another", None, None, "bash", None, runner)
 
 
 @pytest.mark.parametrize("days, given_up", [(6, 0), (8, 1)])
@@ -367,7 +367,7 @@ def test_a_call_that_a_crash_left(
     assert done.calls == given_up
     assert (digest_of(b"only the other knows this") in digests(store)) == (not given_up)
     with opened(store) as depot:
-        assert len(depot.catalogue.calls()) == 1 - given_up
+        assert len(depot.catalogue.lines.calls()) == 1 - given_up
     assert collect(store, grace=0).calls == 0
 
 
@@ -377,7 +377,7 @@ def test_a_long_call_is_not_given_up(session: Session, project: Path) -> None:
     left_by(session, Runner(pid, own_birth(pid)), 30)
     assert collect(session.store, grace=0).calls == 0
     with opened(session.store) as depot:
-        assert len(depot.catalogue.calls()) == 1
+        assert len(depot.catalogue.lines.calls()) == 1
 
 
 def test_a_restore_that_was_cut_short_keeps_its_contents(session: Session, project: Path) -> None:

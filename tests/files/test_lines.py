@@ -72,13 +72,13 @@ class _Lines(RuleBasedStateMachine):
 
     @rule(who=WHO, tree=TREES, restored=st.booleans())
     def scan(self, who: int, tree: bytes, restored: bool) -> None:
-        self.both[who].record(self.place, tree, restored=restored)
+        self.both[who].lines.record(self.place, tree, restored=restored)
         self.found(tree, restored=restored)
 
     @rule(who=WHO, tree=TREES)
     def call(self, who: int, tree: bytes) -> None:
         before = set(self.open) | set(self.ended)
-        bracket, there = self.both[who].open_bracket(self.place, "s", tree, None, "x", None)
+        bracket, there = self.both[who].lines.open_bracket(self.place, "s", tree, None, "x", None)
         assert {call.id for call in there} == before
         self.found(tree)
         self.began(bracket)
@@ -87,7 +87,9 @@ class _Lines(RuleBasedStateMachine):
     @rule(who=WHO, tree=TREES, recorded=st.booleans(), data=st.data())
     def end(self, who: int, tree: bytes, recorded: bool, data: st.DataObject) -> None:
         bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
-        spans, others = self.both[who].end_bracket(self.place, bracket, tree, recorded=recorded)
+        spans, others = self.both[who].lines.end_bracket(self.place, bracket, tree)
+        if recorded:
+            self.both[who].lines.close_bracket(self.place, bracket)
         self.found(tree)
         del self.open[bracket.id]
         expected = self.since[bracket.id]
@@ -102,7 +104,7 @@ class _Lines(RuleBasedStateMachine):
     @rule(who=WHO, over=st.booleans(), data=st.data())
     def split(self, who: int, over: bool, data: st.DataObject) -> None:
         bracket = self.open[data.draw(st.sampled_from(list(self.open)))]
-        split = self.both[who].split(self.place, bracket, over=over)
+        split = self.both[who].lines.split(self.place, bracket, over=over)
         expected = self.since[bracket.id]
         if split is None:
             assert not expected
@@ -122,10 +124,10 @@ class _Lines(RuleBasedStateMachine):
     def tell(self, who: int, keep: bool, data: st.DataObject) -> None:
         bracket = self.ended[data.draw(st.sampled_from(list(self.ended)))]
         if keep:
-            self.both[who].keep_bracket(self.place, bracket, {"n": 1}, NOBODY)
+            self.both[who].lines.keep_bracket(self.place, bracket, {"n": 1}, NOBODY)
             self.since[bracket.id] = []
             return
-        self.both[who].settle_bracket(self.place, bracket)
+        self.both[who].lines.settle_bracket(self.place, bracket)
         del self.ended[bracket.id], self.since[bracket.id]
 
     @rule(who=WHO)
@@ -142,11 +144,11 @@ class _Lines(RuleBasedStateMachine):
     @invariant()
     def both_know_it(self) -> None:
         for catalogue in getattr(self, "both", ()):
-            assert catalogue.tree(self.place) == self.tree
-            calls = {call.id: call.ended for call in catalogue.brackets(self.place)}
+            assert catalogue.lines.tree(self.place) == self.tree
+            calls = {call.id: call.ended for call in catalogue.lines.brackets(self.place)}
             assert calls == dict.fromkeys(self.open, False) | dict.fromkeys(self.ended, True)
             relied = {tree for spans in self.since.values() for b, a, _ in spans for tree in (b, a)}
-            assert relied | ({self.tree} if self.tree else set()) <= catalogue.trees()
+            assert relied | ({self.tree} if self.tree else set()) <= catalogue.lines.trees()
 
 
 def run(examples: int) -> None:

@@ -23,7 +23,7 @@ from typing import Literal
 import pytest
 
 from backtrail import Event, Rewind, Session
-from backtrail.files.workspace.scan import Limits
+from backtrail.files.workspace.verdicts import Limits
 from backtrail.session.fileplans import Mode
 from backtrail.stores import open_store
 from tests.files.wide import LIMIT, Seen, present, tokens

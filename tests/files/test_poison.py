@@ -17,6 +17,7 @@ from backtrail.files.depot import opened
 from backtrail.files.restore.journal import Journal
 from backtrail.files.restore.plan import Plan, Step
 from backtrail.files.restore.restore import Restore
+from backtrail.files.restore.taking import Taking
 from backtrail.files.trees import EMPTY_DIGEST, Entry
 from tests.files.conftest import shell
 from tests.files.world import look
@@ -26,15 +27,15 @@ from tests.talking import user
 @contextmanager
 def failing(error: BaseException, at: int = 3) -> Iterator[None]:
     """A restore that fails at one of its steps, each time."""
-    take = Restore._take
+    take = Taking.take
 
-    def refuse(self: Restore, index: int, step: Any) -> Any:
+    def refuse(self: Taking, index: int, step: Any) -> Any:
         if index >= at:
             raise error
         return take(self, index, step)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Restore, "_take", refuse)
+        patch.setattr(Taking, "take", refuse)
         yield
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.files.workspace.project import MARKS, Root, project_root
+from backtrail.files.workspace.roots import MARKS, Root, project_root
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,7 @@ MARKED = [
     ("mkdir elsewhere; echo 'ref: refs/heads/main' > elsewhere/HEAD; ln -s elsewhere .git"),
     ("mkdir -p .hg/store"),
     ("mkdir -p .jj/repo"),
+    ("mkdir -p .sl/store"),
     ("touch .backtrail.toml"),
 ]
 
@@ -147,9 +148,7 @@ def test_a_mount_ends_the_search(home: Path, kind: str) -> None:
     made(home / "repo" / ".git")
     at, source = made(home / "repo" / "mnt"), made(home / "source")
     mount = f"mount {kind.replace('SOURCE', str(source))} {at}"
-    ask = (
-        "from backtrail.files.workspace.project import project_root; print(project_root('.').path)"
-    )
+    ask = "from backtrail.files.workspace.roots import project_root; print(project_root('.').path)"
     script = f'{mount} && mkdir {at}/sub && cd {at}/sub && exec "$0" -c "$1"'
     unshare = shutil.which("unshare")
     if unshare is None:

@@ -15,12 +15,12 @@ from backtrail.errors import StoreFailed
 from backtrail.files.contents.blobs import MemoryBlobs
 from backtrail.files.trees import EMPTY_DIGEST, Entry, parse_tree
 from backtrail.files.workspace import ignore, trail
-from backtrail.files.workspace.ignore import OwnPlaces
 from backtrail.files.workspace.index import Index
 from backtrail.files.workspace.known import Glance, KnownDirectory
 from backtrail.files.workspace.reader import Capture
-from backtrail.files.workspace.scan import Limits, Scanner, Stopped
+from backtrail.files.workspace.scan import Scanner, Stopped
 from backtrail.files.workspace.trail import Frame, Trail
+from backtrail.files.workspace.verdicts import Limits, OwnPlaces
 from tests.files.scanning import Site, plainly, settle, truth
 
 

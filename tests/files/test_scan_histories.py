@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backtrail.files.workspace.scan import Limits
+from backtrail.files.workspace.verdicts import Limits
 from tests.files.scanning import Site, plainly, settle, truth
 
 NAMES = ["a", "b", "c", "dd", "e\udcff"]

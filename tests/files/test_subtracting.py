@@ -49,6 +49,14 @@ def mine(path: Path, line: str = "# mine\n") -> None:
         file.write(line)
 
 
+def two_turns(session: Session, project: Path, file: Path) -> int:
+    """Two turns that each change a line, and a person's between them; the first one's number."""
+    first = turn(session, "sed -i s/import/IMPORT/ f.py", project)
+    mine(file)
+    turn(session, "sed -i s/^3/three/ f.py", project)
+    return first
+
+
 def actions(done: Rewind) -> dict[str, str]:
     """What a rewind did to each path."""
     return {file.path: file.action for file in done.files}
@@ -59,9 +67,7 @@ def actions(done: Rewind) -> dict[str, str]:
 
 def test_lines_written_between_two_turns_stay(session: Session, project: Path, file: Path) -> None:
     """Both turns are taken out, newest first; the person's line is not theirs."""
-    first = turn(session, "sed -i s/import/IMPORT/ f.py", project)
-    mine(file)
-    turn(session, "sed -i s/^3/three/ f.py", project)
+    first = two_turns(session, project, file)
     done = session.rewind(before=first, on_conflict="merge")
     assert actions(done) == {"f.py": "merge"}
     assert file.read_text() == LINES + "# mine\n"
@@ -69,9 +75,7 @@ def test_lines_written_between_two_turns_stay(session: Session, project: Path, f
 
 def test_twice_is_the_same_as_once(session: Session, project: Path, file: Path) -> None:
     """Also by way of single files, and the second time there is nothing to keep either."""
-    first = turn(session, "sed -i s/import/IMPORT/ f.py", project)
-    mine(file)
-    turn(session, "sed -i s/^3/three/ f.py", project)
+    first = two_turns(session, project, file)
     session.rewind(before=first, on_conflict="merge")
     for on_conflict in ("merge", "keep", "overwrite"):
         done = session.rewind(
@@ -85,9 +89,7 @@ def test_a_merge_can_be_undone_redone_and_made_again(
     session: Session, project: Path, file: Path
 ) -> None:
     """With a person who goes on writing all the time."""
-    first = turn(session, "sed -i s/import/IMPORT/ f.py", project)
-    mine(file)
-    turn(session, "sed -i s/^3/three/ f.py", project)
+    first = two_turns(session, project, file)
     changed = file.read_text()
     session.rewind(before=first, on_conflict="merge")
     session.undo()
@@ -105,9 +107,7 @@ def test_a_plain_rewind_after_overwrite_and_undo_keeps_a_person_s_lines(
     session: Session, project: Path, file: Path
 ) -> None:
     """The undo brings back what was there, and with it who wrote it."""
-    first = turn(session, "sed -i s/import/IMPORT/ f.py", project)
-    mine(file)
-    turn(session, "sed -i s/^3/three/ f.py", project)
+    first = two_turns(session, project, file)
     changed = file.read_text()
     session.rewind(before=first, on_conflict="overwrite")
     assert file.read_text() == LINES

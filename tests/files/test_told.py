@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from backtrail import Closed, Event, NewEvent, Session, StoreFailed
 from backtrail.events import Json
-from backtrail.files.changes import catalogue
-from backtrail.files.changes.brackets import Bracket, named_in
-from backtrail.files.changes.host import Host
-from backtrail.files.changes.owed import Ended, Grab
+from backtrail.files.changes import timeline
+from backtrail.files.changes.brackets import Bracket, Ended, Grab, named_in
+from backtrail.files.changes.host import Folder, Host
 from backtrail.files.changes.recorder import Recorder
 from backtrail.files.changes.shared import SharedRecorder
 from backtrail.files.workspace.workspace import Workspace
@@ -139,10 +138,10 @@ def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) 
         lambda error: troubles.append(str(error)),
         lambda error: troubles.append(str(error)), lambda what, detail: troubles.append(detail),
     )  # fmt: skip
-    hook = SharedRecorder(session.store, "s", host)
+    hook = SharedRecorder(Folder(session.store, "s", host))
     hook.look()
-    assert hook.owed() == []
-    hook.close()
+    assert hook.queue.waiting == []
+    hook.folder.close()
     assert [changed(session, event) for event in actions(session)] == [["new"]]
     assert (troubles, brackets_of(session)) == ([], [])
 
@@ -159,8 +158,8 @@ def test_two_processes_that_find_the_same_call(session: Session, project: Path) 
         # Both have found it, before either has told it.
         other.parts.capture.recorder.end_orphans(workspace)
         (bracket,) = brackets_of(one)
-        how = {"interrupted": True}
-        one.parts.capture.recorder._owe_call(bracket, how, bracket.files or {}, bracket.id)
+        recorder = one.parts.capture.recorder
+        recorder.owe_call(bracket, "interrupted", bracket.files or {}, bracket.id)
         one.append(assistant("one"))
         one.append(assistant("two"))
         other.append(user("three"))
@@ -180,7 +179,7 @@ def test_a_bracket_that_cannot_be_dropped(
     session.append(calling("c1"))
     (project / "new").write_text("x\n")
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue.Catalogue, "close_bracket", fail)
+        patch.setattr(timeline.Lines, "close_bracket", fail)
         session.checkpoint()
         (project / "more").write_text("x\n")
         session.append(result("c1"))
@@ -248,7 +247,7 @@ def test_a_call_of_an_earlier_version(
 ) -> None:
     """Its event names no bracket: it is known by its name and the tree it began with."""
     with suppress(_Elsewhere), killed(session):
-        monkeypatch.setattr(catalogue, "replace", lambda b, **new: replace(b, **new | OLD))
+        monkeypatch.setattr(timeline, "replace", lambda b, **new: replace(b, **new | OLD))
         end = Recorder.end
 
         def unnamed(self: Recorder, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backtrail.errors import Damaged
-from backtrail.files.names import is_control
 from backtrail.files.trees import (
     EMPTY,
     EMPTY_DIGEST,
@@ -23,6 +22,7 @@ from backtrail.files.trees import (
     digest_of,
     encode_tree,
     flatten,
+    is_control,
     look_up,
     parse_tree,
 )

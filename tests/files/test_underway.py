@@ -34,7 +34,7 @@ def brackets_of(session: Session) -> list[Bracket]:
     """The brackets in the catalogue, told or not."""
     workspace = session.parts.capture.watched()
     assert workspace is not None
-    return workspace.catalogue.brackets(workspace.place.n)
+    return workspace.catalogue.lines.brackets(workspace.place.n)
 
 
 # --- calls that get no result --------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_a_rewind_and_a_call_of_another_thread_do_not_wait_for_each_other(
             began.append(True)
 
     thread = threading.Thread(target=work)
-    scan = Workspace._scan
+    scan = Workspace.scanned
 
     def scan_while_it_begins(self: Workspace, root: int, log: Log, **_: object) -> bytes:
         thread.start()
@@ -339,7 +339,7 @@ def test_a_rewind_and_a_call_of_another_thread_do_not_wait_for_each_other(
             session.parts.capture.recorder.lock.release()
         return scan(self, root, log)
 
-    monkeypatch.setattr(Workspace, "_scan", scan_while_it_begins)
+    monkeypatch.setattr(Workspace, "scanned", scan_while_it_begins)
     session.rewind(2, scope="files")
     thread.join()
     assert began == [True]

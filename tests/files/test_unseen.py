@@ -129,7 +129,7 @@ def test_what_cannot_be_told_stops_nobody_twice(
 ) -> None:
     """Where contents are lost, looking again would fail for ever: the call is forgotten."""
 
-    def lost(*_: object) -> None:
+    def lost(*_: object, **__: object) -> None:
         raise StoreFailed("contents are lost")
 
     with monkeypatch.context() as patch, pytest.raises(StoreFailed), session.tool("bash"):

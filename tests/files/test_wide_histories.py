@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from backtrail import Event, NotFound, Rewind, Session
 from backtrail.errors import Conflict, Unsafe
 from backtrail.files.restore.conflicts import OnConflict
-from backtrail.files.workspace.scan import Limits
+from backtrail.files.workspace.verdicts import Limits
 from backtrail.session.fileplans import Mode
 from backtrail.stores import open_store
 from tests.files.wide import (

@@ -61,11 +61,11 @@ def check_lines(database: Path) -> None:
     try:
         work = catalogue.place(Identity(1, 2, 3), b"/work").n
         other = catalogue.place(Identity(4, 5, 6), b"/other").n
-        assert (catalogue.tree(work), catalogue.tree(other)) == (THREE, TWO)
-        assert catalogue.trees() == {ONE, TWO, THREE}
-        long, ended = sorted(catalogue.brackets(work), key=lambda call: call.ended)
+        assert (catalogue.lines.tree(work), catalogue.lines.tree(other)) == (THREE, TWO)
+        assert catalogue.lines.trees() == {ONE, TWO, THREE}
+        long, ended = sorted(catalogue.lines.brackets(work), key=lambda call: call.ended)
         assert (long.name, long.call, ended.name, ended.ended) == ("long", "call-1", "ended", True)
-        spans, others = catalogue.seen_by(work, long)
+        spans, others = catalogue.lines.seen_by(work, long)
         assert [(span.before, span.after) for span in spans] == [(ONE, TWO), (TWO, THREE)]
         assert [[call.name for call in span.brackets] for span in spans] == [
             ["long"],

@@ -37,7 +37,7 @@ LONG = "/var/tmp/project" + ("/ünïcode 😀 " + "x" * 40) * 5
         ({}, "other"),
     ],
 )
-def test_lines_are_told_apart(line: dict[str, Json], what: str) -> None:
+def test_lines_are_kept_apart(line: dict[str, Json], what: str) -> None:
     """By their type, and by what is in them."""
     assert what_is(line) == what
 

@@ -44,7 +44,7 @@ def words(role: str, text: str) -> dict[str, Json]:
         ({}, "other"),
     ],
 )
-def test_lines_are_told_apart(line: dict[str, Json], what: str) -> None:
+def test_lines_are_kept_apart(line: dict[str, Json], what: str) -> None:
     """By their type, and by what they carry."""
     assert what_is(line) == what
 

@@ -436,7 +436,7 @@ def test_blocks_of_text_are_at_home_in_both() -> None:
 
 
 @pytest.mark.parametrize("kind", ["server_tool_use", "web_search_tool_result", "search_result"])
-def test_blocks_that_only_anthropic_has_tell_the_format(kind: str) -> None:
+def test_blocks_that_only_anthropic_has_show_the_format(kind: str) -> None:
     """Tools that the provider runs, and what they found."""
     message = {"role": "assistant", "content": [{"type": kind}, {"type": "text", "text": "x"}]}
     assert format_of(message) == "anthropic"

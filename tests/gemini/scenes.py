@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backtrail.events import SessionInfo
-
-from ..hooks.calling import World
+from ..scenes import BaseScene
 from ..terminal import Terminal
 from .running import Gemini, Model, calls
 
@@ -39,43 +36,26 @@ def obey(project: Path) -> Callable[[dict[str, Any]], Any]:
     return answer
 
 
-def prompts(body: dict[str, Any]) -> list[str]:
-    """What a person said, as the model was sent it."""
-    parts = [p for c in body["contents"] if c["role"] == "user" for p in c["parts"]]
-    return [part["text"] for part in parts if part.get("text", "").startswith(ORDERS)]
-
-
-class Scene:
+class Scene(BaseScene):
     """Gemini CLI with our hooks, a project, and a person who types."""
 
+    format = "openai"
+
     def __init__(self, root: Path, model: Model, **general: Any) -> None:
-        self.world, self.model = World(root), model
-        subprocess.run(["git", "init", "-q"], cwd=self.world.project, check=True)
+        super().__init__(root)
+        self.model = model
         self.gemini = Gemini(self.world, model)
         settings = json.loads(self.gemini.settings.read_text())
         settings["general"] |= general
         self.gemini.settings.write_text(json.dumps(settings))
-        done = self.world.run("hooks", "install", "gemini", "--yes")
-        assert done.returncode == 0, done.stderr
+        self.install("gemini")
         model.script(*[obey(self.world.project)] * 60)
 
     def open(self, *words: str, cwd: Path | None = None) -> Terminal:
         """Gemini CLI on a terminal of its own."""
         return self.gemini.open(*words, cwd=cwd)
 
-    def say(self, terminal: Terminal, text: str) -> None:
-        """Say something, and wait until the turn is over and recorded."""
-        ended = self.count("turn_end")
-        self.ask(terminal, text)
-        terminal.until(lambda: self.count("turn_end") > ended, 30, f"the end of {text!r}")
-
-    def ask(self, terminal: Terminal, text: str) -> None:
-        """Say something, and wait until the model is sent it."""
-        before = len(self.model.requests)
-        terminal.say(text, lambda: any(text in prompts(b) for b in self.model.requests[before:]))
-
     def command(self, terminal: Terminal, text: str, is_done: Callable[[str], bool]) -> None:
-        """Use a command of Gemini's own, and wait for what the screen shows then."""
         terminal.write(text, spell=True)
         if " " in text:
             # Else Enter takes what is suggested.
@@ -83,25 +63,11 @@ class Scene:
             time.sleep(0.5)
         assert terminal.enter(text, lambda: is_done(terminal.screen())), terminal.screen()
 
-    def sent(self) -> list[str]:
-        """What a person said, as the model was sent it last."""
-        return prompts(self.model.requests[-1])
+    def orders_in(self, messages: list[dict[str, Any]]) -> list[str]:
+        said = [message for message in messages if message["role"] == "user"]
+        parts = [part for message in said for part in message.get("parts", [message])]
+        texts = [str(part.get("text", part.get("content", ""))) for part in parts]
+        return [text for text in texts if text.startswith(ORDERS)]
 
-    def count(self, kind: str) -> int:
-        """How many events of a kind there are, in all sessions."""
-        return sum(len(self.world.events(i.key or "", kind)) for i in self.world.sessions())
-
-    def latest(self) -> SessionInfo:
-        """The session that was last at work."""
-        return self.world.sessions()[0]
-
-    def said(self, key: str | None = None) -> list[str]:
-        """The prompts that count in a session of ours."""
-        with self.world.session(key or self.latest().key or "") as session:
-            messages = session.messages(format="openai")
-        return [str(m["content"]) for m in messages if m["role"] == "user"]
-
-    def files(self) -> dict[str, str]:
-        """The project's files."""
-        found = sorted(self.world.project.iterdir())
-        return {path.name: path.read_text() for path in found if path.is_file()}
+    def turns(self) -> list[list[dict[str, Any]]]:
+        return [body["contents"] for body in self.model.requests]

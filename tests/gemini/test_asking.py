@@ -11,16 +11,10 @@ from typing import Any
 import pytest
 
 from ..hooks.calling import World
-from ..terminal import has_terminal
+from ..programs import needs
 from .running import Gemini, Model, calls, script
 
-pytestmark = [
-    pytest.mark.skipif(
-        script() is None, reason="needs the real `gemini`: `make test-gemini` fetches and runs it"
-    ),
-    pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"),
-    pytest.mark.timeout(300),
-]
+pytestmark = needs("gemini", script(), terminal=True)
 
 QUESTION = "Allow"
 

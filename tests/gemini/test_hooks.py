@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,12 @@ from backtrail import open_store
 from backtrail.exchange.hooks.small_files import leave_note
 
 from ..hooks.calling import World
+from ..programs import needs
 from .running import Gemini, Model, calls, script
 
-pytestmark = [
-    pytest.mark.skipif(
-        script() is None, reason="needs the real `gemini`: `make test-gemini` fetches and runs it"
-    ),
-    pytest.mark.timeout(300),
-]
+pytestmark = needs("gemini", script())
 
 AFTER = {"a.txt": "two\n", "b.txt": "b\n"}
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model on loopback."""
-    with Model() as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ..terminal import Terminal, has_terminal
+from ..programs import needs
+from ..terminal import Terminal
 from .running import Model, script
 from .scenes import Scene
 
-pytestmark = [
-    pytest.mark.skipif(
-        script() is None, reason="needs the real `gemini`: `make test-gemini` fetches and runs it"
-    ),
-    pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"),
-    pytest.mark.timeout(120),
-]
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    with Model() as server:
-        yield server
+pytestmark = needs("gemini", script(), terminal=True, seconds=120)
 
 
 def by_turn(scene: Scene) -> list[tuple[str, list[tuple[str, list[str]]]]]:

@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 
 from ..agent.servers.base import Answer
-from ..terminal import has_terminal
+from ..programs import needs
 from .running import SUMMARY, Model, script
 from .scenes import Scene, obey
 
-pytestmark = [
-    pytest.mark.skipif(
-        script() is None, reason="needs the real `gemini`: `make test-gemini` fetches and runs it"
-    ),
-    pytest.mark.skipif(not has_terminal(), reason="needs `tmux`"),
-    pytest.mark.timeout(120),
-]
+pytestmark = needs("gemini", script(), terminal=True, seconds=120)
 
 
 @pytest.fixture

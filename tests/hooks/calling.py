@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -66,6 +67,19 @@ class World:
             text=True,
             timeout=100,
         )
+
+    def follow(self, page: Path) -> int:
+        """Run every command of a page of the documentation, in order; how many there are."""
+        env = {**self.env, "PATH": f"{Path(PROGRAM).parent}:{self.env['PATH']}"}
+        blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        lines = [line for block in blocks for line in block.splitlines()]
+        for line in lines:
+            done = subprocess.run(
+                ["sh", "-c", line], cwd=self.project, env=env, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return len(lines)
 
     def sessions(self) -> list[SessionInfo]:
         with open_store(self.url) as store:

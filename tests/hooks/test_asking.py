@@ -79,7 +79,7 @@ class Asking:
         with self.world.session(self.key) as session:
             depot = Depot.of(session.store)
             try:
-                return depot.catalogue.calls()
+                return depot.catalogue.lines.calls()
             finally:
                 depot.close()
 

@@ -40,6 +40,13 @@ def turn(agent: Agent, transcript: Transcript, words: str, path: str | None = No
     agent.hook("Stop", last_assistant_message=f"done {words}")
 
 
+def two_turns(agent: Agent, transcript: Transcript) -> None:
+    """A session of two turns, each with a file."""
+    agent.begin()
+    turn(agent, transcript, "one", "a.txt")
+    turn(agent, transcript, "two", "b.txt")
+
+
 def rewound(world: World, before: str) -> str:
     """Rewind the session and go on in a new native one; that one's id."""
     with world.session() as session:
@@ -59,9 +66,7 @@ ALL = ["one", "done one", "two", "done two"]
 
 def test_both_sessions_go_on(world: World, agent: Agent, transcript: Transcript) -> None:
     """Each has its own words and its own files, and each goes back by itself."""
-    agent.begin()
-    turn(agent, transcript, "one", "a.txt")
-    turn(agent, transcript, "two", "b.txt")
+    two_turns(agent, transcript)
     new = rewound(world, "two")
     assert not (world.project / "b.txt").exists()
     turn(agent, transcript, "three", "c.txt")
@@ -89,9 +94,7 @@ def test_who_goes_on_in_the_old_one_is_told(
     world: World, agent: Agent, transcript: Transcript
 ) -> None:
     """Its model still thinks that the files are as it left them: told once, and only there."""
-    agent.begin()
-    turn(agent, transcript, "one", "a.txt")
-    turn(agent, transcript, "two", "b.txt")
+    two_turns(agent, transcript)
     done = world.run("rewind", "--last", "--yes", "--json")
     new = json.loads(done.stdout)["native"]["id"]
     other = Agent(world, session=new, more={"transcript_path": None})
@@ -105,9 +108,7 @@ def test_leaving_the_old_one_makes_nothing(
     world: World, agent: Agent, transcript: Transcript
 ) -> None:
     """A person who quits the old session after the rewind does not go on in it."""
-    agent.begin()
-    turn(agent, transcript, "one", "a.txt")
-    turn(agent, transcript, "two", "b.txt")
+    two_turns(agent, transcript)
     rewound(world, "two")
     before = world.sessions()
     transcript.add("user", "<command-name>/exit</command-name>")
@@ -147,9 +148,7 @@ def test_hooks_that_go_on_together_make_one_fork(
     world: World, agent: Agent, transcript: Transcript
 ) -> None:
     """The first is found by the others."""
-    agent.begin()
-    turn(agent, transcript, "one", "a.txt")
-    turn(agent, transcript, "two", "b.txt")
+    two_turns(agent, transcript)
     rewound(world, "two")
     given = [agent.payload("PreToolUse", tool_use_id=f"t{n}", **BASH) for n in range(4)]
     children = [agent.start(one) for one in given]

@@ -72,7 +72,7 @@ def open_brackets(world: World) -> int:
         depot = Depot.of(store)
         workspace = depot.workspace(world.project, store)
         try:
-            return len(workspace.catalogue.brackets(workspace.place.n))
+            return len(workspace.catalogue.lines.brackets(workspace.place.n))
         finally:
             workspace.close()
             depot.close()

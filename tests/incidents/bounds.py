@@ -30,16 +30,14 @@ def huge_file_is_not_stored(stage: Stage) -> None:
     with stage.agent():
         stage.write("a", "agent\n")
     stage.restore(token)
-    stage.expect_file("model.bin", content)
-    stage.expect_file("a", "a\n")
+    stage.expect_files({"model.bin": content, "a": "a\n"})
 
 
 def file_that_grew_huge_is_left_alone(stage: Stage) -> None:
     """A file that became too large to store was cut, or deleted, by a restore."""
     stage.write("data.bin", "small\n")
     stage.start("a")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         os.truncate(stage.root / "data.bin", 24 * _MB)
         stage.write("a", "agent\n")
     stage.restore(token)
@@ -153,8 +151,7 @@ def nearly_full_disk_stops_capture_and_says_so(stage: Stage) -> None:
         stage.expect(_growth(stage, size) < _MB // 2, "it stored on a full disk")
         said = " ".join(stage.driver.warnings())
         stage.expect("free" in said, "it does not say that nothing is captured")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         os.remove(stage.root / "b")
     stage.restore(token)
     stage.expect(stage.read("b") is not None, "captures nothing though there is space again")
@@ -225,8 +222,7 @@ def packages_that_were_only_moved_stay(stage: Stage) -> None:
     """The agent renamed `node_modules`; undo removed it, and what was in it was nowhere."""
     stage.write("node_modules/left-pad/index.js", "pad\n")
     stage.start("a")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("mv node_modules modules_off; echo agent > a")
     stage.restore(token)
     stage.expect_file("a", "a\n")
@@ -247,8 +243,7 @@ def file_that_grew_too_large_comes_back(stage: Stage) -> None:
 def file_that_became_a_pipe_comes_back(stage: Stage) -> None:
     """A named pipe was put where a file had been, and the file stayed away."""
     stage.start("notes")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("rm notes; mkfifo notes")
     stage.restore(token)
     stage.expect_file("notes", "notes\n")
@@ -258,8 +253,7 @@ def folders_within_folders_stop_nothing(stage: Stage) -> None:
     """Some hundred folders within each other ended the restore, and every one after it."""
     stage.start("a")
     before = stage.state()
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("i=0; while [ $i -lt 600 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f")
     stage.restore(token)
     stage.expect_state(before)
@@ -295,8 +289,7 @@ def left_out_file_that_changed_places_stays(stage: Stage) -> None:
     content = random.Random(8).randbytes(24 * _MB)
     stage.write("model.bin", content)
     stage.start("notes")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("mv notes t; mv model.bin notes; mv t model.bin")
     stage.restore(token)
     stage.expect_file("notes", "notes\n")
@@ -310,8 +303,7 @@ def package_that_was_moved_out_stays(stage: Stage) -> None:
     stage.write("node_modules/left-pad/index.js", "patched by hand\n")
     stage.start("a")
     time.sleep(0.05)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("mv node_modules/left-pad left-pad; echo agent > a")
     stage.restore(token)
     stage.expect_file("a", "a\n")

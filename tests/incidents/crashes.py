@@ -16,8 +16,7 @@ _FILES = ("a", "b", "sub/c", "sub/d")
 def _changed(stage: Stage) -> Token:
     """A checkpoint, and then all kinds of changes by the agent."""
     stage.start(*_FILES)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("echo x > a; rm b; mv sub/c c; echo new > sub/new; chmod 600 sub/d; ln -s a l")
     return token
 
@@ -44,8 +43,7 @@ def killed_restore_then_retry_keeps_the_original(stage: Stage) -> None:
     before = stage.state()
     stage.driver.kill_restore(token, 12)
     stage.restore(token)
-    stage.expect_file("b", "b\n")
-    stage.expect_file("sub/c", "sub/c\n")
+    stage.expect_files({"b": "b\n", "sub/c": "sub/c\n"})
     stage.driver.undo()
     stage.expect_state(before, "the state before the first restore is lost")
 
@@ -78,8 +76,7 @@ def killed_checkpoint_leaves_no_stale_lock(stage: Stage) -> None:
     stage.checkpoint()
     stage.write("big", random.Random(1).randbytes(16 << 20))
     stage.driver.kill_checkpoint()
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", "agent\n")
     stage.restore(token)
     stage.expect_file("a", "a\n")
@@ -135,8 +132,7 @@ def _take(driver: Driver, gate: threading.Barrier, failures: list[BaseException]
 def lost_content_refuses_the_whole_restore(stage: Stage) -> None:
     """A content was missing from the store; files were deleted before that was noticed."""
     stage.start("a", "b", "c")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("echo x > a; echo x > b; rm c; echo x > d")
     before = stage.state()
     stage.driver.stop()
@@ -168,6 +164,4 @@ def agent_killed_in_a_call_can_be_undone(stage: Stage) -> None:
     stage.driver.kill_call("echo x > a; rm b; echo new > c")
     stage.checkpoint()
     stage.restore(token)
-    stage.expect_file("a", "a\n")
-    stage.expect_file("b", "b\n")
-    stage.expect_file("c", None)
+    stage.expect_files({"a": "a\n", "b": "b\n", "c": None})

@@ -60,25 +60,21 @@ def file_deleted_at_the_checkpoint_stays_deleted(stage: Stage) -> None:
     stage.start("kept", "gone")
     with stage.agent():
         os.remove(stage.root / "gone")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("gone", "back again\n")
     stage.restore(token)
-    stage.expect_file("gone", None)
-    stage.expect_file("kept", "kept\n")
+    stage.expect_files({"gone": None, "kept": "kept\n"})
 
 
 def edited_file_is_not_deleted(stage: Stage) -> None:
     """Undo deleted files that the agent had merely edited, and that nobody had committed."""
     stage.git("init", "-q")
     stage.start("draft.md", "asked-about.md")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("draft.md", "better\n")
         stage.read("asked-about.md")
     stage.restore(token)
-    stage.expect_file("draft.md", "draft.md\n")
-    stage.expect_file("asked-about.md", "asked-about.md\n")
+    stage.expect_files({"draft.md": "draft.md\n", "asked-about.md": "asked-about.md\n"})
 
 
 def crlf_under_gitattributes(stage: Stage) -> None:

@@ -10,8 +10,7 @@ from .stage import Stage
 
 def _edited(stage: Stage) -> Token:
     stage.start("a", "b", "c")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", "agent\n")
         os.remove(stage.root / "b")
         stage.write("new", "new\n")
@@ -42,8 +41,7 @@ def conflict_waits_for_a_decision(stage: Stage) -> None:
     token = _edited(stage)
     stage.write("a", "agent\nperson\n")
     stage.restore(token)
-    stage.expect_file("a", "agent\nperson\n")
-    stage.expect_file("b", "b\n")
+    stage.expect_files({"a": "agent\nperson\n", "b": "b\n"})
     reason = stage.driver.report().get("a", "")
     stage.expect("somebody else" in reason, f"it says {reason!r} about the conflict")
 
@@ -94,8 +92,7 @@ def deletion_that_cannot_be_undone_is_said(stage: Stage) -> None:
     stage.write(".gitignore", "node_modules/\n")
     stage.write("node_modules/left-pad/index.js", "pad\n")
     stage.start("package.json")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("rm -rf node_modules; echo x > package.json")
     stage.restore(token)
     stage.expect_file("package.json", "package.json\n")
@@ -118,9 +115,7 @@ def one_file_alone_comes_back(stage: Stage) -> None:
     """It was all or nothing: one file could not be taken back alone."""
     token = _edited(stage)
     stage.driver.restore_paths(token, ["b"])
-    stage.expect_file("b", "b\n")
-    stage.expect_file("a", "agent\n")
-    stage.expect_file("new", "new\n")
+    stage.expect_files({"b": "b\n", "a": "agent\n", "new": "new\n"})
 
 
 def second_restore_finds_nothing_to_do(stage: Stage) -> None:

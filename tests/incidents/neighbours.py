@@ -13,8 +13,7 @@ from .stage import Stage
 def human_edit_after_agent_edit_survives(stage: Stage) -> None:
     """Undo overwrote what a person had written into a file after the agent had."""
     stage.start("a.py")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a.py", "agent\n")
     stage.write("a.py", "agent\nperson\n")
     stage.restore(token)
@@ -24,8 +23,7 @@ def human_edit_after_agent_edit_survives(stage: Stage) -> None:
 def human_edit_between_agent_edits_survives(stage: Stage) -> None:
     """A person's edit between two of the agent's was taken for the agent's."""
     stage.start("a.py")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a.py", "agent\n")
     stage.write("a.py", "agent\nperson\n")
     with stage.agent():
@@ -37,33 +35,28 @@ def human_edit_between_agent_edits_survives(stage: Stage) -> None:
 def human_edit_of_another_file_survives(stage: Stage) -> None:
     """Undo put files back that only a person had changed."""
     stage.start("a.py", "b.py")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a.py", "agent\n")
     stage.write("b.py", "person\n")
     os.remove(stage.write("c.py", "c"))
     stage.restore(token)
-    stage.expect_file("a.py", "a.py\n")
-    stage.expect_file("b.py", "person\n")
+    stage.expect_files({"a.py": "a.py\n", "b.py": "person\n"})
 
 
 def file_a_person_deleted_stays_deleted(stage: Stage) -> None:
     """What a person had thrown away came back with the agent's files."""
     stage.start("a.py", "junk")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a.py", "agent\n")
     os.remove(stage.root / "junk")
     stage.restore(token)
-    stage.expect_file("a.py", "a.py\n")
-    stage.expect_file("junk", None)
+    stage.expect_files({"a.py": "a.py\n", "junk": None})
 
 
 def file_a_person_made_again_survives(stage: Stage) -> None:
     """The agent deleted a file, a person wrote it anew, and undo put the old one over it."""
     stage.start("a.py")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         os.remove(stage.root / "a.py")
     stage.write("a.py", "person\n")
     stage.restore(token)
@@ -73,8 +66,7 @@ def file_a_person_made_again_survives(stage: Stage) -> None:
 def file_the_agent_moved_and_a_person_edited_survives(stage: Stage) -> None:
     """Undo of a move took back, or lost, what a person wrote at the new place."""
     stage.start("old.py")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         os.rename(stage.root / "old.py", stage.root / "new.py")
     stage.write("new.py", "old.py\nperson\n")
     stage.restore(token)
@@ -97,13 +89,11 @@ def files_the_agent_only_read_stay(stage: Stage) -> None:
 def person_keeps_a_file_in_the_agents_directory(stage: Stage) -> None:
     """A directory the agent had made was removed with what a person had put into it."""
     stage.start("a")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("made/agent.txt", "agent\n")
     stage.write("made/person.txt", "person\n")
     stage.restore(token)
-    stage.expect_file("made/person.txt", "person\n")
-    stage.expect_file("made/agent.txt", None)
+    stage.expect_files({"made/person.txt": "person\n", "made/agent.txt": None})
 
 
 def pull_between_checkpoint_and_restore_survives(stage: Stage) -> None:
@@ -145,13 +135,10 @@ def old_baseline_is_not_used_again(stage: Stage) -> None:
     stage.write("a", "weeks of work\n")
     stage.write("d", "more\n")
     stage.driver.start(stage.root)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("b", "agent\n")
     stage.restore(token)
-    stage.expect_file("a", "weeks of work\n")
-    stage.expect_file("b", "b\n")
-    stage.expect_file("d", "more\n")
+    stage.expect_files({"a": "weeks of work\n", "b": "b\n", "d": "more\n"})
 
 
 def session_in_a_subdirectory_leaves_siblings_alone(stage: Stage) -> None:
@@ -160,57 +147,43 @@ def session_in_a_subdirectory_leaves_siblings_alone(stage: Stage) -> None:
     sibling = stage.write("two/b", "b\n")
     stage.git("init", "-q")
     stage.driver.start(stage.root / "one")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("one/a", "agent\n")
     sibling.write_text("person\n")
     stage.write("new", "new\n")
     stage.driver.restore_all(token)
-    stage.expect_file("one/a", "a\n")
-    stage.expect_file("two/b", "person\n")
-    stage.expect_file("new", "new\n")
+    stage.expect_files({"one/a": "a\n", "two/b": "person\n", "new": "new\n"})
 
 
 def undo_in_one_session_spares_the_other(stage: Stage) -> None:
     """Undo in one session took back what another had done in the same directory."""
     stage.start("a", "b")
-    other = stage.driver.another()
-    try:
-        token = stage.checkpoint()
-        with stage.agent():
+    with stage.neighbour() as other:
+        with stage.turn() as token:
             stage.write("a", "first\n")
         with other.call():
             stage.write("b", "second\n")
             stage.write("c", "second\n")
         stage.restore(token)
-    finally:
-        other.stop()
-    stage.expect_file("a", "a\n")
-    stage.expect_file("b", "second\n")
-    stage.expect_file("c", "second\n")
+    stage.expect_files({"a": "a\n", "b": "second\n", "c": "second\n"})
 
 
 def file_of_two_sessions_is_not_taken_from_either(stage: Stage) -> None:
     """Two sessions edited one file; undo in the first lost the second's work."""
     stage.start("a")
-    other = stage.driver.another()
-    try:
-        token = stage.checkpoint()
-        with stage.agent():
+    with stage.neighbour() as other:
+        with stage.turn() as token:
             stage.write("a", "first\n")
         with other.call():
             stage.write("a", "first\nsecond\n")
         stage.restore(token)
-    finally:
-        other.stop()
     stage.expect_file("a", "first\nsecond\n")
 
 
 def snapshot_of_one_worktree_is_not_restored_onto_another(stage: Stage) -> None:
     """A snapshot of one checkout was put onto another that stood at the same place."""
     stage.start("a", "b")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", "agent\n")
     stage.driver.stop()
     os.rename(stage.root, stage.folder / "moved")
@@ -226,8 +199,7 @@ def snapshot_of_one_worktree_is_not_restored_onto_another(stage: Stage) -> None:
 def moved_project_goes_on(stage: Stage) -> None:
     """A project that was moved lost its history."""
     stage.start("a")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", "agent\n")
     stage.driver.stop()
     os.rename(stage.root, stage.folder / "moved")
@@ -267,8 +239,7 @@ def agents_gitignore_never_deletes(stage: Stage) -> None:
     """The same, where the agent itself had written the line."""
     stage.write(".gitignore", "*.log\n")
     stage.start("main.py")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write(".gitignore", "*.log\ndata/\n")
     stage.write("data/results.csv", "1,2,3\n")
     stage.restore(token)
@@ -287,8 +258,7 @@ def broken_gitignore_deletes_nothing(stage: Stage) -> None:
     with stage.agent():
         stage.write("a", "agent\n")
     stage.restore(token)
-    stage.expect_file("a", "a\n")
-    stage.expect_file("cache/data", "precious\n")
+    stage.expect_files({"a": "a\n", "cache/data": "precious\n"})
 
 
 def file_ignored_later_is_not_lost(stage: Stage) -> None:
@@ -296,8 +266,7 @@ def file_ignored_later_is_not_lost(stage: Stage) -> None:
     stage.start("a", "settings.local")
     stage.checkpoint()
     stage.write(".gitignore", "*.local\n")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         os.remove(stage.root / "settings.local")
     stage.driver.restore_all(token)
     stage.expect_file("settings.local", "settings.local\n")
@@ -309,8 +278,7 @@ def link_out_of_the_project_is_not_followed(stage: Stage) -> None:
     outside.mkdir()
     (outside / "file").write_text("outside\n")
     stage.start("sub/file", "a")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("rm -r sub; ln -s ../outside sub; echo x > a")
     stage.restore(token)
     stage.expect((outside / "file").read_text() == "outside\n", "a file outside was written")
@@ -342,8 +310,7 @@ def _letters(stage: Stage) -> str:
 def merge_keeps_what_a_person_wrote_between_two_turns(stage: Stage) -> None:
     """A merge took what was there now for its base, and removed the person's line."""
     text = _letters(stage)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("sed -i s/import/IMPORT/ f.py")
     stage.shell("echo '# mine' >> f.py")
     with stage.agent():
@@ -355,8 +322,7 @@ def merge_keeps_what_a_person_wrote_between_two_turns(stage: Stage) -> None:
 def merge_twice_is_merge_once(stage: Stage) -> None:
     """The second merge to the same point removed the line that the first had kept."""
     text = _letters(stage)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("sed -i s/import/IMPORT/ f.py")
     stage.shell("echo '# mine' >> f.py")
     stage.driver.restore_merging(token)
@@ -367,24 +333,21 @@ def merge_twice_is_merge_once(stage: Stage) -> None:
 def undo_of_a_small_restore_leaves_other_files_alone(stage: Stage) -> None:
     """Undoing the restore of one file called another file a conflict, and overwrote it."""
     stage.start("a", "b")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("echo agent >> a; rm b")
     stage.driver.restore_paths(token, ["b"])
     stage.restore(token)
     stage.driver.undo()
     stage.write("a", "a\nagent\nperson\n")
     stage.driver.undo()
-    stage.expect_file("a", "a\nagent\nperson\n")
-    stage.expect_file("b", None)
+    stage.expect_files({"a": "a\nagent\nperson\n", "b": None})
     stage.expect("a" not in stage.driver.report(), "a file that it never touched is reported")
 
 
 def _work_in_anothers(stage: Stage, other: Driver, path: str) -> None:
     """Another session writes a file within a call of this one, which is taken back."""
     try:
-        token = stage.checkpoint()
-        with stage.agent():
+        with stage.turn() as token:
             stage.write("a", "ours\n")
             with other.call("b"):
                 stage.write(path, "theirs\n")
@@ -415,8 +378,7 @@ def killed_call_of_another_session_blocks_nothing(stage: Stage) -> None:
     stage.start("a")
     other = stage.driver.another()
     other.kill_call("true")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", "agent\n")
     stage.restore(token)
     other.stop()
@@ -426,10 +388,8 @@ def killed_call_of_another_session_blocks_nothing(stage: Stage) -> None:
 def restore_waits_for_a_call_under_way(stage: Stage) -> None:
     """A restore in the middle of another session's command: half of its work was nobody's."""
     stage.start("a", "b")
-    other = stage.driver.another()
-    try:
-        token = stage.checkpoint()
-        with stage.agent():
+    with stage.neighbour() as other:
+        with stage.turn() as token:
             stage.write("a", "first\n")
         with other.call():
             stage.write("b", "second\n")
@@ -440,10 +400,7 @@ def restore_waits_for_a_call_under_way(stage: Stage) -> None:
             stage.expect_file("b", "second\n")
         stage.expect(before == stage.state() or stage.read("a") == b"a\n", "half was restored")
         stage.restore(token)
-    finally:
-        other.stop()
-    stage.expect_file("a", "a\n")
-    stage.expect_file("b", "second\n")
+    stage.expect_files({"a": "a\n", "b": "second\n"})
 
 
 def link_to_another_worktree_is_another_directory(stage: Stage) -> None:
@@ -456,8 +413,7 @@ def link_to_another_worktree_is_another_directory(stage: Stage) -> None:
     link = stage.folder / "current"
     link.symlink_to(first)
     stage.driver.start(link)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         (first / "a").write_text("agent\n")
     stage.driver.stop()
     link.unlink()

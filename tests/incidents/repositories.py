@@ -34,8 +34,7 @@ def users_repository_is_not_written_to(stage: Stage) -> None:
     _repository(stage)
     stage.start("a")
     before = _bytes(stage.root / ".git")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", os.urandom(1000))
     stage.checkpoint()
     stage.restore(token)
@@ -47,8 +46,7 @@ def users_repository_gets_no_refs(stage: Stage) -> None:
     _repository(stage)
     stage.start("a")
     before = stage.git("for-each-ref") + stage.git("stash", "list") + stage.git("reflog")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("a", "agent\n")
     stage.restore(token)
     after = stage.git("for-each-ref") + stage.git("stash", "list") + stage.git("reflog")
@@ -59,8 +57,7 @@ def users_commits_stay(stage: Stage) -> None:
     """A restore moved the user's branch back: later commits were only in the reflog."""
     _repository(stage)
     stage.start()
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("committed", "second\n")
         stage.git("commit", "-qam", "second")
     head = stage.git("rev-parse", "main")
@@ -77,8 +74,7 @@ def staged_work_stays_staged(stage: Stage) -> None:
     stage.git("add", "committed")
     stage.write("committed", "staged\nand not staged\n")
     stage.start()
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.write("committed", "agent\n")
     stage.restore(token)
     stage.expect_file("committed", "staged\nand not staged\n")
@@ -158,8 +154,7 @@ def repository_that_was_only_moved_stays(stage: Stage) -> None:
     _repository(stage)
     stage.start("a")
     before = _bytes(stage.root / ".git")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("mv .git .git_disabled; echo agent > a")
     stage.restore(token)
     stage.expect_file("a", "a\n")
@@ -187,8 +182,7 @@ def repository_that_was_emptied_stays(stage: Stage) -> None:
     _repository(stage)
     stage.start("a")
     time.sleep(0.05)
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("mkdir old; mv .git/* old/; echo agent > a")
     stage.restore(token)
     stage.expect_file("a", "a\n")
@@ -203,10 +197,8 @@ def repository_that_changed_places_comes_back(stage: Stage) -> None:
     _repository(stage)
     stage.write("node_modules/left-pad/index.js", "pad\n")
     stage.start("a")
-    token = stage.checkpoint()
-    with stage.agent():
+    with stage.turn() as token:
         stage.shell("mv .git t; mv node_modules .git; mv t node_modules; echo agent > a")
     stage.restore(token)
-    stage.expect_file("a", "a\n")
-    stage.expect_file("node_modules/left-pad/index.js", "pad\n")
+    stage.expect_files({"a": "a\n", "node_modules/left-pad/index.js": "pad\n"})
     stage.expect(b"first" in stage.git("log", "--format=%s"), "the repository is not back")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -86,6 +86,22 @@ class Stage:
         """What happens in here, the agent does."""
         return self.driver.call()
 
+    @contextmanager
+    def turn(self) -> Iterator[Token]:
+        """A checkpoint; what happens in here, the agent does behind it."""
+        token = self.checkpoint()
+        with self.agent():
+            yield token
+
+    @contextmanager
+    def neighbour(self) -> Iterator[Driver]:
+        """The same tool in another session of the project."""
+        other = self.driver.another()
+        try:
+            yield other
+        finally:
+            other.stop()
+
     # --- files ---------------------------------------------------------------------------
 
     def write(self, name: str, content: str | bytes, mode: int | None = None) -> Path:
@@ -137,6 +153,11 @@ class Stage:
         if found is None or wanted is None:
             raise Failed(what or f"{name} {'is gone' if found is None else 'is there'}")
         raise Failed(what or f"{name} is {_short(found)}, not {_short(wanted)}")
+
+    def expect_files(self, contents: Mapping[str, str | bytes | None]) -> None:
+        """Each file must have its content; with None it must not be there."""
+        for name, content in contents.items():
+            self.expect_file(name, content)
 
     def expect_state(self, wanted: State, what: str = "") -> None:
         """The project must be exactly so."""

@@ -181,8 +181,7 @@ def fork_spares_what_its_parent_did(stage: Stage) -> None:
         stage.write("b", "fork\n")
     fork.restore(token)
     fork.stop()
-    stage.expect_file("a", "parent\n")
-    stage.expect_file("b", "b\n")
+    stage.expect_files({"a": "parent\n", "b": "b\n"})
 
 
 # --- together with the files -------------------------------------------------------------
@@ -252,5 +251,4 @@ def message_sent_again_keeps_human_edits(stage: Stage) -> None:
     stage.write("b", "person\n")
     stage.driver.say_again()
     stage.expect(stage.driver.said() == ["change a"], f"it says {stage.driver.said()}")
-    stage.expect_file("a", "a\n")
-    stage.expect_file("b", "person\n")
+    stage.expect_files({"a": "a\n", "b": "person\n"})

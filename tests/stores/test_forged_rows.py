@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-import apsw
 import pytest
 
 from backtrail import Damaged, Session, copy_sessions, open_store
@@ -13,6 +12,8 @@ from backtrail.events import Event, NewEvent, SessionInfo
 from backtrail.events.history import branches
 from backtrail.exchange.bundle import write_bundle
 from backtrail.stores import Store
+
+from .database import raw
 
 TS = "2026-01-01T00:00:00.000Z"
 
@@ -22,14 +23,12 @@ def forged(place: Path, *rows: tuple[int, int | None]) -> Store:
     store = open_store(f"sqlite:///{place}/x.db")
     store.create(SessionInfo(id="s"))
     store.append("s", [NewEvent("user_message", {"message": {"role": "user"}})] * 5)
-    connection = apsw.Connection(f"{place}/x.db")
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    for seq, follows in rows:
-        key = 1 << 32 | seq
-        head = f"f{seq}\n{TS}\nnote\n{key}\n{'' if follows is None else follows}\n"
-        row = (key, f"f{seq}", TS, "note", follows, "{}", zlib.crc32(head.encode() + b"{}"))
-        connection.execute("INSERT INTO events VALUES(?, ?, ?, ?, ?, ?, ?)", row)
-    connection.close()
+    with raw(place) as connection:
+        for seq, follows in rows:
+            key = 1 << 32 | seq
+            head = f"f{seq}\n{TS}\nnote\n{key}\n{'' if follows is None else follows}\n"
+            row = (key, f"f{seq}", TS, "note", follows, "{}", zlib.crc32(head.encode() + b"{}"))
+            connection.execute("INSERT INTO events VALUES(?, ?, ?, ?, ?, ?, ?)", row)
     return store
 
 

@@ -14,7 +14,8 @@ import pytest
 from backtrail import NotFound
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import jsonl
-from backtrail.stores.jsonl import JSONLStore
+from backtrail.stores.jsonl import JSONLStore, infos
+from backtrail.stores.jsonl.infos import Infos
 from backtrail.testing.store.base import child, joined
 
 NOBODY = 65534
@@ -25,19 +26,19 @@ def test_a_session_deleted_during_a_look_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """Whoever goes through all sessions, as a collection does, passes over it."""
-    name = {"logs": "log_names", "info": "read_record"}[verb]
-    real: Callable[..., Any] = getattr(jsonl, name)
+    place, name = {"logs": (jsonl, "log_names"), "info": (infos, "read_record")}[verb]
+    real: Callable[..., Any] = getattr(place, name)
 
     def late(*given: Any) -> Any:
         with JSONLStore(tmp_path) as other:
-            monkeypatch.setattr(jsonl, name, real)
+            monkeypatch.setattr(place, name, real)
             other.delete("a")
         return real(*given)
 
     with JSONLStore(tmp_path) as store:
         store.create(SessionInfo("a"))
         store.append("a", [NewEvent("test", {})])
-        monkeypatch.setattr(jsonl, name, late)
+        monkeypatch.setattr(place, name, late)
         with pytest.raises(NotFound):
             store.logs("a") if verb == "logs" else store.info("a")
 
@@ -48,15 +49,15 @@ def test_a_key_can_be_given_while_others_delete(
     """A session that goes away while its key is looked at has none."""
     with JSONLStore(tmp_path) as store:
         store.create(SessionInfo("a", key="k"))
-        real = JSONLStore._ids
+        real = Infos._ids
 
-        def late(self: JSONLStore) -> list[str]:
+        def late(self: Infos) -> list[str]:
             found = real(self)
             for file in sorted((tmp_path / "sessions/a").iterdir()):
                 file.unlink()
             return found
 
-        monkeypatch.setattr(JSONLStore, "_ids", late)
+        monkeypatch.setattr(Infos, "_ids", late)
         store.create(SessionInfo("b", key="k"))
 
 

@@ -15,7 +15,7 @@ import pytest
 from backtrail import NotFound
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import open_store
-from backtrail.stores.jsonl import index as jsonl_index
+from backtrail.stores.jsonl import infos as jsonl_index
 
 TICK = 0.025  # seconds after which a file counts as untouched
 
@@ -205,7 +205,7 @@ def test_the_index_keeps_nothing_that_was_erased(tmp_path: Path, verb: str) -> N
     time.sleep(TICK)
     listed(tmp_path)
     with open_store(f"file:{tmp_path}") as slow, open_store(f"file:{tmp_path}") as store:
-        _, index = slow._listed()  # type: ignore[attr-defined]
+        _, index = slow._infos.listed()  # type: ignore[attr-defined]
         assert b"title 2" in (tmp_path / "index.json").read_bytes()
         if verb == "delete":
             store.delete("s2")

@@ -17,7 +17,7 @@ URLS = ("file:{}/s", "sqlite:///{}/s.db")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux names its mounts in /proc")
 @pytest.mark.parametrize("mount", ["/proc", "/sys"])
-def test_file_system_is_told_by_its_device(mount: str) -> None:
+def test_file_system_is_known_by_its_device(mount: str) -> None:
     """As the kernel lists its mounts."""
     assert fs._file_system(os.stat(mount).st_dev) == {"/proc": "proc", "/sys": "sysfs"}[mount]
 

@@ -13,11 +13,11 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.talking import assistant, calling, result, user
+from tests.talking import result, user
 
 from backtrail import Session
 from backtrail.events import Event, Json, NewEvent, Problem, SessionInfo
-from backtrail.events.calls import Tidy, repair
+from backtrail.events.calls import repair
 from backtrail.events.history import walk_pages
 from backtrail.events.messages import Page, Said, page_of, paged, said_in
 from backtrail.session.views import conversation, spoken
@@ -271,38 +271,6 @@ def test_a_sum_that_is_right_over_a_line_that_is_not(tmp_path: Path) -> None:
 
 
 # --- pure --------------------------------------------------------------------------------
-
-MESSAGES = st.sampled_from(
-    [
-        user("a"),
-        assistant("b"),
-        {"role": "system", "content": "s"},
-        calling("c1"),
-        calling("c2"),
-        {**calling("c1"), "tool_calls": calling("c1")["tool_calls"] + calling("c2")["tool_calls"]},
-        {**calling("c1"), "tool_calls": calling("c1")["tool_calls"] * 2},
-        {**calling("c1"), "tool_calls": [{"id": 5}]},
-        {**calling("c1"), "tool_calls": {"id": "c1"}},
-        result("c1"),
-        result("c2"),
-        {"role": "tool", "content": "x"},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "x"}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]},
-        {"type": "function_call", "call_id": "c1", "name": "x", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": "x"},
-        {"type": "reasoning", "summary": []},
-    ]
-)
-
-
-@settings(max_examples=600, deadline=None)
-@given(messages=st.lists(MESSAGES, max_size=12), size=st.integers(1, 5))
-def test_tidy_repairs_as_repair_does(messages: list[dict[str, Json]], size: int) -> None:
-    """Told page by page, backwards, what needs repair is the same."""
-    tidy = Tidy()
-    for end in range(len(messages), 0, -size):
-        tidy.before(messages[max(0, end - size) : end])
-    assert tidy.repair(messages) == repair(messages)
 
 
 @settings(max_examples=300, deadline=None)

@@ -180,7 +180,7 @@ def test_where_no_thread_can_be_started_the_caller_writes(monkeypatch: pytest.Mo
     assert jobs.do(6) == 6
 
 
-def test_whoever_writes_does_not_wait_for_itself() -> None:
+def test_the_writer_does_not_wait_for_itself() -> None:
     """A job that is put from within `write` is done at once."""
     jobs: Queue[int, int]
 
@@ -202,7 +202,7 @@ def test_jobs_in_no_hurry_wait_for_one_that_is() -> None:
     assert gate.groups == [[1, 2, 3, 4]]
 
 
-def test_what_is_postponed_keeps_its_place_and_holds_nobody_up() -> None:
+def test_what_is_postponed_keeps_its_place_and_holds_no_other_up() -> None:
     """It is tried again, in order; the others are written, and a barrier does not wait for it."""
     shut, stored = True, list[int]()
 
@@ -250,7 +250,7 @@ def test_a_postponed_job_can_be_taken_back() -> None:
 
 
 @pytest.mark.parametrize("begins", [False, True], ids=["queued", "begun"])
-def test_who_is_interrupted_keeps_nobody_waiting(begins: bool) -> None:
+def test_an_interrupted_caller_keeps_no_other_waiting(begins: bool) -> None:
     """Ctrl-C in one that waits takes only its own job back, or leaves it; the others end."""
     gate = Gate()
     jobs: Queue[int, int] = Queue(gate.write)
@@ -820,7 +820,7 @@ def test_a_group_is_one_transaction_and_one_sync(
 
 
 @SCHEMES
-def test_closing_leaves_nobody_waiting(
+def test_closing_leaves_no_caller_waiting(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits when the store is closed is stored or refused, and told which."""

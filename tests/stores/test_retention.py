@@ -106,7 +106,7 @@ def test_old_notes_stay(url: str) -> None:
         assert note._id in ids(store)
 
 
-def test_a_dry_run_tells_and_removes_nothing(url: str) -> None:
+def test_a_dry_run_names_and_removes_nothing(url: str) -> None:
     """The same sessions as go then, newest first."""
     with open_store(url) as store:
         add(store, "a", 40)

@@ -9,53 +9,27 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
 
 from backtrail.errors import Closed, Damaged, NotFound, SessionBusy, StoreFailed, Unsupported
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.stores import Store, open_store
+from backtrail.stores import open_store
 from backtrail.stores.disk import schema, sync
 from backtrail.stores.disk.database import Database
 from backtrail.stores.disk.schema import EVENTS
 from backtrail.stores.opening import Options
 from backtrail.stores.sqlite import SQLiteStore, open_sqlite
 
-
-def said(text: str, kind: str = "user_message", id: str | None = None) -> NewEvent:
-    return NewEvent(kind, {"message": {"role": "user", "content": text}}, id=id)
-
-
-def opened(place: Path, **options: Any) -> SQLiteStore:
-    store = open_store(f"sqlite:///{place}/x.db", **options)
-    assert isinstance(store, SQLiteStore)
-    return store
-
-
-@contextmanager
-def raw(place: Path) -> Iterator[apsw.Connection]:
-    """The database behind the store's back."""
-    connection = apsw.Connection(str(place / "x.db"))
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    try:
-        yield connection
-    finally:
-        connection.close()
+from .database import opened, raw, said, texts
 
 
 def counts(place: Path) -> dict[str, int]:
     tables = ("sessions", "logs", "shares", "events", "dirty", "unindexed", "words_docsize")
     with raw(place) as connection:
         return {name: connection.execute(f"SELECT count(*) FROM {name}").get for name in tables}
-
-
-def texts(store: Store, session_id: str) -> list[str]:
-    return [event.data["message"]["content"] for event in store.read(session_id)]
 
 
 # --- the file ----------------------------------------------------------------------------
@@ -237,7 +211,7 @@ def test_closed_store_says_so(tmp_path: Path) -> None:
 # --- errors ------------------------------------------------------------------------------
 
 
-def test_full_disk_is_told_and_passes(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_passes(tmp_path: Path) -> None:
     """Nothing of the batch is there, and the next append works."""
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))

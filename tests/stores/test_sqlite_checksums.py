@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,30 +16,12 @@ import pytest
 
 from backtrail import Damaged, Session, StoreFailed
 from backtrail.events import Event, NewEvent, Problem, SessionInfo
-from backtrail.stores import Store, open_store
 from backtrail.stores.disk.schema import EVENTS
 from backtrail.testing.store.base import child, joined
 
+from .database import opened, raw, said, texts
+
 NOBODY = 65534
-
-
-def said(text: str, **fields: Any) -> NewEvent:
-    return NewEvent("user_message", {"message": {"role": "user", "content": text}}, **fields)
-
-
-def opened(place: Path, **options: Any) -> Store:
-    return open_store(f"sqlite:///{place}/x.db", **options)
-
-
-@contextmanager
-def raw(place: Path) -> Iterator[apsw.Connection]:
-    """The database behind the store's back."""
-    connection = apsw.Connection(str(place / "x.db"))
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def filled(place: Path, count: int = 6) -> list[Event]:
@@ -145,7 +126,7 @@ def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("counted_by", ["list", "search"])
-def test_a_log_shorter_than_what_was_counted_is_told(tmp_path: Path, counted_by: str) -> None:
+def test_a_log_shorter_than_what_was_counted_is_reported(tmp_path: Path, counted_by: str) -> None:
     """The numbers that are gone are named, are not used again, and stay told."""
     events = filled(tmp_path)
     with opened(tmp_path) as store:
@@ -162,7 +143,7 @@ def test_a_log_shorter_than_what_was_counted_is_told(tmp_path: Path, counted_by:
         assert store.info("s").head == 7
 
 
-def test_a_fork_whose_parent_lost_its_end_is_told(tmp_path: Path) -> None:
+def test_a_fork_whose_parent_lost_its_end_is_reported(tmp_path: Path) -> None:
     """Also where nothing was counted."""
     filled(tmp_path)
     with opened(tmp_path) as store:
@@ -174,7 +155,7 @@ def test_a_fork_whose_parent_lost_its_end_is_told(tmp_path: Path) -> None:
         assert [(p.session_id, p.seqs) for p in store.verify()] == [("fork", (3, 4))]
 
 
-def test_rows_that_no_session_reads_are_told(tmp_path: Path) -> None:
+def test_rows_that_no_session_reads_are_reported(tmp_path: Path) -> None:
     """Of a log that is none, and with numbers that no event has."""
     filled(tmp_path)
     with raw(tmp_path) as connection:
@@ -223,10 +204,6 @@ def older(place: Path) -> list[tuple[Any, ...]]:
             connection.execute("INSERT INTO events VALUES(?, ?, ?, ?, ?, ?)", (*row[:5], body))
     connection.close()
     return rows
-
-
-def texts(store: Store, session_id: str) -> list[str]:
-    return [e.data["message"]["content"] for e in store.read(session_id)]
 
 
 def test_a_store_of_an_earlier_version_is_read_and_sealed(tmp_path: Path) -> None:

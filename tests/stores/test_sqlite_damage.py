@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from backtrail.errors import Damaged
-from backtrail.events import NewEvent, Problem, SessionInfo
-from backtrail.stores import Store, open_store
+from backtrail.events import Problem, SessionInfo
 
-
-def said(text: str, id: str | None = None) -> NewEvent:
-    return NewEvent("user_message", {"message": {"role": "user", "content": text}}, id=id)
-
-
-def opened(place: Path, **options: Any) -> Store:
-    return open_store(f"sqlite:///{place}/x.db", **options)
-
-
-@contextmanager
-def raw(place: Path) -> Iterator[apsw.Connection]:
-    """The database behind the store's back."""
-    connection = apsw.Connection(str(place / "x.db"))
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def texts(store: Store, session_id: str) -> list[str]:
-    return [event.data["message"]["content"] for event in store.read(session_id)]
+from .database import opened, raw, said, texts
 
 
 def test_damaged_row_is_reported_and_passed_over(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from backtrail.events import MESSAGE_KINDS, Hit, NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
-from backtrail.stores.sqlite import SQLiteStore, search
+from backtrail.stores.sqlite import SQLiteStore, fulltext
 
 WORDS = (
     *("alpha", "Beta", "gamma_1", "_x", "foo-bar", "don't", "x.y", "42", "4_2", '"quoted"'),
@@ -99,7 +99,7 @@ def test_catch_up_goes_in_slices_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every event is indexed once, whatever the slice and whoever appended meanwhile."""
-    monkeypatch.setattr(search, "SLICE", 3)
+    monkeypatch.setattr(fulltext, "SLICE", 3)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         for name in ("a", "b"):
             store.create(SessionInfo(id=name))
@@ -116,7 +116,7 @@ def test_catch_up_asks_once_which_logs_are_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not before every slice: with many sessions, asking takes longer than indexing."""
-    monkeypatch.setattr(search, "SLICE", 5)
+    monkeypatch.setattr(fulltext, "SLICE", 5)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         for number in range(40):
             store.create(SessionInfo(id=f"s{number}"))
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_the_slow_way(tmp_path: Path) -> None:
         pages = writer.execute("PRAGMA page_count").get
         writer.execute(f"PRAGMA max_page_count = {pages}").fetchall()
         assert [hit.event.seq for hit in store.search("word7")] == [8]
-        assert search.behind(store._database)
+        assert fulltext.behind(store._database)
         writer.execute("PRAGMA max_page_count = 1000000").fetchall()
         assert [hit.event.seq for hit in store.search("word7")] == [8]
-        assert not search.behind(store._database)
+        assert not fulltext.behind(store._database)

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from backtrail import Damaged
-from backtrail.events import Event, NewEvent, SessionInfo
-from backtrail.stores import Store, open_store
+from backtrail.events import Event, SessionInfo
 from backtrail.testing.store.base import child, joined
 
+from .database import opened, raw, said
+
 COLUMNS = "log, position, source, until, seal"
-
-
-def opened(place: Path) -> Store:
-    return open_store(f"sqlite:///{place}/x.db")
-
-
-@contextmanager
-def raw(place: Path) -> Iterator[apsw.Connection]:
-    """The database behind the store's back."""
-    connection = apsw.Connection(str(place / "x.db"))
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def change(place: Path, statements: str) -> None:
@@ -52,10 +35,6 @@ def shares(place: Path) -> list[Any]:
 def sum_of(row: tuple[Any, ...]) -> int:
     """The check sum of a part, by the words of docs/format.md."""
     return zlib.crc32("".join(f"{number}\n" for number in row).encode())
-
-
-def said(text: str) -> NewEvent:
-    return NewEvent("user_message", {"message": {"role": "user", "content": text}})
 
 
 def forked(place: Path) -> dict[str, list[Event]]:

@@ -45,7 +45,7 @@ def test_tail_is_the_end_of_what_is_read(
         assert store.tail(session_id, n, log=log) == list(store.read(session_id, log=log))[-n:]
 
 
-def test_tail_tells_damage_and_goes_on_behind_it(tmp_path: Path, store: SQLiteStore) -> None:
+def test_tail_reports_damage_and_goes_on_behind_it(tmp_path: Path, store: SQLiteStore) -> None:
     """As many as asked for, without the one that cannot be read."""
     store.close()
     connection = apsw.Connection(str(tmp_path / "x.db"))

@@ -20,7 +20,7 @@ from ..events.calls import answers_in, calls_in, repair
 from ..events.history import spent
 from ..events.messages import page_of, speech_of, text_of
 from ..formats.messages import convert
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 from ..session.turns import Append, Ask
 from ..session.views import conversation, is_pinned
 from .hooks import Veto
@@ -50,7 +50,7 @@ class Compaction:
     at: float = 0.8
     keep: int = 6
 
-    def before(self, loop: Loop, turn: LiveTurn) -> Generator[Json, Json, None]:
+    def before(self, loop: Loop, turn: LiveTurn) -> Generator[Ask | Append, object, None]:
         """Compact if the view is nearly too long for the model."""
         if self.window is None or self._tokens(loop, turn) < self.window * self.at:
             return
@@ -65,10 +65,11 @@ class Compaction:
         older = _view(events, loop.model.format, turn, until=cut)
         try:
             asked = loop.asked([*older, {"role": "user", "content": PROMPT}])
-            reply: Reply = yield Ask(loop.model, asked, quiet=True)
+            reply = yield Ask(loop.model, asked, quiet=True)
         except ModelFailed:
             # The next request says what is wrong, if it is.
             return
+        assert isinstance(reply, Reply)
         spent = cost(reply.model or loop.model.name, reply.usage)
         turn.count(reply.usage, spent)
         if not speech_of(reply.message).strip():

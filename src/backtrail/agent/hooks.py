@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from ..errors import BacktrailError, InvalidData
 from ..events import Json
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 
 NAMES = (
     "on_session_start",
@@ -58,7 +58,7 @@ class About(Mapping[str, Json]):
 class Hooks:
     """The host's callables by name."""
 
-    known: Mapping[str, Callable[..., Json]] = field(default_factory=dict)
+    known: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     session_id: str | None = None
     parent_session_id: str | None = None
     started: WeakSet[object] = field(default_factory=WeakSet)

@@ -21,8 +21,8 @@ from ..events import Format, Json
 from ..events.calls import ToolCall, answers_in, calls_in, pending
 from ..events.messages import speech_of
 from ..session.listeners import Delta
-from ..session.live import LiveTurn
-from ..session.turns import Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said
+from ..session.liveturn import LiveTurn
+from ..session.turns import Append, Ask, Do, End, ExitReason, Job, Limits, Pause, Run, Said
 from .compaction import Compaction
 from .hooks import Hooks, Veto
 from .models.base import Model, ModelFailed, Reply, Request, ToolSpec
@@ -30,7 +30,10 @@ from .models.prices import cost
 from .permissions import Decision, Permissions
 from .tools import Context, Tool, ToolFailed, check_input, watched_paths
 
-Flow = Generator[Json, Json, None]
+Step = Said | Ask | Run | Pause | Do | End | Append | Delta
+"""What the loop yields; a driver carries it out, and sends what came of it."""
+
+Flow = Generator[Step, object, None]
 
 _STOPPED: dict[str, ExitReason] = {"max_tokens": "max_tokens", "stop_sequence": "stop_sequence"}
 
@@ -142,12 +145,13 @@ class Loop:
             self.others[name] = self.opener(name)
         return replace(self, model=self.others[name])
 
-    def _reply(self, request: Request) -> Generator[Json, Json, Reply]:
+    def _reply(self, request: Request) -> Generator[Step, object, Reply]:
         """Ask the model, again after a transient failure."""
         for attempt in range(self.retries + 1):
             failed: ModelFailed
             try:
-                reply: Reply = yield Ask(self.model, request)
+                reply = yield Ask(self.model, request)
+                assert isinstance(reply, Reply)
                 return reply
             except ModelFailed as error:
                 failed = error
@@ -196,7 +200,7 @@ class Loop:
     def _tool(self, call: ToolCall) -> Tool | None:
         return next((tool for tool in self.tools if tool.name == call.name), None)
 
-    def _job(self, turn: LiveTurn, call: ToolCall) -> Generator[Json, Json, Job]:
+    def _job(self, turn: LiveTurn, call: ToolCall) -> Generator[Step, object, Job]:
         """A call as a job: checked, permitted, its paths declared; else refused."""
         tool = self._tool(call)
         if tool is None:
@@ -218,14 +222,14 @@ class Loop:
 
     def _decision(
         self, turn: LiveTurn, tool: Tool, input: dict[str, Json], context: Context
-    ) -> Generator[Json, Json, Decision]:
+    ) -> Generator[Step, object, Decision]:
         reason = turn.spent()
         if reason is not None:
             return Decision(False, "budget_exceeded", f"the turn is over: {reason}")
         check = self.permissions
         asks_later = iscoroutinefunction(check.can_use_tool)
         try:
-            decision: Decision = yield Do(
+            decision = yield Do(
                 lambda: check.check(tool, input, context),
                 (lambda: check.acheck(tool, input, context)) if asks_later else None,
             )
@@ -235,6 +239,7 @@ class Loop:
             # Without an answer there is no consent.
             why = f"`can_use_tool` failed: {type(error).__name__}: {error}"
             return Decision(False, "unknown", why)
+        assert isinstance(decision, Decision)
         return decision
 
     def _runner(

@@ -28,10 +28,10 @@ import msgspec
 
 from ..errors import InvalidData, Unsupported
 from ..events import Json
-from ..files.names import is_control
-from .tools.base import Context, Tool, ToolFailed
+from ..files.trees import is_control
 from .tools.grep import matches
 from .tools.paths import real_path, short
+from .tools.tool import Context, Tool, ToolFailed
 
 Phase = Literal["plan", "default", "accept_edits", "trusted", "bypass_permissions"]
 Denial = Literal["phase_gated", "budget_exceeded", "user_denied", "sandbox_violation", "unknown"]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError
 from ..events import Event, Format, Json, NewEvent, new_id
+from ..events.calls import error_text
 from ..events.calls import repair as repaired
-from ..events.calls import told_of
 from ..events.messages import answer_in, format_of, kind_of
 from ..formats.messages import convert
 from ..session.drive import carry_out
 from ..session.listeners import Delta
-from ..session.live import LiveTurn
+from ..session.liveturn import LiveTurn
 from ..session.toolcalls import result_event
 from ..session.turns import Append, Do, End, ExitReason, Job, Limits, check_job, engine
 from .compaction import Compaction
@@ -148,7 +148,7 @@ class Child:
             check_job(job, self._parent.cancelled())
             result = self._turn.host.wait_for(job.run) if job.is_async else job.run()
         except Exception as error:
-            result, details["error"] = told_of(error), True
+            result, details["error"] = error_text(error), True
         asking = next(m for m in reversed(self._turn.spoken) if m.get("role") == "assistant")
         return self.append(Append(result_event(job.call.id, asking, result, details)))
 

@@ -52,14 +52,19 @@ _TRIES: tuple[tuple[OnConflict, Mode], ...] = (
 """What may work, the one that leaves most first."""
 
 
-def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
-    """For each file that was kept what can be done about it, as a preview finds."""
+def decisions(
+    call: Call, session: Session, result: Rewind, turn: int | None = None
+) -> list[Decision]:
+    """For each file that was kept what can be done about it, as a preview finds.
+
+    `turn` is the prompt of the one turn that was to be taken out.
+    """
     from ..files.names import hidden
 
     earlier = session.store.read(session.id, until=result.cut, reverse=True) if result.cut else ()
     # A checkpoint may stand for any earlier event.
     point = next((event.seq for event in earlier if event.kind != "checkpoint"), None)
-    if point is None:
+    if point is None and turn is None:
         return []
     root = os.path.realpath(session.info().root or ".")
     names = {file.path: os.fsdecode(hidden(file.path)) for file in result.conflicts}
@@ -67,13 +72,13 @@ def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
     whys: dict[str, str] = {}
     for choice, mode in _TRIES:
         left = [path for path in names if path not in found]
-        if not left:
-            break
+        if not left or (mode == "exact" and turn is not None):
+            continue
         full = [f"{root}/{names[path]}" for path in left]
         try:
             plan = session.rewind(
-                point, scope="files", mode=mode, paths=full, on_conflict=choice,
-                dry_run=True, force=True,
+                None if turn else point, turn=turn, scope="files", mode=mode, paths=full,
+                on_conflict=choice, dry_run=True, force=True,
             )  # fmt: skip
         except NotFound:
             # All of that point is not known, as the last resort needs it.
@@ -90,8 +95,12 @@ def decisions(call: Call, session: Session, result: Rewind) -> list[Decision]:
                 file = files.get(path)
                 whys.setdefault(path, file.no_merge or file.reason if file else "")
                 continue
-            words = [_from_here(root, names[path]), "--at", str(point), *how, *last]
-            command = hint(call, "restore", *words, session=session.id)
+            name = _from_here(root, names[path])
+            if turn is None:
+                words = ["restore", name, "--at", str(point), *how, *last]
+            else:
+                words = ["rewind", "--turn", str(turn), *how, *last, "--", name]
+            command = hint(call, *words, session=session.id)
             found[path] = Decision(path, command, whys.get(path, ""), does)
     none = {path: Decision(path, "", whys[path]) for path in names if path not in found}
     return [(found | none)[path] for path in names]

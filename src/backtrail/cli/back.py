@@ -13,6 +13,7 @@ from .._startup.frozen import dataclass
 from ..errors import BacktrailError, NotFound, Unsupported
 from .advice import advise, decisions, hint
 from .allow import allow_option, with_allowance
+from .decide import asked_for, decide
 from .picker import choose, quoted
 from .plan import SHOWN, lines_of, never_touched, row_line, show, why_unwatched
 from .verbs import CONFLICT, NOT_DONE, NOT_FOUND, session_option, yes_option
@@ -20,6 +21,7 @@ from .wording import ago, brief, plural
 
 if TYPE_CHECKING:
     from ..events import Event, Json
+    from ..files.restore.conflicts import Decisions
     from ..session.fileplans import Scope
     from ..session.session import Session
     from ..session.views import Rewind
@@ -49,26 +51,36 @@ def refuse_half(session: Session, scope: Scope | None) -> None:
 class Deed:
     """A way back: what it is called, and what goes it; `scope` None: the person is asked.
 
-    `go` takes the scope, and whether it is only a preview.
+    `go` takes the scope, whether it is only a preview, and what is decided on conflicts (None:
+    what the arguments say).
     """
 
     verb: str
     would: str
     done: str
     what: Callable[[], str]
-    go: Callable[[Scope, bool], Rewind]
+    go: Callable[[Scope, bool, Decisions | None], Rewind]
     scope: Scope | None = "both"
     back: Literal["undo", "redo"] = "undo"
+    turn: int | None = None
+    """The prompt of the one turn that is taken out."""
 
 
 def carry_out(call: Call, session: Session, deed: Deed) -> int:
-    """Preview, ask which of both, act, and report."""
-    out, scope = call.out, deed.scope
-    plan, what = deed.go(scope or "both", True), deed.what()
+    """Preview, ask which of both and about conflicts, act, and report.
+
+    Where nothing is asked, nothing is previewed: a preview looks at all files.
+    """
+    out, scope, decided = call.out, deed.scope, None
+    what = deed.what()
     if getattr(call.arguments, "dry_run", False):
+        plan = deed.go(scope or "both", True, None)
         words = f"would {deed.would} {what}"
-        return report(call, session, plan, words, scope or "both", messages(session))
-    if not getattr(call.arguments, "yes", False):
+        return report(call, session, plan, words, scope or "both", messages(session), {}, deed.turn)
+    if getattr(call.arguments, "yes", False):
+        refuse_half(session, scope)
+    else:
+        plan = deed.go(scope or "both", True, None)
         why = why_unwatched(session) if scope != "conversation" else ""
         out.note(f"{deed.verb} {what}:")
         preview(call, session, plan, why)
@@ -76,11 +88,14 @@ def carry_out(call: Call, session: Session, deed: Deed) -> int:
         if scope is None:
             out.note("nothing was changed")
             return NOT_DONE
-    else:
-        refuse_half(session, scope)
+        if plan.conflicts and scope != "conversation" and asked_for(call) is None:
+            chosen_scope = scope
+            decided = decide(
+                call, session, plan, lambda choices: deed.go(chosen_scope, True, choices)
+            )
     chosen = scope or "both"
     return act(call, session, chosen, f"{deed.done} {what}", deed.back,
-                lambda: deed.go(chosen, False))  # fmt: skip
+               lambda: deed.go(chosen, False, decided), deed.turn)  # fmt: skip
 
 
 def _which(call: Call, verb: str, scope: Scope | None, no_files: bool) -> Scope | None:
@@ -108,17 +123,17 @@ def preview(call: Call, session: Session, plan: Rewind, why_no_files: str) -> No
 
 def act(
     call: Call, session: Session, scope: Scope, words: str, back: Literal["undo", "redo"],
-    go: Callable[[], Rewind],
+    go: Callable[[], Rewind], turn: int | None = None,
 ) -> int:  # fmt: skip
     """Do it, report it, and notify the agent it belongs to."""
     said, last = _said(session), _last_operation(session)
     result = with_allowance(call, go)
     if _last_operation(session) == last:
         words = "nothing was changed" if result.conflicts else "nothing to do: all is so already"
-        return report(call, session, result, words, scope, len(said))
+        return report(call, session, result, words, scope, len(said), {}, turn)
     more: dict[str, Json] = {back: hint(call, back, session=session.id)}
     failed = _hand_on(session, result, more, moved=_said(session) != said)
-    code = report(call, session, result, words, scope, len(said), more)
+    code = report(call, session, result, words, scope, len(said), more, turn)
     if failed is not None:
         call.out.note(f"backtrail: this is done, but the agent's own session is not: {failed}")
     return code or (1 if failed is not None else 0)
@@ -151,7 +166,7 @@ def _hand_on(
 
 def report(
     call: Call, session: Session, result: Rewind, words: str, scope: Scope, before: int,
-    more: dict[str, Json] | None = None,
+    more: dict[str, Json] | None = None, turn: int | None = None,
 ) -> int:  # fmt: skip
     """Say what was done, or would be; the exit code shows whether something did not go back.
 
@@ -159,7 +174,7 @@ def report(
     """
     more = more or {}
     kept = len(result.conflicts) if result.applied else 0
-    ways = decisions(call, session, result) if kept else []
+    ways = decisions(call, session, result, turn) if kept else []
     lost = result.not_captured
     code = CONFLICT if kept or (lost and result.applied) else 0
     code = NOT_FOUND if result.error is not None else code
@@ -209,16 +224,22 @@ def _last_operation(session: Session) -> int:
     return next((event.seq for event in session.events(reverse=True, kinds=kinds)), 0)
 
 
-def place_of(target: Event, *, before: bool) -> str:
-    """A point in words. Its number is always that of an event, which every verb takes."""
-    said = f", the prompt {quoted(target)}" if target.kind == "user_message" else ""
-    if target.kind == "checkpoint":
+def place_of(session: Session, target: Event, *, before: bool) -> str:
+    """A point in words: a prompt by its number, anything else by that of its event."""
+    from ..session.points import prompts
+
+    place = f"event {target.seq}"
+    if target.kind == "user_message":
+        known = prompts(session.store, session.id)
+        number = f"prompt {known.index(target.seq) + 1}" if target.seq in known else place
+        place = f"{number}, {quoted(target)}"
+    elif target.kind == "checkpoint":
         label = target.data.get("label")
-        said = f', the checkpoint "{brief(label, 60)}"' if isinstance(label, str) else ""
+        place += f', the checkpoint "{brief(label, 60)}"' if isinstance(label, str) else ""
     name = target.data.get("name")
     if target.kind in ("tool_result", "action") and isinstance(name, str):
-        said = f" ({brief(name, 60)}, {ago(target.ts)})"
-    return f"{'before ' if before else ''}event {target.seq}{said}"
+        place += f" ({brief(name, 60)}, {ago(target.ts)})"
+    return f"{'before ' if before else ''}{place}"
 
 
 # --- options -
@@ -230,8 +251,8 @@ def common_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--on-conflict",
         choices=("keep", "merge", "aside", "overwrite"),
-        default="keep",
-        help="what to do with files that others changed too (default: keep them)",
+        help="what to do with files that others changed too (default: you are asked; without "
+        "asking, they are kept)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
     parser.add_argument(

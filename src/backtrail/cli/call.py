@@ -201,9 +201,14 @@ class Call:
     # --- points --------------------------------------------------------------------------
 
     def point(self, session: Session, name: str) -> Event:
-        """A point by seq, id or unique prefix, label, `@-1` (the last prompt), `@-2` …"""
-        from ..session.points import find_event
+        """A point by seq, id or unique prefix, label, `prompt 2`, `@-1` (the last prompt) …"""
+        from ..session.points import find_event, find_turn
 
+        number = name.removeprefix("prompt ")
+        if number != name and number.isascii() and number.isdecimal():
+            # As it is printed.
+            seq = find_turn(self.store, session.id, int(number))
+            return find_event(self.store, session.id, seq)
         if name.startswith("@-") and name[2:].isdecimal():
             return self._prompt(session, int(name[2:]))
         if name.isascii() and name.isdecimal():

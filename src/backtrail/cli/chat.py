@@ -132,7 +132,7 @@ def _agent(
     call: Call, known: SessionInfo | None, permission: Permission | None
 ) -> Callable[..., Json]:
     """The agent on the model that is named, or was used in the session."""
-    from ..session.live import resolve_agent
+    from ..session.liveturn import resolve_agent
 
     given = call.arguments
     name = given.model or _model_of(known) or call.settings.text("model")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .._startup.frozen import replace
 from ..errors import BacktrailError
 from ..files.names import one_line
 from .call import Call
-from .output import Output, clean, shortened
+from .output import Output
+from .patch import print_diff
 from .plan import listed
 from .verbs import Command, session_option
 from .wording import lines, mode_change, things
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
     Where = Event | int
-    from rich.text import Text
-
     from ..files.differences import FileDiff
 
 
@@ -56,16 +54,17 @@ def _run(call: Call) -> None:
         row = found.to_dict()
         if call.arguments.stat:
             for file in row["files"]:
-                del file["text"]
+                del file["text"], file["header"]
         call.out.data({"session": session.id, "from": _seq(start), "to": _seq(end), **row})
         return
     if not found:
         call.out.note("nothing differs")
         return
-    if call.arguments.stat:
-        print_files(call.out, found.files)
-    else:
-        print_diff(call.out, found.files)
+    with call.out.paged():
+        if call.arguments.stat:
+            print_files(call.out, found.files)
+        else:
+            print_diff(call.out, found.files)
     own = found.files if net is None else net.own
     others = [file for file in found.files if file not in own]
     if own:
@@ -181,7 +180,8 @@ COMMANDS = {
         backtrail diff 0
         """,
         about="Without a point: what the last turn changed, without what others did.\n"
-        "With one: from there to now. 0 is the beginning of the session.",
+        "With one: from there to now. 0 is the beginning of the session.\n"
+        "A terminal shows it in your pager (`PAGER`); a pipe gets what `git apply` takes.",
         rest="PATH",
     )
 }
@@ -197,10 +197,6 @@ LETTERS = {
     "not captured": "?",
 }
 STYLES = {"A": "green", "D": "red", "M": "yellow", "R": "cyan", "T": "yellow", "?": "dim"}
-
-_PLUS, _MINUS = "on #0f2a17", "on #331416"
-_MOST = 200_000
-"""Characters of a diff above which syntax is not coloured: it would take long."""
 
 
 def print_files(out: Output, files: Sequence[FileDiff], indent: str = "") -> None:
@@ -226,45 +222,3 @@ def summary(files: Sequence[FileDiff]) -> str:
     """How much changed, such as "2 files, +10 −3"."""
     plus, minus = sum(f.insertions for f in files), sum(f.deletions for f in files)
     return f"{things(file.folder for file in files)}, {lines(plus, minus)}"
-
-
-def print_diff(out: Output, files: Sequence[FileDiff], indent: str = "") -> None:
-    """The changed lines, as git shows them; in colour on a terminal."""
-    from ..files.differences import Diff
-
-    for file in files:
-        for line in str(Diff([replace(file, text="")])).splitlines():
-            out.line(f"{indent}{line}", "bold")
-        if file.text and out.in_color and len(file.text) <= _MOST:
-            for shown in _highlighted(file.path, file.text):
-                out.console.print(shown, soft_wrap=True)
-            continue
-        # Not splitlines: a form feed or a lone \r in a line of code ends no line of a diff.
-        for line in file.text.removesuffix("\n").split("\n") if file.text else ():
-            out.line(f"{indent}{line}", _style(line))
-
-
-def _style(line: str) -> str:
-    if line.startswith(("--- ", "+++ ")):
-        return "bold"
-    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-
-
-def _highlighted(path: str, text: str) -> list[Text]:
-    """The lines of a diff in the colours of their language, on green or red."""
-    from rich.syntax import Syntax
-    from rich.text import Text
-
-    raw = [clean(shortened(line)) for line in text.removesuffix("\n").split("\n")]
-    body = [at for at, line in enumerate(raw) if at > 1 and line[:1] in ("+", "-", " ")]
-    code = "\n".join(raw[at][1:] for at in body)
-    syntax = Syntax(code, Syntax.guess_lexer(path, code), theme="ansi_dark")
-    coloured = syntax.highlight(code).split("\n", allow_blank=True)
-    found = [Text(line, _style(line)) for line in raw]
-    for at, line in zip(body, coloured, strict=False):
-        mark = raw[at][:1]
-        whole = Text(mark, {"+": "green", "-": "red"}.get(mark, "")) + line
-        if mark in "+-":
-            whole.stylize_before(_PLUS if mark == "+" else _MINUS)
-        found[at] = whole
-    return found

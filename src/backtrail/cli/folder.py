@@ -12,7 +12,7 @@ from .wording import brief
 
 if TYPE_CHECKING:
     from ..events import SessionInfo
-    from ..files.workspace.project import Root
+    from ..files.workspace.roots import Root
     from ..stores.base import Store
     from .call import Call
 
@@ -33,7 +33,7 @@ def here() -> Path:
 
 def root_here(call: Call, cwd: str) -> Root:
     """The root of a new session that begins here; says so where the project is not taken."""
-    from ..files.workspace.project import chosen_root
+    from ..files.workspace.roots import chosen_root
 
     found = chosen_root(cwd, call.settings)
     if found.wanted is not None:
@@ -90,8 +90,7 @@ def around(store: Store) -> tuple[Path, SessionInfo | None]:
 def is_project_of(folder: Path, below: Path) -> bool:
     """Whether a folder is the project that another one lies in, with none of its own between."""
     from ..errors import Unsafe
-    from ..files.workspace.project import is_marked
-    from ..files.workspace.roots import refuse_broad
+    from ..files.workspace.roots import is_marked, refuse_broad
 
     try:
         refuse_broad(str(folder))

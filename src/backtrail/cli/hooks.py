@@ -115,8 +115,7 @@ def _begin_baseline(call: Call, project: Path) -> bool:
     from ..errors import BacktrailError, Unsafe
     from ..exchange.hooks.first_import import go_on
     from ..files.depot import Depot
-    from ..files.workspace.project import chosen_root
-    from ..files.workspace.roots import refuse_broad
+    from ..files.workspace.roots import chosen_root, refuse_broad
 
     try:
         refuse_broad(str(project))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from .wording import fitted
 
@@ -51,6 +51,7 @@ class Output:
         self.in_color = self.is_terminal and not (plain or _without_color())
         self._console: Console | None = None
         self._bar = ""
+        self._to: IO[str] | None = None
 
     @property
     def can_ask(self) -> bool:
@@ -83,6 +84,10 @@ class Output:
     def text(self, text: str) -> None:
         """Print several lines as they are: our own words, which no one else wrote."""
         self._write(f"{clean(text)}\n")
+
+    def raw(self, text: str) -> None:
+        """Write data as it is, for a program: only where no terminal shows it."""
+        self._write(clean(text) if self.is_terminal else text)
 
     def spans(self, *pieces: Span) -> None:
         """Print one line in several styles."""
@@ -152,14 +157,51 @@ class Output:
         """Rich's console on stdout, for what needs more than lines. Clean what it prints."""
         self._clear()
         if self._console is None:
+            from shutil import get_terminal_size
+
             from rich.console import Console
 
             self._console = Console(
+                file=self._to, width=None if self._to is None else get_terminal_size()[0],
                 color_system="auto" if self.in_color else None,
                 highlight=False, markup=False, emoji=False, soft_wrap=False,
                 force_terminal=self.in_color or None,
             )  # fmt: skip
         return self._console
+
+    @contextmanager
+    def paged(self, *, stay: bool = False) -> Iterator[None]:
+        """What is printed goes through the person's pager, on a terminal; it may be left early.
+
+        With `stay` the pager stays also for little, and without one the person is waited for.
+        """
+        pager = _pager() if self.is_terminal and not self.as_json else None
+        if pager is None:
+            yield
+            if stay:
+                self.ask("Enter: back")
+            return
+        import subprocess
+
+        self._clear()
+        sys.stdout.flush()
+        environment = {"LESS": "R" if stay else "FRX", "LV": "-c", **os.environ}
+        process = subprocess.Popen(
+            pager, stdin=subprocess.PIPE, env=environment, encoding="utf-8", errors="replace"
+        )
+        assert process.stdin is not None
+        self._to, self._console = process.stdin, None
+        try:
+            with suppress(BrokenPipeError):
+                yield
+        finally:
+            self._to, self._console = None, None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            while process.poll() is None:
+                # Ctrl-C is for the pager.
+                with suppress(KeyboardInterrupt):
+                    process.wait()
 
     # --- beside the data -----------------------------------------------------------------
 
@@ -262,7 +304,7 @@ class Output:
 
     def _write(self, text: str) -> None:
         self._clear()
-        sys.stdout.write(text)
+        (self._to or sys.stdout).write(text)
 
     def _clear(self) -> None:
         """Take a bar away before anything else is written."""
@@ -270,6 +312,16 @@ class Output:
             sys.stderr.write("\r" + " " * len(self._bar) + "\r")
             sys.stderr.flush()
             self._bar = ""
+
+
+def _pager() -> list[str] | None:
+    """The command of the pager; None if there is none."""
+    import shlex
+    import shutil
+
+    given = os.environ.get("PAGER")
+    words = shlex.split("less" if given is None else given)
+    return words if words and words != ["cat"] and shutil.which(words[0]) else None
 
 
 def _without_color() -> bool:

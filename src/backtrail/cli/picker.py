@@ -25,14 +25,15 @@ from .wording import ago, brief, things
 
 if TYPE_CHECKING:
     from ..events import Event
-    from ..exchange.export.document import Reader
+    from ..exchange.export.document import Net, Reader
     from ..session.session import Session
 
 
-Outcome = Literal["go on", "chosen", "left"]
+Outcome = Literal["go on", "chosen", "left", "look"]
 """What a key came to."""
 
 HELP = "↑ ↓ or j k: move   number: jump   Enter: choose   q: leave"
+LOOK = "↑ ↓ or j k: move   number: jump   d: diff   Enter: choose   q: leave"
 
 _KEYS = {
     b"\x1b[A": "up", b"\x1bOA": "up", b"k": "up", b"\x10": "up",
@@ -42,6 +43,7 @@ _KEYS = {
     b"\x1b[H": "first", b"\x1bOH": "first", b"\x1b[1~": "first", b"g": "first",
     b"\x1b[F": "last", b"\x1bOF": "last", b"\x1b[4~": "last", b"G": "last",
     b"\r": "choose", b"\n": "choose",
+    b"d": "look",
     b"q": "leave", b"\x1b": "leave", b"\x04": "leave",
     b"\x7f": "rub out", b"\x08": "rub out",
     **{b"%d" % digit: str(digit) for digit in range(10)},
@@ -54,8 +56,11 @@ _LINGER = 0.05
 class List:
     """A list with one line marked, as seen through a window of any size."""
 
-    def __init__(self, title: str, rows: Sequence[str], at: int = -1) -> None:
+    def __init__(
+        self, title: str, rows: Sequence[str], at: int = -1, *, looks: bool = False
+    ) -> None:
         self.title = title
+        self._looks = looks
         self.rows = rows
         self.at = at % len(self.rows)
         self._typed = ""
@@ -69,6 +74,8 @@ class List:
             return "chosen"
         if key == "leave":
             return "left"
+        if key == "look" and self._looks:
+            return "look"
         if key.isdigit():
             self._type(self._typed + key)
             return "go on"
@@ -93,7 +100,7 @@ class List:
     def lines(self, columns: int, height: int) -> list[tuple[str, bool]]:
         """What a window of this size shows: lines, and whether each is the marked one."""
         head = [self.title] if height >= 3 else []
-        foot = [HELP] if height >= 4 else []
+        foot = [LOOK if self._looks else HELP] if height >= 4 else []
         self._page = room = max(1, height - len(head) - len(foot))
         self._top = min(self._top, self.at, max(0, len(self.rows) - room))
         self._top = max(self._top, self.at - room + 1)
@@ -210,22 +217,37 @@ class Terminal:
         self.write(f"\x1b[H{upper}\x1b[J{rows[-1]}")
 
 
-def pick(title: str, rows: Sequence[str], *, at: int = -1, in_color: bool = True) -> int | None:
-    """Let a person pick a row; None if they leave. Ctrl-C is `KeyboardInterrupt`."""
+def pick(
+    title: str, rows: Sequence[str], *, at: int = -1, in_color: bool = True,
+    look: Callable[[int], None] | None = None,
+) -> int | None:  # fmt: skip
+    """Let a person pick a row; None if they leave. Ctrl-C is `KeyboardInterrupt`.
+
+    `look` shows more of a row, in place of the list.
+    """
     if not rows:
         return None
     terminal = Terminal(sys.stdin.fileno(), sys.stderr.fileno(), in_color)
     if os.environ.get("TERM", "dumb") in ("dumb", ""):
         return _by_number(terminal, title, rows)
-    shown = List(title, rows, at)
+    shown = List(title, rows, at, looks=look is not None)
+    while True:
+        outcome = _picked(terminal, shown)
+        if outcome != "look" or look is None:
+            return shown.at if outcome == "chosen" else None
+        look(shown.at)
+
+
+def _picked(terminal: Terminal, shown: List) -> Outcome:
+    """What the person does with a list that fills the screen."""
     with _full_screen(terminal) as resized:
         for key in _pressed(
             terminal, resized, lambda: terminal.draw(shown.lines(*terminal.size()))
         ):
             outcome = shown.press(key)
             if outcome != "go on":
-                return shown.at if outcome == "chosen" else None
-    return None
+                return outcome
+    return "left"
 
 
 def _pressed(terminal: Terminal, resized: int, draw: Callable[[], None]) -> Iterator[str]:
@@ -363,6 +385,10 @@ class Rows(Sequence[str]):
         event = self._found[at]
         text = brief(speech_of(event.data.get("message")), 300)
         return f"{self._whens[at]:>{self._broad}}  {self._changes(event):<16}  {text}"
+
+    def net(self, at: int) -> Net:
+        """What the turn of a prompt did to the files in all."""
+        return self._reader.net(self._turns[self._found[at].seq][1:])
 
     def _changes(self, event: Event) -> str:
         """What a turn did to the files, in a few words."""

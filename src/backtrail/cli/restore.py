@@ -37,7 +37,7 @@ def restore(call: Call) -> int:
         if change is None:
             return _nothing_to_restore(call, session, brief(name, 200))
         wish = Wish(change, before=True)
-    wish = replace(wish, scope="files", mode=given.mode, on_conflict=given.on_conflict)
+    wish = replace(wish, scope="files", mode=given.mode, on_conflict=given.on_conflict or "keep")
     return go_back(call, session, replace(wish, paths=[path]), brief(name, 200))
 
 

@@ -10,13 +10,14 @@ from .._startup.frozen import dataclass, replace
 from ..errors import NotFound
 from .back import Deed, carry_out, common_options, may_act, mode_option, place_of
 from .folder import title
+from .patch import show_files
 from .picker import Rows, pick, prompts
 from .plan import why_unwatched
 from .verbs import NOT_DONE, Command, Usage
 
 if TYPE_CHECKING:
     from ..events import Event
-    from ..files.restore.conflicts import OnConflict
+    from ..files.restore.conflicts import Decisions
     from ..session.fileplans import Mode, Scope
     from ..session.session import Session
     from ..session.views import Rewind
@@ -25,40 +26,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where to go back to, and with what. `scope` None: the person is asked."""
+    """Where to go back to, and with what. `scope` None: the person is asked.
+
+    With `turn`, the target is the prompt of the one turn that is taken out.
+    """
 
     target: Event
     before: bool = False
     scope: Scope | None = None
     mode: Mode = "mine"
-    on_conflict: OnConflict = "keep"
+    on_conflict: Decisions | None = None
     paths: list[str] | None = None
     force: bool = False
+    turn: bool = False
 
     def act(self, session: Session, *, dry_run: bool) -> Rewind:
         """Go, or say what going would do."""
+        if self.turn:
+            return session.rewind(
+                turn=self.target, paths=self.paths, on_conflict=self.on_conflict,
+                dry_run=dry_run, force=self.force,
+            )  # fmt: skip
         to, before = (None, self.target) if self.before else (self.target, None)
         return session.rewind(
             to, before=before, scope=self.scope or "both", mode=self.mode,
             paths=self.paths, on_conflict=self.on_conflict, dry_run=dry_run, force=self.force,
         )  # fmt: skip
 
-    @property
-    def place(self) -> str:
-        """Where that is, in words."""
-        return place_of(self.target, before=self.before)
-
 
 def rewind(call: Call) -> int:
     """Go back to an earlier point."""
     given = call.arguments
-    named = [name for name in (given.point, given.before, given.last or None) if name is not None]
+    ways = (given.point, given.before, given.last or None, given.turn)
+    named = [name for name in ways if name is not None]
     if len(named) > 1:
-        raise Usage("give one of POINT, `--before POINT` and `--last`")
+        raise Usage("give one of POINT, `--before POINT`, `--last` and `--turn N`")
+    if given.turn is not None and (given.scope in ("both", "conversation") or given.mode != "mine"):
+        raise Usage("`--turn` takes one turn out of the files: no other scope or mode goes with it")
     if not named and not call.out.can_ask:
         raise Usage(
             "there is no terminal to pick a prompt on: give a POINT (an event's number, a "
-            "checkpoint's label, `@-1` …), `--before POINT` or `--last`"
+            "checkpoint's label, `@-1` …), `--before POINT`, `--last` or `--turn N`"
         )
     may_act(call)
     session = call.session(given.session)
@@ -75,6 +83,8 @@ def _wished(call: Call, session: Session) -> Wish | None:
     wish: Wish | None
     if given.last:
         wish = Wish(call.point(session, "@-1"), before=True)
+    elif given.turn is not None:
+        wish = Wish(_turn(session, given.turn), scope="files", turn=True)
     elif given.before is not None:
         wish = Wish(call.point(session, given.before), before=True)
     elif given.point is not None:
@@ -87,10 +97,19 @@ def _wished(call: Call, session: Session) -> Wish | None:
         raise Usage("a PATH is of files, and `--scope conversation` leaves them as they are")
     paths = [path_of(session, name) for name in given.rest] or None
     check_known(session, wish, given.rest, paths or [])
-    scope: Scope | None = given.scope
+    scope: Scope | None = wish.scope or given.scope
     if scope is None and paths:
         scope = "files"
     return replace(wish, scope=scope, mode=given.mode, on_conflict=given.on_conflict, paths=paths)
+
+
+def _turn(session: Session, name: str) -> Event:
+    """The prompt of a turn, by its number, or as any other point."""
+    from ..session.points import find_event, find_turn
+
+    digits = name.removeprefix("prompt ")
+    key = int(digits) if digits.removeprefix("-").isdecimal() else name
+    return find_event(session.store, session.id, find_turn(session.store, session.id, key))
 
 
 def check_known(session: Session, wish: Wish, names: list[str], paths: list[str]) -> None:
@@ -118,7 +137,12 @@ def picked(call: Call, session: Session) -> Wish | None:
     name = title(session.store, session.info())
     question = f"Go back to before which prompt?  ({name})"
     with Reader(session.store, session.info()) as reader:
-        at = pick(question, Rows(session, found, reader), in_color=call.out.in_color)
+        rows = Rows(session, found, reader)
+
+        def look(at: int) -> None:
+            show_files(call.out, rows.net(at).files)
+
+        at = pick(question, rows, in_color=call.out.in_color, look=look)
     return None if at is None else Wish(found[at], before=True)
 
 
@@ -127,10 +151,23 @@ def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
     wish = replace(wish, force=getattr(call.arguments, "force", False))
     verb, done = (f"restore {file}", f"restored {file}") if file else ("rewind", "rewound")
 
-    def go(scope: Scope, dry_run: bool) -> Rewind:
-        return replace(wish, scope=scope).act(session, dry_run=dry_run)
+    def go(scope: Scope, dry_run: bool, decided: Decisions | None) -> Rewind:
+        given = wish.on_conflict if decided is None else decided
+        return replace(wish, scope=scope, on_conflict=given).act(session, dry_run=dry_run)
 
-    deed = Deed(verb, verb, done, lambda: f"to {wish.place}", go, wish.scope)
+    def what() -> str:
+        if wish.turn:
+            return place_of(session, wish.target, before=False)
+        return f"to {place_of(session, wish.target, before=wish.before)}"
+
+    turn = None
+    if wish.turn:
+        from ..session.points import prompts as numbered
+
+        verb, done = "take out", "took out"
+        known = numbered(session.store, session.id)
+        turn = known.index(wish.target.seq) + 1 if wish.target.seq in known else wish.target.seq
+    deed = Deed(verb, verb, done, what, go, wish.scope, turn=turn)
     return carry_out(call, session, deed)
 
 
@@ -171,6 +208,11 @@ def _options(parser: ArgumentParser) -> None:
         help="the event to keep as the last: its number or id, a checkpoint's label, `@-1` for "
         "your last prompt; without it you pick",
     )
+    parser.add_argument(
+        "--turn",
+        metavar="N",
+        help="take only what prompt N did out of the files, and leave what came later",
+    )
     parser.add_argument("--last", action="store_true", help="to before your last prompt")
     parser.add_argument("--before", metavar="POINT", help="to before this event")
     parser.add_argument(
@@ -192,6 +234,7 @@ COMMANDS: dict[str, Command] = {
         backtrail rewind --last --dry-run        what would that do?
         backtrail rewind "before the rewrite"    to a checkpoint
         backtrail rewind --before 12 --scope files -- src
+        backtrail rewind --turn 2                only what prompt 2 did to the files
         backtrail rewind 12 --yes --json         for scripts
         """,
         "Nothing is erased: what is left behind stays in the log, and `backtrail undo` takes\n"

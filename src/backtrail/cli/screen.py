@@ -10,7 +10,7 @@ from .output import Output
 from .wording import brief, money, plural
 
 if TYPE_CHECKING:
-    from ..agent.tools.base import Context
+    from ..agent.tools.tool import Context
     from ..events import Event, Json
     from ..session.listeners import Delta
     from ..session.turns import Result

@@ -68,7 +68,7 @@ def _run(call: Call) -> None:
 
 
 def _check(text: str) -> None:
-    from ..stores.search import Query
+    from ..stores.query import Query
 
     try:
         Query(text)
@@ -106,7 +106,7 @@ def _masked_snippet(hit: Hit, text: str) -> str:
     """A snippet of what is left when secrets are hidden: cut first, one would not be known."""
     from ..events.messages import text_of
     from ..formats.secrets import mask
-    from ..stores.search import Query
+    from ..stores.query import Query
 
     said, _ = mask(text_of(hit.event.data.get("message")))
     return Query(text).snippet(said)
@@ -141,7 +141,7 @@ def _has(store: Store, info: SessionInfo, hit: Hit) -> bool:
 
 def _marked(snippet: str, text: str) -> list[Span]:
     """A snippet with the words that were searched for in bold."""
-    from ..stores.search import words_of
+    from ..stores.query import words_of
 
     wanted = "|".join(re.escape(word) for word in words_of(text))
     pieces = re.split(rf"(?i)\b({wanted})\b", snippet)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from ..errors import NotFound
 from ..files.names import one_line
 from .call import Call
-from .diff import print_diff, print_files
+from .diff import print_files
 from .folder import masking, title
 from .output import Output
+from .patch import print_diff
 from .plan import listed, print_rows, rows_json
 from .verbs import Command, mask_option, session_argument
 from .wording import ago, brief, money, plural, short

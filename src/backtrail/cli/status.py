@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..events import Event, Json, Problem, SessionInfo
     from ..exchange.export.document import Net
     from ..files.differences import FileDiff
-    from ..files.workspace.workspace import UnderWay
+    from ..files.workspace.meetings import UnderWay
 
 SHOWN = 10
 """Files of a kind that people see; the rest is counted."""

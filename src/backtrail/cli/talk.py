@@ -219,7 +219,8 @@ class Chat:
         self.call.out.line(f"checkpoint{named} at event {point.seq}: {back}")
 
     def _diff(self, _: str) -> None:
-        from .diff import print_diff, summary
+        from .diff import summary
+        from .patch import print_diff
 
         session = self._needed()
         last = self.call.point(session, "@-1")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
 from .back import Deed, carry_out, common_options, may_act, place_of
+from .decide import asked_for
 from .picker import quoted
-from .verbs import Command
+from .verbs import SESSION, Command, Usage
 from .wording import ago
 
 if TYPE_CHECKING:
+    from ..events import SessionInfo
     from ..events.operations import Operation, Operations
-    from ..files.restore.conflicts import OnConflict
+    from ..files.restore.conflicts import Decisions
     from ..session.fileplans import Scope
     from ..session.session import Session
     from ..session.views import Rewind
@@ -24,31 +27,39 @@ def undo(call: Call) -> int:
     """Take back the last turn or rewind."""
     from ..session.points import read_operations
 
-    may_act(call)
-    session = call.session(call.arguments.session)
-    known = read_operations(session.store, session.id)
+    info = _chosen(call)
+    known = read_operations(call.store, info.id)
     if not (known.done or _finishes(call, known)):
         raise NotFound(
-            f"session `{session.id}` has nothing to undo: `backtrail ls` lists the others of "
-            "this folder, and `--session` names one"
+            f"session `{info.id}` has nothing to undo: `backtrail ls` lists the others of "
+            "this folder, and `backtrail undo SESSION` names one"
         )
-    return take_back(call, session, "undo")
+    may_act(call)
+    return take_back(call, call.session(call.arguments.session), "undo")
 
 
 def redo(call: Call) -> int:
     """Do again what was undone."""
+    from ..session.points import read_operations
+
+    info = _chosen(call)
+    if not read_operations(call.store, info.id).undone:
+        raise NotFound(
+            f"session `{info.id}` has nothing to redo: only what `backtrail undo` took back can be "
+            "done again, until something new is said or done"
+        )
     may_act(call)
     return take_back(call, call.session(call.arguments.session), "redo")
 
 
 def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:
     """Carry out an undo or redo."""
-    on_conflict: OnConflict = getattr(call.arguments, "on_conflict", "keep")
+    choice = asked_for(call) or "keep"
     force: bool = getattr(call.arguments, "force", False)
     take = session.undo if verb == "undo" else session.redo
 
-    def go(_: Scope, dry_run: bool) -> Rewind:
-        return take(on_conflict=on_conflict, dry_run=dry_run, force=force)
+    def go(_: Scope, dry_run: bool, decided: Decisions | None) -> Rewind:
+        return take(on_conflict=decided or choice, dry_run=dry_run, force=force)
 
     def what() -> str:
         return _described(call, session, verb)
@@ -63,8 +74,7 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
 
 def _finishes(call: Call, known: Operations) -> bool:
     """Whether an undo goes on with the last one, which kept something."""
-    choice = getattr(call.arguments, "on_conflict", "keep")
-    return known.unfinished is not None and choice != "keep"
+    return known.unfinished is not None and asked_for(call) not in (None, "keep")
 
 
 def _described(call: Call, session: Session, verb: Literal["undo", "redo"]) -> str:
@@ -80,6 +90,7 @@ def _described(call: Call, session: Session, verb: Literal["undo", "redo"]) -> s
 
 def _operation(session: Session, last: Operation) -> str:
     """A turn or rewind, in words."""
+    from ..events.operations import TURN
     from ..session.points import find_event
 
     event = find_event(session.store, session.id, last.seq)
@@ -88,30 +99,47 @@ def _operation(session: Session, last: Operation) -> str:
         return f"the turn {quoted(event)} ({when})"
     scope = event.data.get("scope")
     of = f" of {scope}" if scope in ("files", "conversation") else ""
-    place = f"event {event.data.get('to')}"
-    named = event.data.get("target")
-    if isinstance(named, int):
-        # What came from elsewhere may name anything.
-        with suppress(NotFound):
-            target = find_event(session.store, session.id, named)
-            place = place_of(target, before=event.data.get("before") is True)
-    return f"the rewind{of} to {place} ({when})"
+    place = f"to event {event.data.get('to')}"
+    # What came from elsewhere may name anything.
+    with suppress(NotFound):
+        if isinstance(event.data.get(TURN), int):
+            target = find_event(session.store, session.id, event.data[TURN])
+            return f"the taking out of {place_of(session, target, before=False)} ({when})"
+        if isinstance(event.data.get("target"), int):
+            target = find_event(session.store, session.id, event.data["target"])
+            place = f"to {place_of(session, target, before=event.data.get('before') is True)}"
+    return f"the rewind{of} {place} ({when})"
+
+
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument("which", nargs="?", metavar="SESSION", help=SESSION)
+    common_options(parser)
+
+
+def _chosen(call: Call) -> SessionInfo:
+    """The session, named as an argument or by `--session`."""
+    given = call.arguments
+    if given.which is not None and given.session is not None:
+        raise Usage("name the session once: as SESSION, or by `--session`")
+    given.session = given.session or given.which
+    return call.find(given.session)
 
 
 COMMANDS: dict[str, Command] = {
     "undo": Command(
-        common_options,
+        _options,
         undo,
         """
         backtrail undo                take back the last turn, or the last rewind
         backtrail undo --dry-run      what would that do?
         backtrail undo --yes
+        backtrail undo 01a1e25a-8983  of a session, as `backtrail ls` lists it
         """,
         "Again and again it walks further back; `backtrail redo` walks forward. Directly after an\n"
         "undo that kept files, `--on-conflict` with another choice decides on these alone.",
     ),
     "redo": Command(
-        common_options,
+        _options,
         redo,
         """
         backtrail redo

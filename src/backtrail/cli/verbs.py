@@ -48,6 +48,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("show", "show a session: messages, tools, file changes, turn by turn"),
         "log": ("log", "list events, or which calls changed a file"),
         "diff": ("diff", "show what changed in the files between two points"),
+        "blame": ("blame", "show which prompt and call wrote each line of a file"),
         "tree": ("tree", "draw forks, branches and subagents as a tree"),
         "search": ("search", "find words in what was said"),
         "watch": ("log", "follow a session as it goes on"),

@@ -182,9 +182,6 @@ def make_event(
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
 
-is_session_id = _SESSION_ID.fullmatch
-"""Whether a text may name a session, for loops over many: one call of C code."""
-
 
 def check_session_id(value: object) -> str:
     """Return `value` if it may name a session, else raise `InvalidId`."""

@@ -10,23 +10,20 @@ from collections.abc import Iterable, Mapping
 
 from .._startup.frozen import dataclass
 from ..errors import BacktrailError
-from . import Json
+from . import AsDict, Json
+from .messages import mappings
 
 INTERRUPTED = "interrupted: the process ended before this tool call returned a result"
 """What a repaired view says in place of a result that never came."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(AsDict):
     """A tool call as a model asked for it, whatever the provider's spelling."""
 
     id: str
     name: str
     arguments: Json = None
-
-    def to_dict(self) -> dict[str, Json]:
-        """The call as JSON."""
-        return {"id": self.id, "name": self.name, "arguments": self.arguments}
 
 
 def calls_in(message: Mapping[str, Json]) -> list[ToolCall]:
@@ -35,14 +32,14 @@ def calls_in(message: Mapping[str, Json]) -> list[ToolCall]:
     if message.get("type") in ("function_call", "custom_tool_call"):
         arguments = message.get("arguments", message.get("input"))
         found.append(ToolCall(str(message.get("call_id")), str(message.get("name")), arguments))
-    for call in _mappings(message.get("tool_calls")):
+    for call in mappings(message.get("tool_calls")):
         function = call.get("function", call.get("custom"))
         if isinstance(function, Mapping):
             name, arguments = function.get("name"), function.get("arguments", function.get("input"))
         else:
             name, arguments = call.get("name"), call.get("args", call.get("arguments"))
         found.append(ToolCall(str(call.get("id")), str(name), arguments))
-    for block in _mappings(message.get("content")):
+    for block in mappings(message.get("content")):
         if block.get("type") == "tool_use":
             found.append(ToolCall(str(block.get("id")), str(block.get("name")), block.get("input")))
     return found
@@ -56,14 +53,10 @@ def answers_in(message: Mapping[str, Json]) -> set[str]:
     kind = message.get("type")
     if isinstance(kind, str) and kind.endswith("_call_output"):
         found.add(str(message.get("call_id")))
-    for block in _mappings(message.get("content")):
+    for block in mappings(message.get("content")):
         if block.get("type") == "tool_result":
             found.add(str(block.get("tool_use_id")))
     return found
-
-
-def _mappings(value: Json) -> list[Mapping[str, Json]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def pending(messages: Iterable[Mapping[str, Json]]) -> list[ToolCall]:
@@ -87,13 +80,13 @@ def _in_order(messages: list[dict[str, Json]]) -> int:
 
     Every view asks, and nearly always it is all of them, so this is quick.
     """
-    waiting: set[Json] = set()
+    waiting: set[str] = set()
     good = 0
     for at, message in enumerate(messages):
         role = message.get("role")
         if role == "tool":
             answered = message.get("tool_call_id")
-            if answered not in waiting:
+            if type(answered) is not str or answered not in waiting:
                 return good
             waiting.remove(answered)
             continue
@@ -112,59 +105,6 @@ def _in_order(messages: list[dict[str, Json]]) -> int:
 
 
 _PLAIN_ROLES = frozenset({"user", "assistant", "system", "developer"})
-
-
-class Tidy:
-    """How much of a plain chat surely needs no repair, found while it is read backwards.
-
-    Looking at a hundred thousand messages later, once more, takes three times as long.
-    """
-
-    def __init__(self) -> None:
-        self._answered: list[Json] = []
-        self._seen = self._untidy = 0
-
-    def before(self, messages: list[dict[str, Json]]) -> None:
-        """Look at messages, in order, that stand in front of all that were seen."""
-        answered = self._answered
-        for at, message in enumerate(reversed(messages), self._seen + 1):
-            role = message.get("role")
-            if role == "tool":
-                answered.append(message.get("tool_call_id"))
-                continue
-            calls = message.get("tool_calls")
-            if calls or answered:
-                if not _answer_all(answered, calls):
-                    self._untidy = at
-                answered.clear()
-            if role not in _PLAIN_ROLES or type(message.get("content")) is list:
-                self._untidy = at
-        self._seen += len(messages)
-
-    def repair(self, messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
-        """All the messages that were seen, repaired."""
-        untidy = self._seen if self._answered else self._untidy
-        if not untidy:
-            return messages
-        good = len(messages) - untidy
-        # One message more, with its results: what comes behind may go on with it.
-        while good > 0:
-            good -= 1
-            if messages[good].get("role") != "tool":
-                break
-        return messages[:good] + repair(messages[good:])
-
-
-def _answer_all(answered: list[Json], calls: Json) -> bool:
-    """Whether these are the ids of all calls, each once."""
-    if type(calls) is not list or len(calls) != len(answered):
-        return False
-    if len(calls) == 1:
-        id, call = answered[0], calls[0]
-        return type(call) is dict and type(id) is str and call.get("id") == id
-    ids = [call.get("id") if type(call) is dict else None for call in calls]
-    named = {id for id in ids if type(id) is str}
-    return len(named) == len(ids) and all(id in answered for id in ids)
 
 
 def repair(messages: list[dict[str, Json]]) -> list[dict[str, Json]]:
@@ -237,7 +177,7 @@ def _take_answer(
     message: dict[str, Json], call_id: str
 ) -> tuple[dict[str, Json], dict[str, Json] | None]:
     """The result of a call out of a message, and what is left of that message."""
-    blocks = _mappings(message.get("content"))
+    blocks = mappings(message.get("content"))
     mine = [block for block in blocks if block.get("tool_use_id") == call_id]
     if not mine or len(mine) == len(blocks):
         return message, None
@@ -245,7 +185,7 @@ def _take_answer(
     return {"role": "user", "content": mine}, {**message, "content": left}
 
 
-def told_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error as the result of a call: ours say all, others need their names."""
     return str(error) if isinstance(error, BacktrailError) else f"{type(error).__name__}: {error}"
 
@@ -257,7 +197,7 @@ def answer_to(
     if message.get("type") in ("function_call", "custom_tool_call"):
         kind = f"{message['type']}_output"
         return {"type": kind, "call_id": call_id, "output": content}
-    blocks = _mappings(message.get("content"))
+    blocks = mappings(message.get("content"))
     if not any(block.get("type") == "tool_use" and block.get("id") == call_id for block in blocks):
         return {"role": "tool", "tool_call_id": call_id, "content": content}
     answer = {"type": "tool_result", "tool_use_id": call_id, "content": content}
@@ -293,7 +233,7 @@ def _takes_results(message: Mapping[str, Json]) -> bool:
 def _as_blocks(content: Json) -> list[Mapping[str, Json]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content.strip() else []
-    return _mappings(content)
+    return mappings(content)
 
 
 def is_shown(result: Json) -> bool:

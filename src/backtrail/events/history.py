@@ -15,7 +15,7 @@ import msgspec
 
 from .._startup.frozen import NamedTuple, dataclass
 from .._startup.hashing import sha256
-from . import MESSAGE_KINDS, Event, Json, NewEvent
+from . import MESSAGE_KINDS, AsDict, Event, Json, NewEvent
 from .messages import Page, normal_usage
 
 BOOKKEEPING = frozenset(
@@ -260,7 +260,7 @@ def among(seq: int, some: Spans) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(AsDict):
     """A way the conversation went and was taken back from.
 
     `head` is its last event, `left` the event where it parts from the live path or from a
@@ -270,10 +270,6 @@ class Branch:
     head: int
     left: int
     message_count: int
-
-    def to_dict(self) -> dict[str, Json]:
-        """The branch as JSON."""
-        return {"head": self.head, "left": self.left, "message_count": self.message_count}
 
 
 def branches(events: Iterable[Event]) -> list[Branch]:

@@ -139,7 +139,7 @@ def speech_of(message: Json) -> str:
     if not isinstance(message, Mapping):
         return "\n".join(_spoken_in(message))
     words = _spoken_in(message.get("content"))
-    for part in _blocks(message.get("parts")):
+    for part in mappings(message.get("parts")):
         if isinstance(part.get("text"), str) and not part.get("thought"):
             words.append(part["text"])
     if isinstance(message.get("refusal"), str):
@@ -159,7 +159,8 @@ def _spoken_in(content: Json) -> list[str]:
     return words
 
 
-def _blocks(value: Json) -> list[Mapping[str, Json]]:
+def mappings(value: Json) -> list[Mapping[str, Json]]:
+    """The objects in a JSON list; nothing if it is no list."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 

@@ -54,6 +54,10 @@ KEPT = "kept"
 """In a `rewound`, `undone` or `redone` event: the paths that stayed as conflicts."""
 
 
+TURN = "turn"
+"""In a `rewound` event: the user's message of the one turn that it took out of the files."""
+
+
 MADE_ROOT = "made_root"
 """In the same: that the workspace's folder was gone, and was made again for what came into it."""
 

@@ -24,7 +24,7 @@ class AsDict:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(AsDict):
     """What is known about a session without reading its messages.
 
     `head`, the counts, `usage`, `cost_usd`, `exit_reason` and `updated_at` are folded
@@ -55,42 +55,14 @@ class SessionInfo:
     tags: list[str] = field(default_factory=list)
     metadata: dict[str, Json] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Json]:
-        """The record as JSON."""
-        row: dict[str, Json] = msgspec.to_builtins(self)
-        return row
 
-
-STORED_FIELDS = (
-    "id",
-    "key",
-    "scope",
-    "parent_id",
-    "relation",
-    "fork_seq",
-    "title",
-    "cwd",
-    "root",
-    "model",
-    "agent_name",
-    "created_at",
-    "tags",
-    "metadata",
-)
-"""The fields of `SessionInfo` that cannot be derived from the log."""
-
-
-UPDATABLE_FIELDS = (
-    "key",
-    "title",
-    "cwd",
-    "root",
-    "model",
-    "agent_name",
-    "tags",
-    "metadata",
-)
+UPDATABLE_FIELDS = ("key", "title", "cwd", "root", "model", "agent_name", "tags", "metadata")
 """The fields `Store.update` accepts."""
+
+_LASTING = ("id", "scope", "parent_id", "relation", "fork_seq", "created_at")
+
+STORED_FIELDS = tuple(n for n in SessionInfo.__slots__ if n in (*_LASTING, *UPDATABLE_FIELDS))
+"""The fields of `SessionInfo` that cannot be derived from the log."""
 
 
 @dataclass(frozen=True, slots=True)

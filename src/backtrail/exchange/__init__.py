@@ -1,5 +1,6 @@
 """Sessions in and out: other agents' transcripts, message lists, bundles, pages.
 
+shapes.py       what JSON from outside holds, where it has the shape that is expected
 jsonlines.py    lines of a file that another program may be writing
 transcript.py   these lines in a side log, each as it was
 intake.py       from lines to events, again and again, by several processes

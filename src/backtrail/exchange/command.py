@@ -14,13 +14,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from ..files.workspace.ignore import opaque_name, parts_in
+from ..files.workspace.ignore import entries_below
 
 if TYPE_CHECKING:
     from ..session.session import Session
@@ -67,18 +66,14 @@ def record(
     except OSError as error:
         if code is not None:
             raise
-        raise NotFound(f"cannot run `{command[0]}`: {_why_not(error)}") from error
+        no_program = "it is no program, and has no first line such as `#!/bin/sh`"
+        why = no_program if error.errno == errno.ENOEXEC else error.strerror
+        raise NotFound(f"cannot run `{command[0]}`: {why}") from error
     finally:
         span.close("not started" if code is None else {"exit": code})
     session.checkpoint("after")
     session.end(f"exit {code}")
     return Recorded(code, span.points + 2)
-
-
-def _why_not(error: OSError) -> str:
-    if error.errno == errno.ENOEXEC:
-        return "it is no program, and has no first line such as `#!/bin/sh`"
-    return str(error.strerror)
 
 
 class _Span:
@@ -193,34 +188,11 @@ def _passing_signals() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 def fingerprint(root: bytes) -> int:
     """A number that is another when a name, size, time or mode below `root` is."""
     found = 0
-    todo = [root]
-    while todo:
-        folder = todo.pop()
-        try:
-            entries = list(os.scandir(folder))
-        except OSError:
-            continue
-        names = {entry.name for entry in entries}
-        ours = parts_in(folder, names)
-        for entry in entries:
-            if entry.name in ours:
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-                inner = entry.is_dir(follow_symlinks=False)
-            except OSError:
-                continue
-            path = entry.path
-            if inner and opaque_name(entry.name, names.__contains__, partial(_has, path)):
-                continue
-            if inner:
-                todo.append(path)
+    for entry, is_folder in entries_below(root):
+        with suppress(OSError):
+            status = entry.stat(follow_symlinks=False)
             # A directory's time shows only changes of names, which are looked at themselves.
-            more = () if inner else (status.st_size, status.st_mtime_ns)
+            more = () if is_folder else (status.st_size, status.st_mtime_ns)
             # A sum, so that the order of names does not matter.
-            found += hash((path, status.st_mode, status.st_ino, *more))
+            found += hash((entry.path, status.st_mode, status.st_ino, *more))
     return found
-
-
-def _has(folder: bytes, name: bytes) -> bool:
-    return os.path.lexists(folder + b"/" + name)

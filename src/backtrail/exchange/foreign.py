@@ -24,10 +24,13 @@ import msgspec
 
 from ..errors import AlreadyExists, BacktrailError, InvalidData, NotFound, StoreFailed
 from ..events import Event, Json, NewEvent, SessionInfo
+from ..events.messages import speech_of
 from ..stores.base import Store
-from .intake import Progress, Taken
-from .jsonlines import Line, read_lines, size_of, unpacked
+from .hooks.dialects import home_of
+from .intake import FilesOf, Make, Progress, Side, Taken, append_new, no_files, take_in
+from .jsonlines import Line, Unreadable, read_lines, size_of, unpacked
 from .records import Facts, Found, Imported, Natives, has_left, known, make, natives, update
+from .shapes import object_in
 from .transcript import TRANSCRIPT, position
 
 _MOVES = ("rewound", "undone", "redone")
@@ -36,15 +39,11 @@ _BATCH = 200
 Agent = Literal["claude-code", "codex"]
 """The agents whose sessions can be imported."""
 
-Span = tuple[int, int | None]
-"""Bytes of a file, from and to; None where the file is gone."""
-
 
 class Reader(Protocol):
     """How one agent's transcripts are read."""
 
-    def home(self) -> Path:
-        """Where the agent keeps its things."""
+    SPEAKS: frozenset[str]
 
     def find(self, path: Path | None = None, /) -> list[Found]:
         """The sessions in a file, in a folder, or where the agent keeps them; oldest first."""
@@ -55,26 +54,25 @@ class Reader(Protocol):
     def facts_in(self, lines: Iterator[Line], /) -> Facts:
         """What lines say about their session."""
 
-    def speaks(self, line: Line, /) -> bool:
-        """Whether with a line the conversation goes on."""
+    def what_is(self, line: Line, /) -> str:
+        """What a line is, in the agent's words; with one of `SPEAKS` the conversation goes on."""
 
-    def take_main(self, store: Store, session_id: str, path: Path, /, *, final: bool) -> Taken:
-        """Take in what is new in a session's own transcript."""
+    def files_in(
+        self, store: Store, info: SessionInfo, found: Found, start: int, /
+    ) -> tuple[FilesOf, list[str]]:
+        """What a transcript says of files from a byte on, and what is wrong with that."""
 
-    def take_sides(self, store: Store, session_id: str, path: Path, /, *, final: bool) -> Taken:
-        """Take in what is new in the transcripts of a session's subagents."""
+    def maker(self, info: SessionInfo, path: Path, files_of: FilesOf, /) -> Make:
+        """What makes events of the lines of a session's own transcript."""
 
-    def take_all(
-        self,
-        store: Store,
-        info: SessionInfo,
-        found: Found,
-        file: Path,
-        span: Span,
-        progress: Progress | None,
-        /,
-    ) -> Taken:
-        """Take in what is new anywhere; of the transcript, what lies in a span of bytes."""
+    def sides(self, path: Path, file: Path, /, *, final: bool) -> Iterator[Side]:
+        """The transcripts of a session's subagents; `file` is the transcript, unpacked."""
+
+    def side_maker(self, name: str, path: Path, /) -> Make:
+        """What makes events of the lines of a subagent."""
+
+    def is_finished(self, path: Path, /) -> bool:
+        """Whether the subagent of a transcript is done."""
 
 
 def reader_of(agent: str) -> Reader:
@@ -100,7 +98,7 @@ def find(agent: Agent, path: Path | None = None) -> list[Found]:
         raise InvalidData(f"`{agent}` is no agent known here: use {' or '.join(get_args(Agent))}")
     reader = reader_of(agent)
     try:
-        home = reader.home().resolve()
+        home = home_of(agent).resolve()
         return [
             msgspec.structs.replace(one, own=one.path.resolve().is_relative_to(home))
             for one in reader.find(path)
@@ -112,11 +110,7 @@ def find(agent: Agent, path: Path | None = None) -> list[Found]:
 
 
 def import_found(
-    store: Store,
-    found: Iterable[Found],
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    store: Store, found: Iterable[Found], *, dry_run: bool = False, progress: Progress | None = None
 ) -> Iterator[Imported]:
     """Import sessions, or say what that would do; one that fails does not stop the others."""
     others = natives(store)
@@ -129,64 +123,100 @@ def import_found(
 
 
 def import_session(
-    store: Store,
-    found: Found,
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    store: Store, found: Found, *, dry_run: bool = False, progress: Progress | None = None,
     others: Natives | None = None,
-) -> Imported:
+) -> Imported:  # fmt: skip
     """Take a session into the store, with subagents and files, or say what that would do.
 
     `others` are the sessions that other native ones are already, where the caller knows them.
     """
-    info = known(store, found, others)
-    with unpacked(found.path) as file:
-        return _imported(store, found, file, info, dry_run, progress)
-
-
-def _imported(
-    store: Store, found: Found, file: Path, info: SessionInfo | None, dry_run: bool,
-    progress: Progress | None,
-) -> Imported:  # fmt: skip
-    """Take in the session in `file`; `info` is the session that it is already, if it is."""
-
-    def imported(id: str, title: str | None = None) -> Imported:
-        return Imported(found.agent, found.id, str(found.path), id, title)
-
     reader = reader_of(found.agent)
-    start = position(store, info.id, found.id) if info is not None else 0
-    length = size_of(file)
-    if info is None and length == 0:
-        # Nothing was said yet.
-        return imported("")
-    grown = length != start
-    left = info is not None and grown and has_left(info, found)
-    if left and info is not None and not any(map(reader.speaks, read_lines(file, start))):
-        # The agent's farewell to a session that goes on elsewhere.
-        return imported(info.id, info.title)
-    facts = reader.facts_in(read_lines(file)) if grown else Facts()
-    created = info is None or left
-    if dry_run:
-        id, title = (info.id, info.title) if info is not None else (found.id, None)
-        would = imported(id, title or (facts.title[1] if facts.title else None))
-        lines = sum(1 for _ in read_lines(file, start)) if grown else 0
-        return msgspec.structs.replace(would, created=created, lines=lines, prompt=facts.prompt)
-    if info is None:
-        info = make(store, found, facts)
-    elif left:
-        info = gone_on(store, info, found)
-    # What comes in while we read is for the next time: its files were not looked at.
-    taken = reader.take_all(store, info, found, file, (start, length), progress)
+    info = known(store, found, others)
+    report = Imported(found.agent, found.id, str(found.path), info.id if info is not None else "")
+    replace = msgspec.structs.replace
+    with unpacked(found.path) as file:
+        start = position(store, info.id, found.id) if info is not None else 0
+        length = size_of(file)
+        if info is None and length == 0:
+            # Nothing was said yet.
+            return report
+        grown = length != start
+        left = info is not None and grown and has_left(info, found)
+        new = (reader.what_is(line) for line in read_lines(file, start))
+        if left and info is not None and not any(what in reader.SPEAKS for what in new):
+            # The agent's farewell to a session that goes on elsewhere.
+            return replace(report, title=info.title)
+        facts = reader.facts_in(read_lines(file)) if grown else Facts()
+        report = replace(report, created=info is None or left, prompt=facts.prompt)
+        if dry_run:
+            title = (info.title if info is not None else None) or (facts.title or (0, None))[1]
+            lines = sum(1 for _ in read_lines(file, start)) if grown else 0
+            return replace(
+                report, session_id=report.session_id or found.id, title=title, lines=lines
+            )
+        if info is None:
+            info = make(store, found, facts)
+        elif left:
+            info = gone_on(store, info, found)
+        files_of, problems = reader.files_in(store, info, found, start) if grown else (no_files, [])
+        taken = Taken(problems=problems)
+        # What comes in while we read is for the next time: its files were not looked at.
+        taken.add(_take_main(store, info, reader, file, files_of, length, progress))
+        taken.add(_take_sides(store, info.id, reader, found.path, file, progress))
     update(store, store.info(info.id), facts, found if taken.lines else None)
-    return msgspec.structs.replace(
-        imported(info.id, store.info(info.id).title),
-        created=created,
-        events=taken.events,
-        lines=taken.lines,
-        problems=taken.problems,
-        prompt=facts.prompt,
-    )
+    return replace(
+        report, session_id=info.id, title=store.info(info.id).title, events=taken.events,
+        lines=taken.lines, problems=taken.problems,
+    )  # fmt: skip
+
+
+def _take_main(
+    store: Store, info: SessionInfo, reader: Reader, path: Path, files_of: FilesOf = no_files,
+    until: int | None = None, progress: Progress | None = None, *, final: bool = True,
+) -> Taken:  # fmt: skip
+    """Take in what is new in a session's own transcript."""
+    file, make = reader.native_id(path), reader.maker(info, path, files_of)
+    return take_in(store, info.id, path, file, make, final=final, until=until, progress=progress,
+                   cut=lambda line: reader.what_is(line) == "prompt")  # fmt: skip
+
+
+def _take_sides(
+    store: Store, session_id: str, reader: Reader, path: Path, file: Path,
+    progress: Progress | None = None, *, final: bool = True,
+) -> Taken:  # fmt: skip
+    """Take in what is new in the transcripts of a session's subagents."""
+    total = Taken()
+    for side in reader.sides(path, file, final=final):
+        try:
+            total.add(_take_side(store, session_id, reader, side, progress, final=final))
+            total.events += _finish(store, session_id, reader, side)
+        except (InvalidData, NotFound, Unreadable) as error:
+            total.problems.append(f"subagent {side.name}: {error}")
+    return total
+
+
+def _take_side(
+    store: Store, session_id: str, reader: Reader, side: Side, progress: Progress | None = None,
+    *, final: bool,
+) -> Taken:  # fmt: skip
+    """Take in what is new in the transcript of a subagent."""
+    with unpacked(side.path) as plain:
+        if size_of(plain) == position(store, session_id, side.file, side.name):
+            return Taken()
+        make = reader.side_maker(side.name, plain)
+        return take_in(store, session_id, plain, side.file, make,
+                       side=side.name, final=final, progress=progress)  # fmt: skip
+
+
+def _finish(store: Store, session_id: str, reader: Reader, side: Side) -> int:
+    """Note the result of a subagent that is done."""
+    log = f"subagents/{side.name}"
+    last = next(store.read(session_id, log=log, reverse=True, limit=1), None)
+    if last is None or last.kind == "result" or not reader.is_finished(side.path):
+        return 0
+    said = speech_of(object_in(last.data, "message"))
+    result = NewEvent("result", {"ok": True, "text": said}, id="result", ts=last.ts)
+    return len(append_new(store, session_id, log, [result]))
 
 
 # --- mirroring ---------------------------------------------------------------------------
@@ -205,23 +235,25 @@ def mirror(store: Store, session_id: str, transcript: Path, agent: str) -> int:
     start = position(store, session_id, reader.native_id(transcript))
     taken = Taken()
     if length != start:
-        taken = reader.take_main(store, session_id, transcript, final=False)
+        taken = _take_main(store, store.info(session_id), reader, transcript, final=False)
         if taken.lines:
             lines = read_lines(transcript, start if length > start else 0, final=False)
             facts = reader.facts_in(lines)
             # Where it runs is known from the hook.
             facts.cwd = None
             update(store, store.info(session_id), facts)
-    return taken.events + reader.take_sides(store, session_id, transcript, final=False).events
+    taken.add(_take_sides(store, session_id, reader, transcript, transcript, final=False))
+    return taken.events
 
 
 def mirror_side(store: Store, session_id: str, name: str, rollout: Path) -> int:
     """Take in what is new in the rollout of a subagent of Codex's; the number of events."""
     from .codex import sessions as codex
 
-    if size_of(rollout) is None:
+    if size_of(rollout) is None or not codex.ID.fullmatch(name):
         return 0
-    return codex.take_side(store, session_id, name, rollout, final=False).events
+    side = Side(name, name, rollout)
+    return _take_side(store, session_id, codex, side, final=False).events
 
 
 # --- going on in a session that was left -------------------------------------------------

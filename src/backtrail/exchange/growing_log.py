@@ -7,11 +7,13 @@ otherwise it is made anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 from ..errors import Conflict, NotFound
 from ..events import MESSAGE_KINDS, Event, Json, NewEvent
 from ..events.history import BACK, BEGINS, NOTED, REPEATS, walk
 from ..stores.base import Store
+from .shapes import text_in
 from .transcript import log_of
 
 _RECENT = 50
@@ -65,38 +67,28 @@ class GrowingLog:
 
     def seq(self, id: str) -> int | None:
         """The number of an event that is there or will be."""
-        if id not in self._seqs and not self._scanned:
-            if type(self.store).find is Store.find:
-                # A store that looks for an id by reading everything does so once.
-                stored = self.store.read(self.session_id, until=self.head) if self.head else ()
-                self._seqs = {event.id: event.seq for event in stored} | self._seqs
-                self._scanned = True
-            else:
-                try:
-                    found = self.store.find(self.session_id, id)
-                except NotFound:
-                    return None
-                # What came since is for the next try.
-                if found.seq <= self.head:
-                    self._seqs[id] = found.seq
+        if id in self._seqs or self._scanned:
+            return self._seqs.get(id)
+        if type(self.store).find is Store.find:
+            # A store that looks for an id by reading everything does so once.
+            self._seqs = {event.id: event.seq for event in self.stored()} | self._seqs
+            self._scanned = True
+            return self._seqs.get(id)
+        with suppress(NotFound):
+            found = self.store.find(self.session_id, id)
+            # What came since is for the next try.
+            if found.seq <= self.head:
+                self._seqs[id] = found.seq
         return self._seqs.get(id)
 
-    def add(
-        self,
-        kind: str,
-        data: Mapping[str, Json],
-        id: str,
-        ts: str | None,
-        after: str | None,
-        *,
-        root: bool = False,
-    ) -> bool:
-        """Append an event next; False if it is there already.
+    def add(self, event: NewEvent, after: str | None = None, *, root: bool = False) -> None:
+        """Append an event next, unless it is there already.
 
         `after` is the event it answers; None: what was said last, or with `root` nothing.
         """
+        id, kind, data = event.id or "", event.kind, event.data
         if self.seq(id) is not None:
-            return False
+            return
         together = self._last()
         follows: int | None = None
         late: Event | None = None
@@ -107,7 +99,7 @@ class GrowingLog:
             follows = self.seq(after)
             if late is not None:
                 follows = late.previous if kind == "tool_result" else None
-        self._push(NewEvent(kind, data, id=id, follows=follows, ts=ts))
+        self._push(NewEvent(kind, data, id=id, follows=follows, ts=event.ts))
         response = _response(kind, data)
         more = kind == "tool_result" or (response is not None and response == self._response)
         self._together = [*together, id] if more and follows is None else [id]
@@ -115,8 +107,7 @@ class GrowingLog:
         if late is not None and kind == "tool_result":
             # The model is sent it behind the results.
             again = {**late.data, NOTED: late.seq, "source": data.get("source") or {}}
-            self.add("user_message", again, f"{late.id}-again"[-256:], late.ts, None)
-        return True
+            self.add(NewEvent("user_message", again, id=f"{late.id}-again"[-256:], ts=late.ts))
 
     def _overtaking(self, kind: str, after: str) -> Event | None:
         """The prompt said last, if it was typed while the call was at work that `after` is of.
@@ -139,29 +130,20 @@ class GrowingLog:
         lines = self.store.read(self.session_id, log=log_of(), reverse=True, limit=_RECENT)
         return any(line.data.get("event") == prompt.id for line in lines)
 
-    def note(self, kind: str, data: Mapping[str, Json], id: str, ts: str | None) -> bool:
-        """Append an event that says nothing; False if it is there already."""
-        if self.seq(id) is not None:
-            return False
-        self._last()
-        self._push(NewEvent(kind, data, id=id, ts=ts))
-        return True
+    def note(self, event: NewEvent) -> None:
+        """Append an event that says nothing, unless it is there already."""
+        if self.seq(event.id or "") is None:
+            self._last()
+            self._push(event)
 
     def _push(self, event: NewEvent) -> None:
         self.new.append(event)
         self._seqs[event.id or ""] = self.head + len(self.new)
 
     def say(
-        self,
-        data: Mapping[str, Json],
-        id: str,
-        ts: str | None,
-        after: str | None,
-        is_it: Callable[[Event], bool],
-        *,
-        root: bool = False,
-        name: str | None = None,
-    ) -> str:
+        self, event: NewEvent, after: str | None, is_it: Callable[[Event], bool], *,
+        root: bool = False, name: str | None = None,
+    ) -> str:  # fmt: skip
         """Append a person's prompt next, unless a hook noted it in its place; its event's id.
 
         A prompt that answers anything but what was said last moves the head: the person went
@@ -169,6 +151,7 @@ class GrowingLog:
         hook noted is this prompt. Standing in another place, it is said again. `name` is the
         id that a hook notes it under.
         """
+        id, ts, data = event.id or "", event.ts, event.data
         if self.seq(id) is not None:
             return id
         if name is not None and self._is_in_place(name, after, root=root):
@@ -193,7 +176,7 @@ class GrowingLog:
             after, root = None, False
         if noted is not None:
             self._claimed.add(noted.id)
-        self.add("user_message", data, id, ts, after, root=root)
+        self.add(NewEvent("user_message", data, id=id, ts=ts), after, root=root)
         return id
 
     def _comes_before(self, pending: Event | None, id: str, ts: str | None) -> bool:
@@ -237,8 +220,7 @@ class GrowingLog:
     def _leave(self, after: str | None, id: str, ts: str | None, source: Json) -> bool:
         """Append the rewind that the line of this id shows; False if it is there already."""
         to, dropped = self._parting(after)
-        about = {"to": to, "scope": "conversation", "mode": "mine", "events_dropped": dropped}
-        return self.rewind({**about, "source": source}, f"{id}-rewound"[-256:], ts, to)
+        return self.rewind(f"{id}-rewound"[-256:], ts, to, source, dropped=dropped)
 
     def known(self, id: str) -> Event | None:
         """An event that is there or will be."""
@@ -255,14 +237,9 @@ class GrowingLog:
         return any(e.kind in SPOKEN and e.kind != "system_message" for e in self._walk(seq or 0))
 
     def rewind(
-        self,
-        data: Mapping[str, Json],
-        id: str,
-        ts: str | None,
-        to: int,
-        *,
-        noted: Event | None = None,
-    ) -> bool:
+        self, id: str, ts: str | None, to: int, source: Json, *,
+        dropped: int = 0, noted: Event | None = None,
+    ) -> bool:  # fmt: skip
         """Append a rewind of the conversation next; False if it is there already.
 
         A prompt that a hook noted, and no line has reported yet, was said after it. So was
@@ -270,11 +247,12 @@ class GrowingLog:
         """
         if self.seq(id) is not None:
             return False
+        data: dict[str, Json] = {"to": to, "scope": "conversation", "mode": "mine",
+                                 "events_dropped": dropped, "source": source}  # fmt: skip
         pending = self.pending or noted
         if pending is not None:
-            begins = self._beginning(pending)
-            both = {"scope": "both"} if begins < pending.seq else {}
-            data = {**data, **both, BEGINS: begins}
+            data[BEGINS] = begins = self._beginning(pending)
+            data["scope"] = "both" if begins < pending.seq else "conversation"
         self._push(NewEvent("rewound", data, id=id, follows=to, ts=ts))
         self._together, self._response = self._said(None)
         return True
@@ -402,6 +380,4 @@ def _is_noted(event: Event) -> bool:
 
 def _response(kind: str, data: Mapping[str, Json]) -> str | None:
     """The id of the model's response that an event is a part of."""
-    message = data.get("message") if kind == "assistant_message" else None
-    found = message.get("id") if isinstance(message, Mapping) else None
-    return found if isinstance(found, str) else None
+    return text_in(data, "message", "id") if kind == "assistant_message" else None

@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from ..errors import Conflict
-from ..events import Event, NewEvent
+from ..events import Event, Json, NewEvent
 from ..stores.base import Store
 from .growing_log import GrowingLog
 from .jsonlines import Line, read_lines, size_of
-from .transcript import append_entries, entries, line_id, position, purged
+from .transcript import append_entries, entries, position, purged
 
 _TRIES = 50
 _CHUNK = 8 << 20
@@ -52,25 +52,28 @@ class Taken(msgspec.Struct):
 
 Make = Callable[[list[Line], GrowingLog], Taken]
 """Makes events of lines: adds those of the main log, and returns the rest."""
+FilesOf = Callable[[Line], tuple[dict[str, Json] | None, NewEvent | None]]
+"""What a line says about files: for its own event, and an event that comes before it."""
 
-Name = Callable[[Line], tuple[str | None, str | None]]
-"""A line's own id and its time, where it has them."""
+
+def no_files(line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
+    """Nothing is known about files."""
+    return None, None
+
+
+class Side(msgspec.Struct, frozen=True):
+    """A subagent's transcript: the name of its log, of its file in the side log, and the file."""
+
+    name: str
+    file: str
+    path: Path
 
 
 def take_in(
-    store: Store,
-    session_id: str,
-    source: Path,
-    file: str,
-    make: Make,
-    name: Name,
-    *,
-    side: str = "",
-    final: bool = True,
-    until: int | None = None,
-    cut: Callable[[Line], bool] = lambda line: True,
-    progress: Progress | None = None,
-) -> Taken:
+    store: Store, session_id: str, source: Path, file: str, make: Make, *,
+    side: str = "", final: bool = True, until: int | None = None,
+    cut: Callable[[Line], bool] = lambda line: True, progress: Progress | None = None,
+) -> Taken:  # fmt: skip
     """Take in what is new in a file; how much that was, and what was wrong with it.
 
     `file` is the file's name in the side log, `side` the name of a subagent. Batches end
@@ -88,18 +91,16 @@ def take_in(
         lines = takewhile(lambda line: line.end <= until, lines)
     gone = purged(store, session_id, side)
     if gone:
-        lines = (line for line in lines if (name(line)[0] or line_id(line)) not in gone)
+        lines = (line for line in lines if line.id not in gone)
     for chunk in _chunks(lines, cut):
-        torn = [line for line in chunk if line.torn]
-        total.problems += [f"line at byte {line.at} {line.problem}" for line in torn]
+        bad = [line for line in chunk if line.value is None]
+        total.problems += [f"line at byte {line.at} {line.problem}" for line in bad]
         whole = [line for line in chunk if not line.torn]
         if whole:
             taken = _take(store, session_id, whole, make)
-            new = _entries(file, whole, taken, name)
-            append_entries(store, session_id, new, side)
-            total.events += taken.events
-            total.lines += len(whole)
-            total.problems += taken.problems
+            taken.lines = len(whole)
+            append_entries(store, session_id, _entries(file, whole, taken), side)
+            total.add(taken)
             if progress is not None:
                 progress(whole[-1].end - whole[0].at)
     return total
@@ -132,16 +133,15 @@ def append_new(store: Store, session_id: str, log: str, events: list[NewEvent]) 
     return [event for event in stored if last is None or event.seq > last.seq]
 
 
-def _entries(file: str, lines: list[Line], taken: Taken, name: Name) -> Iterator[NewEvent]:
-    seen: set[str] = set()
-    named = [(line, *name(line)) for line in lines]
-    last_time = next((ts for _, _, ts in named if ts), None)
-    for line, id, ts in named:
+def _entries(file: str, lines: list[Line], taken: Taken) -> Iterator[NewEvent]:
+    seen: set[str | None] = set()
+    last_time = next((line.ts for line in lines if line.ts), None)
+    for line in lines:
         # The second line of an id is kept under a name of its own.
-        id = None if id in seen else id
-        seen.add(id or "")
+        id = None if line.own_id in seen else line.own_id
+        seen.add(id)
         # A line without a time was written after the one before it.
-        last_time = ts or last_time
+        last_time = line.ts or last_time
         home, behind = taken.homes.get(line.at), taken.behind.get(line.at)
         yield from entries(file, line, id, last_time, home, behind)
 

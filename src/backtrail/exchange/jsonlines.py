@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +18,7 @@ import msgspec
 
 from ..errors import InvalidData, NotFound, StoreFailed
 from ..events import Json, encode_data
+from .shapes import id_in, time_in
 
 MOST = 48 << 20
 """Bytes of a line above which it is not looked into; its bytes are kept in pieces."""
@@ -46,10 +48,25 @@ class Line(msgspec.Struct, frozen=True):
         """A field; None where there is none."""
         return None if self.value is None else self.value.get(name)
 
-    def text(self, name: str) -> str | None:
-        """A field that is text and says something."""
-        found = self.get(name)
-        return found if isinstance(found, str) and found else None
+    @property
+    def ts(self) -> str | None:
+        """The time that it states."""
+        return time_in(self.value, "timestamp")
+
+    @property
+    def own_id(self) -> str | None:
+        """The id that it states."""
+        return id_in(self.value, "uuid")
+
+    @property
+    def place_id(self) -> str:
+        """A name made of its place and its bytes; the same whenever it is read."""
+        return f"line-{self.at}-{sha256(self.raw).hexdigest()[:16]}"
+
+    @property
+    def id(self) -> str:
+        """Its own id, else the one made of its place."""
+        return self.own_id or self.place_id
 
 
 def as_line(at: int, end: int, raw: bytes) -> Line:
@@ -108,10 +125,10 @@ def _read(path: Path, read: Callable[[], bytes]) -> bytes:
         raise Unreadable(f"cannot read {path}: {error.strerror}", errno=error.errno) from error
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path, flags: int = 0) -> BinaryIO:
     """A regular file, open for reading; a pipe or device would keep us waiting."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {path}") from error
     except (OSError, ValueError) as error:
@@ -158,17 +175,11 @@ def _unpack(packed: BinaryIO, file: BinaryIO, path: Path) -> None:
 def read_small(path: Path, most: int) -> bytes | None:
     """The bytes of a regular file that is no link; None if there is none, or it is longer."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (OSError, ValueError):
+        with _opened(path, os.O_NOFOLLOW) as file:
+            content = file.read(most + 1)
+    except (InvalidData, NotFound, OSError):
         return None
-    with os.fdopen(fd, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-            return None
-        try:
-            return file.read(most)
-        except OSError:
-            return None
+    return content if len(content) <= most else None
 
 
 def read_object(path: Path) -> dict[str, Json]:

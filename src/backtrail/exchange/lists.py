@@ -19,6 +19,7 @@ from ..session.views import beyond, spoken
 from ..stores.base import Store
 from ..stores.opening import store_at
 from .records import Imported
+from .shapes import text_in
 
 Wanted = Literal["auto", "openai", "responses", "anthropic"]
 """The format that a caller says a list is in."""
@@ -84,66 +85,50 @@ def _format(messages: list[Json]) -> Format:
 
 
 def import_messages(
-    store: Store | str,
-    content: bytes,
-    *,
-    name: str = "",
-    wanted: Wanted = "auto",
-    key: str | None = None,
-    title: str | None = None,
-    cwd: str | None = None,
-    ts: str | None = None,
-    dry_run: bool = False,
-) -> Imported:
+    store: Store | str, content: bytes, *, name: str = "", wanted: Wanted = "auto",
+    key: str | None = None, title: str | None = None, cwd: str | None = None,
+    ts: str | None = None, dry_run: bool = False,
+) -> Imported:  # fmt: skip
     """A session of a list of messages.
 
     The same list, or with a `key` the same list grown longer, is the same session: only what
     is new is appended. Another list under that key is a `Conflict`.
     """
-    if not isinstance(store, Store):
-        with store_at(store, create=not dry_run) as place:
-            return import_messages(
-                place, content, name=name, wanted=wanted, key=key, title=title, cwd=cwd, ts=ts,
-                dry_run=dry_run,
-            )  # fmt: skip
     body = parse(content)
     events = events_of(body["messages"], wanted)
     if not events:
         raise InvalidData("the list has no messages")
-    digest = sha256(msgspec.json.encode(body, order="sorted")).hexdigest()
-    key = key or f"{AGENT}:{digest[:32]}"
-    there = store.sessions(key=key, limit=1)
+    digest = sha256(msgspec.json.encode(body, order="sorted")).hexdigest()[:32]
+    key = key or f"{AGENT}:{digest}"
     prompt = _prompt(body)
-    if there:
-        info = there[0]
-        events = _new(store, info, events, prompt)
-    else:
-        model = body.get("model")
-        info = SessionInfo(
-            id=new_id(), key=key, title=title, cwd=cwd, created_at=ts or "",
-            model=model if isinstance(model, str) else None,
-            metadata={"imported": True, "source": name} if name else {"imported": True},
-        )  # fmt: skip
-    lines = len(body["messages"]) if events else 0
-    if not dry_run and events:
-        if not there:
-            store.create(info)
-            begin = NewEvent("session_start", {"info": store.info(info.id).to_dict()})
-            events = [begin, *([prompt_event(prompt)] if prompt else ()), *events]
-        store.append(info.id, [NewEvent(e.kind, e.data, id=e.id, ts=ts) for e in events])
-    return Imported(
-        AGENT, digest[:32], name, info.id, info.title, not there,
-        0 if dry_run else len(events), lines,
-    )  # fmt: skip
+    with store_at(store, create=not dry_run) as place:
+        there = place.sessions(key=key, limit=1)
+        if there:
+            info = there[0]
+            events = _new(place, info, events, prompt)
+        else:
+            info = SessionInfo(
+                id=new_id(), key=key, title=title, cwd=cwd, created_at=ts or "",
+                model=text_in(body, "model"),
+                metadata={"imported": True, "source": name} if name else {"imported": True},
+            )  # fmt: skip
+        lines = len(body["messages"]) if events else 0
+        if not dry_run and events:
+            if not there:
+                place.create(info)
+                begin = NewEvent("session_start", {"info": place.info(info.id).to_dict()})
+                events = [begin, *([prompt_event(prompt)] if prompt else ()), *events]
+            place.append(info.id, [NewEvent(e.kind, e.data, id=e.id, ts=ts) for e in events])
+    appended = 0 if dry_run else len(events)
+    return Imported(AGENT, digest, name, info.id, info.title, not there, appended, lines)
 
 
 def _prompt(body: Mapping[str, Json]) -> str | None:
     """The system prompt that stands beside the messages in a request."""
     given = body.get("system", body.get("instructions"))
     if isinstance(given, list):
-        texts = [b.get("text") for b in given if isinstance(b, Mapping)]
-        given = "\n".join(text for text in texts if isinstance(text, str))
-    return given if isinstance(given, str) and given else None
+        given = "\n".join(filter(None, (text_in(block, "text") for block in given)))
+    return text_in(given)
 
 
 def _new(

@@ -11,9 +11,9 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,10 +29,12 @@ from .claude_code.format import slug
 from .codex import sessions as codex
 from .codex.format import goes_on
 from .gemini import sessions as gemini
+from .hooks.dialects import home_of
 from .jsonlines import as_line
-from .native_lines import claude_code_lines, codex_lines
+from .native_lines import Made, claude_code_lines, codex_lines
 from .records import native_of
-from .transcript import append_entries, entries, fit_time
+from .shapes import folder_in, list_in, text_in
+from .transcript import append_entries, entries
 
 BASED = "based"
 """Says of a native session that it goes on with another one, whatever is said in it."""
@@ -72,73 +74,87 @@ def write_session(
     if cwd is None:
         raise Unsupported(f"session `{session.id}` has no folder: say where it is to go on")
     cwd = resolved(cwd)
-    history = session.history()
-    if agent == gemini.AGENT:
-        return _gemini_session(session, info, history, cwd)
-    if agent == claude_code.AGENT:
-        native_id = str(uuid.uuid4())
-        made = claude_code_lines(session.store, info, history, native_id, cwd)
-        home = config_dir or _home(info, "projects") or claude_code.home()
-        path = home / "projects" / slug(cwd) / f"{native_id}.jsonl"
-        resume, begin = f"claude --resume {native_id}", f"claude --session-id {native_id}"
-    else:
-        native_id = new_id()
-        made = codex_lines(session.store, info, history, native_id, cwd)
-        home = config_dir or _home(info, "sessions", "archived_sessions") or codex.home()
-        path = home / "sessions" / _today(native_id)
-        resume, begin = f"codex resume {native_id}", "codex"
-    is_empty = all(event is None or event.kind == "system_message" for _, event in made)
+    draft = _DRAFTS[agent](session, info, cwd, config_dir)
+    if draft.lines:
+        content = [msgspec.json.encode(line) for line, _ in draft.lines]
+        _write(draft.path, b"".join(line + b"\n" for line in content))
+    if draft.lines or agent == claude_code.AGENT:
+        _note(session, info, agent, draft)
+    go = draft.resume if draft.lines else draft.begin
+    return NativeSession(draft.id, draft.path, f"cd {quoted(cwd)} && {go}")
+
+
+class _Draft(NamedTuple):
+    """A native session to be written: without lines if nothing was said."""
+
+    id: str
+    path: Path
+    lines: Made
+    begin: str
+    resume: str
+    is_based: bool = False
+
+
+def _claude_draft(session: Session, info: SessionInfo, cwd: str, home: Path | None) -> _Draft:
+    id = str(uuid.uuid4())
+    made = claude_code_lines(session.store, info, session.history(), id, cwd)
+    home = home or _home(info, "projects") or home_of(claude_code.AGENT)
+    path = home / "projects" / slug(cwd) / f"{id}.jsonl"
+    lines = made if _is_said(made) else []
+    return _Draft(id, path, lines, f"claude --session-id {id}", f"claude --resume {id}")
+
+
+def _codex_draft(session: Session, info: SessionInfo, cwd: str, home: Path | None) -> _Draft:
+    id = new_id()
+    made = codex_lines(session.store, info, session.history(), id, cwd)
+    home = home or _home(info, "sessions", "archived_sessions") or home_of(codex.AGENT)
     # What a fork of Codex's own has of its parent is there before anything is said.
-    is_based = agent == codex.AGENT and goes_on(made[0][0]) is not None
-    is_empty = is_empty and not is_based
-    content = [] if is_empty else [msgspec.json.encode(line) for line, _ in made]
-    if not is_empty:
-        _write(path, b"".join(line + b"\n" for line in content))
-    if not is_empty or agent == claude_code.AGENT:
-        homes = [event for _, event in made]
-        _note(session, info, agent, native_id, path, content, homes, based=is_based)
-    go = begin if is_empty else resume
-    return NativeSession(native_id, path, f"cd {quoted(cwd)} && {go}")
+    is_based = goes_on(made[0][0]) is not None
+    lines = made if is_based or _is_said(made) else []
+    path = home / "sessions" / time.strftime(f"%Y/%m/%d/rollout-%Y-%m-%dT%H-%M-%S-{id}.jsonl")
+    return _Draft(id, path, lines, "codex", f"codex resume {id}", is_based)
 
 
-def _gemini_session(
-    session: Session, info: SessionInfo, history: Sequence[Event], cwd: str
-) -> NativeSession:
-    """The same for Gemini CLI, which says by its own records what was said."""
+def _gemini_draft(session: Session, info: SessionInfo, cwd: str, home: Path | None) -> _Draft:
+    """Gemini CLI says by its own records what was said."""
     folder = gemini.chats_of(cwd)
     try:
         old = gemini.chats_of(resolved(info.cwd or cwd))
     except Unsupported:
         old = folder
-    records = gemini.kept_records(session.store, session.id, history, old)
-    native_id, ts = str(uuid.uuid4()), now()
-    path = folder / gemini.file_name(native_id, ts)
-    begin = f"cd {quoted(cwd)} && gemini"
-    if not records:
-        return NativeSession(native_id, path, begin)
-    lines = gemini.native_lines(records, native_id, cwd, ts)
-    _write(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    _note(session, info, gemini.AGENT, native_id, path, [], [])
-    return NativeSession(native_id, path, f"{begin} --resume {native_id}")
+    records = gemini.kept_records(session.store, session.id, session.history(), old)
+    id, ts = str(uuid.uuid4()), now()
+    path = folder / f"session-{ts[:16].replace(':', '-')}-{id[:8]}.jsonl"
+    lines = gemini.native_lines(records, id, cwd, ts) if records else []
+    return _Draft(id, path, [(line, None) for line in lines], "gemini", f"gemini --resume {id}")
+
+
+_DRAFTS = {
+    claude_code.AGENT: _claude_draft,
+    codex.AGENT: _codex_draft,
+    gemini.AGENT: _gemini_draft,
+}
+
+
+def _is_said(made: Made) -> bool:
+    return any(event is not None and event.kind != "system_message" for _, event in made)
 
 
 def agent_of(info: SessionInfo) -> str:
     """The agent whose session this is; `Unsupported` if none that is known here."""
-    agent = native_of(info).get("agent", info.agent_name)
-    if agent not in (claude_code.AGENT, codex.AGENT, gemini.AGENT):
+    agent = str(native_of(info).get("agent", info.agent_name) or "no agent")
+    if agent not in _DRAFTS:
         raise Unsupported(
             f"session `{info.id}` is not of Claude Code, Codex or Gemini CLI: nothing to write for "
-            f"`{agent or 'no agent'}`"
+            f"`{agent}`"
         )
-    return str(agent)
+    return agent
 
 
 def _home(info: SessionInfo, *folders: str) -> Path | None:
     """Where the agent of the old session keeps its sessions, if that is on this machine."""
     old = _recorded(info)
-    if old is None:
-        return None
-    for above in old.parents:
+    for above in old.parents if old is not None else ():
         # A record may come from anywhere: only a folder of our own is believed.
         if above.name in folders and _is_ours(above) and _is_ours(above.parent):
             return above.parent
@@ -147,16 +163,14 @@ def _home(info: SessionInfo, *folders: str) -> Path | None:
 
 def _recorded(info: SessionInfo) -> Path | None:
     """The file that a session's record names; None for one that came from elsewhere."""
-    path = native_of(info).get("path")
-    if info.metadata.get(ORIGIN) is not None or not isinstance(path, str):
-        return None
-    return Path(path) if path.startswith("/") and "\0" not in path else None
+    path = folder_in(info.metadata, "native", "path")
+    return Path(path) if path is not None and info.metadata.get(ORIGIN) is None else None
 
 
 def is_here(info: SessionInfo) -> bool:
     """Whether the agent of a session finds its native session on this machine."""
-    id = native_of(info).get("id")
-    if not isinstance(id, str) or not NATIVE_ID.fullmatch(id):
+    id = text_in(info.metadata, "native", "id") or ""
+    if not NATIVE_ID.fullmatch(id):
         return False
     recorded = _recorded(info)
     if recorded is not None and recorded.is_file():
@@ -168,7 +182,7 @@ def is_here(info: SessionInfo) -> bool:
     if agent_of(info) == gemini.AGENT:
         return gemini.has_chat(resolved(info.cwd), id)
     # Claude Code looks for a session among those of the folder that it runs in.
-    projects = claude_code.home() / "projects"
+    projects = home_of(claude_code.AGENT) / "projects"
     return (projects / slug(resolved(info.cwd)) / f"{id}.jsonl").is_file()
 
 
@@ -177,13 +191,6 @@ def _is_ours(folder: Path) -> bool:
         return folder.stat().st_uid == os.getuid()
     except OSError:
         return False
-
-
-def _today(native_id: str) -> str:
-    """Where a rollout that begins now is."""
-    moment = time.localtime()
-    name = f"rollout-{time.strftime('%Y-%m-%dT%H-%M-%S', moment)}-{native_id}.jsonl"
-    return f"{time.strftime('%Y/%m/%d', moment)}/{name}"
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -196,32 +203,29 @@ def _write(path: Path, content: bytes) -> None:
         raise failed(error, f"write {path}") from error
 
 
-def _note(
-    session: Session, info: SessionInfo, agent: str, native_id: str, path: Path,
-    content: Iterable[bytes], homes: list[Event | None], *, based: bool = False,
-) -> None:  # fmt: skip
+def _note(session: Session, info: SessionInfo, agent: str, draft: _Draft) -> None:
     """The session goes on in the new file: what is in it was taken in already."""
     at = 0
     new = []
     last: Event | None = None
-    for raw, home in zip(content, homes, strict=False):
+    # Of a record of Gemini CLI no lines are kept.
+    for made, home in draft.lines if agent != gemini.AGENT else ():
+        raw = msgspec.json.encode(made)
         line = as_line(at, at + len(raw) + 1, raw)
         at = line.end
         last = home or last
-        id = line.text("uuid") if agent == claude_code.AGENT else None
-        ts = fit_time(line.get("timestamp"))
         event, behind = home.id if home else None, last.id if last else None
-        new += entries(native_id, line, id, ts, event, behind)
+        new += entries(draft.id, line, line.own_id, line.ts, event, behind)
     # A line that an older file has at the same place is kept behind the others. The last line
     # must be behind all of them: it shows how far the file was read.
     for some in (new[:-1], new[-1:]):
         append_entries(session.store, session.id, some)
     about = native_of(info)
-    earlier = about.get("earlier")
-    names = [*(earlier if isinstance(earlier, list) else ()), about.get("id")]
+    names = [*list_in(about, "earlier"), about.get("id")]
     if info.relation == "fork" and info.key != f"{agent}:{about.get('id')}":
         # Until now it only said what its parent says.
         names = []
-    about |= {"agent": agent, "id": native_id, "path": str(path)} | ({BASED: True} if based else {})
+    about |= {"agent": agent, "id": draft.id, "path": str(draft.path)}
+    about |= {BASED: True} if draft.is_based else {}
     about["earlier"] = [name for name in names if isinstance(name, str)]
-    session.store.update(session.id, key=f"{agent}:{native_id}", metadata={"native": about})
+    session.store.update(session.id, key=f"{agent}:{draft.id}", metadata={"native": about})

@@ -22,49 +22,42 @@ from .claude_code.written import VERSION, Chain, spoken_alone
 from .codex import format as codex
 from .jsonlines import Line
 from .records import native_of
+from .shapes import text_in
 from .transcript import all_lines
 
 Made = list[tuple[dict[str, Json], Event | None]]
 """Lines, each with the event that it is of."""
 
 
-class _Kept:
-    """The lines of a session's transcripts, by the event they are of or come after."""
+ByFile = dict[str, list[Line]]
+"""Lines by the file that they are in, the oldest file first."""
 
-    def __init__(self, store: Store, info: SessionInfo) -> None:
-        self.of: dict[str, list[Line]] = defaultdict(list)
-        self.behind: dict[str, list[Line]] = defaultdict(list)
-        self.first: dict[str, list[Line]] = defaultdict(list)
+
+class _Kept:
+    """The lines of a session's transcripts, by the event they are of or come after, and by file.
+
+    Of a stranger's lines only what `trusted` makes of them.
+    """
+
+    def __init__(
+        self, store: Store, info: SessionInfo,
+        trusted: Callable[[dict[str, Json]], dict[str, Json] | None],
+    ) -> None:  # fmt: skip
+        self.of: dict[str, ByFile] = defaultdict(lambda: defaultdict(list))
+        self.behind: dict[str, ByFile] = defaultdict(lambda: defaultdict(list))
+        is_strangers = info.metadata.get(ORIGIN) is not None
         # A fork begins with its parent's events, and has no transcript of its own yet.
         for session_id in _line_of(store, info):
-            files: dict[str, str] = {}
             for kept in all_lines(store, session_id):
-                line = _trusted(kept.line, info)
-                if line is None:
-                    continue
-                if kept.event is not None:
-                    # The same event may be in several files; the first is the original.
-                    if files.setdefault(kept.event, kept.file) == kept.file:
-                        self.of[kept.event].append(line)
-                elif kept.behind is not None:
-                    if files.get(kept.behind, kept.file) == kept.file:
-                        self.behind[kept.behind].append(line)
-                else:
-                    self.first[kept.file].append(line)
+                value = kept.line.value
+                if value is not None and is_strangers:
+                    value = trusted(value)
+                if value is not None:
+                    line = msgspec.structs.replace(kept.line, value=value)
+                    into = self.of if kept.event is not None else self.behind
+                    into[kept.event or kept.behind or ""][kept.file].append(line)
             if self.of:
                 return
-
-
-def _is_strangers(info: SessionInfo) -> bool:
-    return info.metadata.get(ORIGIN) is not None
-
-
-def _trusted(line: Line, info: SessionInfo) -> Line | None:
-    """A line of Claude Code to be written again; of a stranger's only what is spoken."""
-    if line.value is None or not _is_strangers(info):
-        return line if line.value is not None else None
-    spoken = spoken_alone(line.value)
-    return None if spoken is None else msgspec.structs.replace(line, value=spoken)
 
 
 def _line_of(store: Store, info: SessionInfo) -> Iterable[str]:
@@ -85,19 +78,13 @@ def claude_code_lines(
     store: Store, info: SessionInfo, history: Sequence[Event], native_id: str, cwd: str
 ) -> Made:
     """The history as one chain of lines."""
-    kept = _Kept(store, info)
-    version = native_of(info).get("version")
-    branch = info.metadata.get("git_branch")
-    chain = Chain(
-        native_id,
-        cwd,
-        branch if isinstance(branch, str) else "",
-        version if isinstance(version, str) else VERSION,
-        info.model or "unknown",
-    )
+    kept = _Kept(store, info, spoken_alone)
+    branch = text_in(info.metadata, "git_branch") or ""
+    version = text_in(native_of(info), "version") or VERSION
+    chain = Chain(native_id, cwd, branch, version, info.model or "unknown")
     spoken = [event for event in history if event.kind in (*MESSAGE_KINDS, "compaction")]
     old = {event.id: _claude_group(kept, event) for event in spoken}
-    chain.expect(uuid for lines in old.values() for one in lines if (uuid := one.text("uuid")))
+    chain.expect(one.own_id for lines in old.values() for one in lines if one.own_id)
     made: Made = []
     for run in _runs(spoken, lambda event: bool(old[event.id])):
         before = len(chain.lines)
@@ -146,21 +133,21 @@ def _converted(run: list[Event], format: Format) -> list[dict[str, Json]]:
 def _claude_group(kept: _Kept, event: Event) -> list[Line]:
     """The lines of an event, with what was shown to the model right behind it."""
     id = event.id if event.id in kept.of else original_of(event)
-    own = kept.of.get(id, [])
-    if not own:
+    if id not in kept.of:
         return []
-    links = [line for line in kept.behind.get(id, ()) if _is_link(line)]
-    marks = []
-    if event.kind == "compaction":
-        parent = own[0].text("parentUuid")
-        above = [line for lines in kept.behind.values() for line in lines]
-        marks = [line for line in above if line.text("uuid") == parent and parent is not None]
-    return [*marks, *own, *links]
+    # The same event may be in several files; the first is the original.
+    file, own = next(iter(kept.of[id].items()))
+    links = [line for line in kept.behind[id][file] if _is_link(line)]
+    parent = text_in(own[0].value, "parentUuid")
+    if event.kind != "compaction" or parent is None:
+        return [*own, *links]
+    above = (line for files in kept.behind.values() for line in files.get(file, ()))
+    return [*(line for line in above if line.own_id == parent), *own, *links]
 
 
 def _is_link(line: Line) -> bool:
     """Whether a line is part of the chain, though nothing is said in it."""
-    if line.text("uuid") is None or line.get("isSidechain") is True:
+    if line.own_id is None or line.get("isSidechain") is True:
         return False
     return line.get("type") != "progress" and cc.what_is(line.value or {}) == "link"
 
@@ -168,61 +155,41 @@ def _is_link(line: Line) -> bool:
 # --- Codex -------------------------------------------------------------------------------
 
 
-class _Rollouts:
-    """The lines of a session's rollouts, by the event they are of or come after, and by file."""
+def _between(kept: _Kept, event: Event | None, then: Event | None) -> list[Line]:
+    """The lines between two events; a file that was begun later has others behind the first.
 
-    def __init__(self, store: Store, info: SessionInfo) -> None:
-        self.of: dict[str, dict[str, list[Line]]] = {}
-        self._behind: dict[str, dict[str, list[Line]]] = {}
-        for session_id in _line_of(store, info):
-            for kept in all_lines(store, session_id):
-                value = kept.line.value
-                if value is None or (_is_strangers(info) and not codex.is_spoken(value)):
-                    continue
-                into = self.of if kept.event is not None else self._behind
-                files = into.setdefault(kept.event or kept.behind or "", {})
-                files.setdefault(kept.file, []).append(kept.line)
-            if self.of:
-                break
-        for by_file in (*self.of.values(), *self._behind.values()):
-            for lines in by_file.values():
-                # Some were noted later than those behind them.
-                lines.sort(key=lambda line: line.at)
-        files_behind = (lines for by_file in self._behind.values() for lines in by_file.values())
-        values = (line.value or {} for lines in files_behind for line in lines)
-        found = (value for value in values if codex.what_is(value) == "meta")
-        self.meta: dict[str, Json] = next(found, {})
-
-    def between(self, event: Event | None, then: Event | None) -> list[Line]:
-        """The lines between two events; a file that was begun later has others behind the first.
-
-        None is before everything, and after it.
-        """
-        name, next_name = event.id if event else "", then.id if then else ""
-        files, next_files = self._behind.get(name, {}), self.of.get(next_name, {})
-        own = [file for file in files if file in self.of.get(name, {})] or list(files)
-        both = [file for file in own if file in next_files]
-        found: list[Line] = []
-        if both:
-            found = files[both[-1]]
-        elif own:
-            # Of a turn that is no more, nothing is written.
-            last = files[own[-1]]
-            found = list(takewhile(lambda line: not codex.begins_turn(line.value or {}), last))
-            later = [file for file in files if file in next_files and file != own[-1]]
-            found += files[later[-1]] if later else []
-        skipped = ("meta", "rollback")
-        return [line for line in found if codex.what_is(line.value or {}) not in skipped]
+    None is before everything, and after it.
+    """
+    name, next_name = event.id if event else "", then.id if then else ""
+    files, next_files = kept.behind.get(name, {}), kept.of.get(next_name, {})
+    own = [file for file in files if file in kept.of.get(name, {})] or list(files)
+    both = [file for file in own if file in next_files]
+    found: list[Line] = []
+    if both:
+        found = files[both[-1]]
+    elif own:
+        # Of a turn that is no more, nothing is written.
+        last = files[own[-1]]
+        found = list(takewhile(lambda line: not codex.begins_turn(line.value or {}), last))
+        later = [file for file in files if file in next_files and file != own[-1]]
+        found += files[later[-1]] if later else []
+    skipped = ("meta", "rollback")
+    return [line for line in found if codex.what_is(line.value or {}) not in skipped]
 
 
 def codex_lines(
     store: Store, info: SessionInfo, history: Sequence[Event], native_id: str, cwd: str
 ) -> Made:
     """The history as a rollout: lines as they were, with all that stood between them."""
-    kept = _Rollouts(store, info)
-    old, ts = kept.meta, now()
-    provider = info.metadata.get("model_provider")
-    first = codex.meta(native_id, cwd, ts, old, str(provider) if provider else "openai")
+    kept = _Kept(store, info, codex.spoken_alone)
+    behind = [lines for files in kept.behind.values() for lines in files.values()]
+    for lines in (*behind, *(lines for files in kept.of.values() for lines in files.values())):
+        # Some were noted later than those behind them.
+        lines.sort(key=lambda line: line.at)
+    values = (line.value or {} for lines in behind for line in lines)
+    old = next((value for value in values if codex.what_is(value) == "meta"), {})
+    ts, provider = now(), text_in(info.metadata, "model_provider") or "openai"
+    first = codex.meta(native_id, cwd, ts, old, provider)
     spoken = [event for event in history if event.kind in (*MESSAGE_KINDS, "compaction")]
     made: Made = [(first, None)]
     waiting: dict[str, dict[str, Json]] = {}
@@ -231,7 +198,7 @@ def codex_lines(
     def add(lines: list[Line], home: Event | None) -> None:
         made.extend((codex.again(line.value or {}, native_id, cwd, old), home) for line in lines)
 
-    add(kept.between(None, spoken[0] if spoken else None), None)
+    add(_between(kept, None, spoken[0] if spoken else None), None)
     for number, run in enumerate(runs, 1):
         event, items = run[0], _items(run)
         answered = {id for item in items for id in answers_in(item)}
@@ -244,12 +211,12 @@ def codex_lines(
         else:
             made += _homes(_fresh(event, items, screen=not codex.is_numbered(old)), run)
         waiting = {id: item for id, item in waiting.items() if id not in answered}
-        add(kept.between(run[-1], runs[number][0] if number < len(runs) else None), None)
+        add(_between(kept, run[-1], runs[number][0] if number < len(runs) else None), None)
     made += _interrupted(waiting, ts)
     if not codex.is_numbered(old):
         return made
-    lines = codex.numbered([line for line, _ in made], old)
-    return list(zip(lines, [home for _, home in made], strict=True))
+    numbered = codex.numbered([line for line, _ in made], old)
+    return list(zip(numbered, [home for _, home in made], strict=True))
 
 
 def _fresh(event: Event, items: list[dict[str, Json]], *, screen: bool) -> list[dict[str, Json]]:

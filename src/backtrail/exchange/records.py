@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from ..errors import AlreadyExists, InvalidId
+from ..errors import AlreadyExists, InvalidId, NotFound
 from ..events import AsDict, Json, NewEvent, SessionInfo, check_session_id, new_id
 from ..settings.allowance import ORIGIN
 from ..stores.base import Store
+from .hooks.dialects import DIALECTS, home_of
+from .shapes import list_in, object_in
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -27,6 +30,24 @@ class Found(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """The key of the session that it is, or becomes."""
         return f"{self.agent}:{self.id}"
+
+
+def found_in(
+    agent: str, path: Path | None, files: Callable[[Path], list[Path]], name: Callable[[Path], str]
+) -> list[Found]:
+    """The session in a file, or those that `files` finds in a folder; `NotFound` if none.
+
+    Without a path, those where the agent keeps them.
+    """
+    place = (home_of(agent) if path is None else path).absolute()
+    if place.is_file():
+        return [Found(agent, name(place), place)]
+    if not place.is_dir():
+        raise NotFound(f"there is no {place}: give a .jsonl file, or a folder that has some")
+    found = [Found(agent, name(file), file) for file in files(place)]
+    if not found:
+        raise NotFound(f"no session of {DIALECTS[agent].title} in {place}")
+    return found
 
 
 class Imported(AsDict, msgspec.Struct, frozen=True):
@@ -70,8 +91,7 @@ class Facts(msgspec.Struct):
 
 def native_of(info: SessionInfo) -> dict[str, Json]:
     """What a session's record says of its native session; empty if that is nothing."""
-    native = info.metadata.get("native")
-    return dict(native) if isinstance(native, dict) else {}
+    return dict(object_in(info.metadata, "native"))
 
 
 Natives = dict[tuple[str, str], str]
@@ -83,15 +103,11 @@ def natives(store: Store) -> Natives:
     found: Natives = {}
     for info in store.sessions():
         native = native_of(info)
-        if not native:
-            continue
         agent, id = str(native.get("agent")), str(native.get("id"))
         # A fork says what its parent says, until it goes on by itself.
-        if info.relation == "fork" and info.key != f"{agent}:{id}":
-            continue
-        earlier = native.get("earlier")
-        for name in (id, *(earlier if isinstance(earlier, list) else ())):
-            found.setdefault((agent, str(name)), info.id)
+        if native and (info.relation != "fork" or info.key == f"{agent}:{id}"):
+            for name in (id, *list_in(native, "earlier")):
+                found.setdefault((agent, str(name)), info.id)
     return found
 
 
@@ -115,14 +131,10 @@ def make(store: Store, found: Found, facts: Facts) -> SessionInfo:
     native: dict[str, Json] = {"agent": found.agent, "id": found.id, "path": str(found.path)}
     for session_id in (_as_id(found.id), new_id()):
         info = SessionInfo(
-            id=session_id,
-            key=found.key,
-            cwd=facts.cwd,
-            model=facts.model,
-            agent_name=found.agent,
+            id=session_id, key=found.key, cwd=facts.cwd, model=facts.model, agent_name=found.agent,
             created_at=facts.started or "",
             metadata=_origin(found) | {"native": native, "imported": True},
-        )
+        )  # fmt: skip
         try:
             store.create(info)
         except AlreadyExists:
@@ -173,10 +185,9 @@ def update(store: Store, info: SessionInfo, facts: Facts, found: Found | None = 
         changes["cwd"] = facts.cwd
     if about != native:
         metadata["native"] = about
-    for name, value in ({"git_branch": facts.branch} | facts.more).items():
-        if value is not None and info.metadata.get(name) != value:
-            metadata[name] = value
-    if metadata:
-        changes["metadata"] = metadata
+    given = {"git_branch": facts.branch} | facts.more
+    known = info.metadata
+    metadata |= {n: value for n, value in given.items() if value not in (None, known.get(n))}
+    changes |= {"metadata": metadata} if metadata else {}
     if changes:
         store.update(info.id, **changes)

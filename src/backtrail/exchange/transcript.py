@@ -20,10 +20,11 @@ from hashlib import sha256
 
 import msgspec
 
-from ..errors import InvalidData, InvalidId, NotFound
-from ..events import Event, Json, NewEvent, check_text, check_ts, timestamp
+from ..errors import NotFound
+from ..events import Event, Json, NewEvent
 from ..stores.base import Store
 from .jsonlines import MOST, Line, as_line
+from .shapes import number_in, text_in
 
 TRANSCRIPT = "transcript"
 """The side log of a session's own transcript."""
@@ -45,11 +46,6 @@ class Kept(msgspec.Struct, frozen=True):
     behind: str | None
 
 
-def line_id(line: Line) -> str:
-    """A name for a line that has none of its own; the same whenever it is read."""
-    return f"line-{line.at}-{sha256(line.raw).hexdigest()[:16]}"
-
-
 def entries(
     file: str, line: Line, id: str | None, ts: str | None, event: str | None, behind: str | None
 ) -> list[NewEvent]:
@@ -61,7 +57,7 @@ def entries(
         data["behind"] = behind
     if len(line.raw) > MOST:
         return _pieces(data, line, ts)
-    return [NewEvent("line", data | _content(line), id=id or line_id(line), ts=ts)]
+    return [NewEvent("line", data | _content(line), id=id or line.place_id, ts=ts)]
 
 
 def _content(line: Line) -> dict[str, Json]:
@@ -87,7 +83,7 @@ def _pieces(data: dict[str, Json], line: Line, ts: str | None) -> list[NewEvent]
             | {"end": line.at if number < len(starts) else line.end}
             | {"bytes": _coded(line.raw[start : start + _PIECE])}
             | {"part": [number, len(starts)]},
-            id=f"{line_id(line)}-{number}",
+            id=f"{line.place_id}-{number}",
             ts=ts,
         )
         for number, start in enumerate(starts, 1)
@@ -97,8 +93,8 @@ def _pieces(data: dict[str, Json], line: Line, ts: str | None) -> list[NewEvent]
 def kept(event: Event) -> Kept | None:
     """The line in an entry; None for a piece of one, and for what was purged."""
     data = event.data
-    at, end, file = data.get("at"), data.get("end"), data.get("file")
-    if not isinstance(at, int) or not isinstance(end, int) or "part" in data:
+    at, end = number_in(data, "at"), number_in(data, "end")
+    if at is None or end is None or "part" in data:
         return None
     value, text, coded = data.get("line"), data.get("text"), data.get("bytes")
     if isinstance(value, dict):
@@ -112,13 +108,7 @@ def kept(event: Event) -> Kept | None:
             return None
     else:
         return None
-    home, behind = data.get("event"), data.get("behind")
-    return Kept(
-        file if isinstance(file, str) else "",
-        line,
-        home if isinstance(home, str) else None,
-        behind if isinstance(behind, str) else None,
-    )
+    return Kept(text_in(data, "file") or "", line, text_in(data, "event"), text_in(data, "behind"))
 
 
 def position(store: Store, session_id: str, file: str, name: str = "") -> int:
@@ -178,21 +168,3 @@ def _place(data: Json) -> tuple[Json, Json]:
 def _other_name(entry: NewEvent) -> str:
     content = msgspec.json.encode(entry.data, order="sorted")
     return f"line-{entry.data['at']}-{sha256(content).hexdigest()[:16]}"
-
-
-def fit_id(value: Json) -> str | None:
-    """`value` if it may be the id of an event."""
-    try:
-        return check_text(value, "an id")
-    except InvalidId:
-        return None
-
-
-def fit_time(value: Json) -> str | None:
-    """A time as events have it; None if `value` is none."""
-    if not isinstance(value, str):
-        return None
-    try:
-        return check_ts(timestamp(value))
-    except InvalidData:
-        return None

@@ -28,8 +28,8 @@ from ..stores.wrapper import unwrapped
 from .changes.catalogue import Catalogue
 from .contents.blobs import Blobs
 from .contents.sqlite import open_sqlite_blobs
-from .workspace.ignore import OwnPlaces
 from .workspace.roots import refuse_store
+from .workspace.verdicts import OwnPlaces
 from .workspace.workspace import Workspace
 
 Opener = Callable[[str], Blobs]

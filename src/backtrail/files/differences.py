@@ -7,7 +7,6 @@ out of what was left last, and what remains is what they began with.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -18,8 +17,9 @@ from ..errors import Damaged, NotFound
 from ..events import AsDict, Json
 from .changes.effects import Change
 from .names import one_line, shown
+from .patches import header, line_counts, unified
 from .restore.merge import is_binary, subtract
-from .restore.plan import Step, renames, within
+from .restore.plan import Step, moved, within
 from .trees import Difference, Entry, Get, alike, diff_trees, digest_of
 
 Status = Literal["added", "deleted", "modified", "renamed", "mode", "type", "not captured"]
@@ -32,7 +32,7 @@ class FileDiff(AsDict):
 
     `old_path` is where a renamed file was, or what is not captured and moved; `modes` are
     octal, before and after; `folder` says that the path is a directory, and no file before or
-    after.
+    after. `header` is what git writes above the text.
     """
 
     path: str
@@ -43,6 +43,7 @@ class FileDiff(AsDict):
     modes: tuple[str, str] | None = None
     text: str = ""
     folder: bool = False
+    header: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Diff:
         return bool(self.files)
 
     def __str__(self) -> str:
-        return "".join(map(_printed, self.files))
+        return "".join(map(printed, self.files))
 
 
 def diff(
@@ -87,21 +88,22 @@ def diff(
     return described(get, found)
 
 
-def described(get: Get, found: Iterable[Difference]) -> Diff:
-    """Differences for people: moves as one line, directories only if empty or changed."""
+def described(get: Get, found: Iterable[Difference], *, texts: bool = True) -> Diff:
+    """Differences for people: moves as one line, directories only if empty or changed.
+
+    Without `texts`, lines are only counted.
+    """
     found, things = _with_moves(list(found))
-    moves = renames(found)
-    came = {path for path, before, _ in found if before is None and path in moves}
-    files = [
-        FileDiff(shown(difference.path), "not captured", old_path=shown(things[difference.path]))
-        if difference.path in things
-        else _described(
-            get, difference, moves[difference.path] if difference.path in came else None
-        )
-        for difference in found
-        if not (difference.path in moves and difference.path not in came)
-        and not _only_holds(difference, found)
-    ]
+    moves = moved(get, found)
+    origins = {d.path: d for d in found if d.after is None and d.path in moves}
+    files: list[FileDiff] = []
+    for difference in found:
+        path = difference.path
+        if path in things:
+            files.append(FileDiff(shown(path), "not captured", old_path=shown(things[path])))
+        elif path not in origins and not _only_holds(difference, found):
+            origin = origins.get(moves.get(path, path))
+            files.append(_described(get, difference, origin, texts=texts))
     return Diff(files)
 
 
@@ -135,23 +137,39 @@ def _only_holds(difference: Difference, found: list[Difference]) -> bool:
     return any(other.path.startswith(below) for other in found)
 
 
-def _described(get: Get, difference: Difference, origin: bytes | None) -> FileDiff:
+def _described(
+    get: Get, difference: Difference, origin: Difference | None, *, texts: bool
+) -> FileDiff:
+    """How a path differs; a file that moved, from what it was at its `origin`."""
     path, before, after = difference
-    name, old_name = shown(path), shown(origin) if origin is not None else None
-    if old_name is not None:
-        return FileDiff(name, "renamed", old_path=old_name)
+    if origin is not None:
+        before = origin.before
+    name, old_name = shown(path), shown(origin.path) if origin is not None else None
     old, new = _content(get, before), _content(get, after)
     plus, minus = line_counts(old or b"", new or b"")
-    modes = modes_of(before, after)
-    try:
-        text = unified(old, new, name, name)
-    except ValueError:
-        text = ""
+    text, above = "", ""
+    if texts:
+        text, above = _written(name, old_name, (before, old), (after, new))
     if _is_given_up(before, old) or _is_given_up(after, new):
         plus, minus, text = 0, 0, f"the content of {name} was given up\n"
-    return FileDiff(
-        name, _status(before, after), plus, minus, None, modes, text, is_folder(before, after)
-    )
+    status: Status = "renamed" if origin is not None else _status(before, after)
+    modes, folder = modes_of(before, after), is_folder(before, after)
+    return FileDiff(name, status, plus, minus, old_name, modes, text, folder, above)
+
+
+Side = tuple[Entry | None, bytes | None]
+"""What is at a path, and its content, if there is one and it is known."""
+
+
+def _written(name: str, old_name: str | None, left: Side, right: Side) -> tuple[str, str]:
+    """The changed lines of a file, and what git writes above them."""
+    (before, old), (after, new) = left, right
+    if before is not None and after is not None and before.kind != after.kind:
+        # To git, one goes and another comes.
+        gone = unified(old, None, name, name) if old is not None else ""
+        come = unified(None, new, name, name) if new is not None else ""
+        return gone + header(name, None, after, None) + come, header(name, before, None, None)
+    return unified(old, new, old_name or name, name), header(name, before, after, old_name)
 
 
 def modes_of(before: Entry | None, after: Entry | None) -> tuple[str, str] | None:
@@ -194,19 +212,22 @@ def _content(get: Get, entry: Entry | None) -> bytes | None:
         return None
 
 
-def _printed(file: FileDiff) -> str:
+def notes(file: FileDiff) -> str:
+    """What git has no words for, as lines above the patch of a file; git passes them by."""
     new = one_line(file.path)
-    old = one_line(file.old_path) if file.old_path else new
-    lines = [f"diff a/{old} b/{new}\n"]
-    if file.status == "renamed":
-        lines.append(f"rename from {old}\nrename to {new}\n")
-    elif file.old_path:
-        lines.append(f"{file.status} {new}, moved from {old}\n")
-    elif file.status != "modified":
-        lines.append(f"{file.status} {new}\n")
-    if file.modes:
-        lines.append(f"old mode {file.modes[0]}\nnew mode {file.modes[1]}\n")
-    return "".join([*lines, file.text])
+    found = []
+    if file.folder or not file.header:
+        found.append(f"{file.status} {new}{'/' if file.folder else ''}")
+        if file.old_path is not None:
+            found[-1] += f", moved from {one_line(file.old_path)}"
+    if file.modes and "\nnew mode" not in file.header:
+        found.append(f"the mode of {new} was {file.modes[0]} and is {file.modes[1]}")
+    return "".join(f"{line}\n" for line in found)
+
+
+def printed(file: FileDiff) -> str:
+    """A file of a diff in full."""
+    return notes(file) + file.header + file.text
 
 
 def step_counts(get: Get, step: Step) -> tuple[int, int]:
@@ -225,7 +246,7 @@ Span = tuple[Entry | None, Entry | None]
 
 def total(
     get: Get, changes: Iterable[Change], paths: Collection[bytes] | None = None,
-    standing: Mapping[bytes, Collection[int]] | None = None,
+    standing: Mapping[bytes, Collection[int]] | None = None, *, texts: bool = True,
 ) -> Diff:  # fmt: skip
     """What changes of one session did together, less what others did.
 
@@ -255,14 +276,15 @@ def total(
             split[path] = first
         elif not alike(first, spans[path][-1][1]):
             whole.append(Difference(path, first, spans[path][-1][1]))
-    files = described(get_any, whole).files
+    files = described(get_any, whole, texts=texts).files
     for path, parts in split.items():
-        files += _summed([described(get, [Difference(path, *part)]).files for part in parts])
+        each = [described(get, [Difference(path, *part)], texts=texts).files for part in parts]
+        files += _summed(each)
     return Diff(sorted(files, key=lambda file: file.path) if split else files)
 
 
 def _add(spans: list[Span], before: Entry | None, after: Entry | None) -> None:
-    """Go on with the last span, where nobody else changed the path in between."""
+    """Go on with the last span, where no others changed the path in between."""
     if spans and alike(spans[-1][1], before):
         spans[-1] = (spans[-1][0], after)
     else:
@@ -300,77 +322,3 @@ def _summed(parts: Sequence[list[FileDiff]]) -> list[FileDiff]:
     plus, minus = sum(file.insertions for file in files), sum(file.deletions for file in files)
     text = "".join(file.text for file in files)
     return [replace(files[-1], status=files[0].status, insertions=plus, deletions=minus, text=text)]
-
-
-# --- lines -------------------------------------------------------------------------------
-
-
-_TOO_LONG = 20_000
-"""Lines above which lines are counted, not matched: matching takes time squared."""
-
-
-def is_text(content: bytes) -> bool:
-    """Whether a content is shown by lines: it holds no NUL, as git decides."""
-    return b"\0" not in content[:8000]
-
-
-def _lines(content: bytes) -> list[str]:
-    return content.decode("utf-8", "backslashreplace").splitlines(keepends=True)
-
-
-def line_counts(before: bytes, after: bytes) -> tuple[int, int]:
-    """Lines added and removed; nothing for what is no text."""
-    if before == after or not (is_text(before) and is_text(after)):
-        return 0, 0
-    old, new = (content.splitlines() for content in _differing(before, after))
-    head = 0
-    while head < len(old) and head < len(new) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
-    if len(old) > _TOO_LONG or len(new) > _TOO_LONG:
-        a, b = Counter(old), Counter(new)
-        return (b - a).total(), (a - b).total()
-    from difflib import SequenceMatcher
-
-    insertions = deletions = 0
-    for tag, i, j, m, n in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            deletions += j - i
-            insertions += n - m
-    if not old and not new:
-        # Only the newline at the end differs: a line was changed.
-        return 1, 1
-    return insertions, deletions
-
-
-def _differing(before: bytes, after: bytes) -> tuple[bytes, bytes]:
-    """The contents without the whole lines that they begin with alike: bytes compare quickly."""
-    low, high = 0, min(len(before), len(after))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if before[low:middle] == after[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    start = before.rfind(b"\n", 0, low) + 1
-    return before[start:], after[start:]
-
-
-def unified(before: bytes | None, after: bytes | None, old_name: str, new_name: str) -> str:
-    """A unified diff, None where there is no file; one line for what is no text."""
-    old, new = before or b"", after or b""
-    left = "/dev/null" if before is None else f"a/{one_line(old_name)}"
-    right = "/dev/null" if after is None else f"b/{one_line(new_name)}"
-    if not (is_text(old) and is_text(new)):
-        return f"Binary files {left} and {right} differ\n" if old != new else ""
-    from difflib import unified_diff
-
-    parts: list[str] = []
-    for line in unified_diff(_lines(old), _lines(new), left, right):
-        parts.append(line)
-        if not line.endswith("\n"):
-            parts.append("\n\\ No newline at end of file\n")
-    return "".join(parts)

@@ -3,12 +3,6 @@
 Nearly every path is UTF-8 without a backslash and stands as it is. In any other, a
 backslash is doubled and a byte that is no UTF-8 is written `\\xff`, so that no two paths
 look the same and each can be read back.
-
-Some names no tree may bring: those of version control, and the marker of a store. A process that
-can write `.git/config` or `.hg/hgrc` has commands run: at the next `git status`, by a prompt that
-shows the branch, by an editor. So no tree may bring such a name, as a file, a link or a directory,
-in whatever spelling a file system takes for it: another case, code points that HFS+ leaves out,
-NTFS's short names, dots and spaces at the end, streams.
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from itertools import count
 
 from ..errors import Unsafe
@@ -66,7 +59,7 @@ def hidden(text: str) -> bytes:
 def meant(
     root: bytes, path: str | bytes | os.PathLike[str], is_known: Callable[[bytes], bool]
 ) -> bytes:
-    """`inside`, for a caller who may have copied the path from what `shown` made of it.
+    """`inside`, for a caller that may have copied the path from what `shown` made of it.
 
     The text stands for itself where a file of that very name is known.
     """
@@ -155,62 +148,15 @@ def declared(root: bytes, paths: Paths) -> tuple[list[bytes] | None, list[str]]:
     return list(found), list(outside)
 
 
-# --- names that no tree may bring --------------------------------------------------------
+RESTORING = "unfinished"
+"""The name that is beside the catalogue while it has the journal of a restore."""
+
+RESERVED = b".backtrail-tmp-"
+"""How the names begin that a restore builds new things under; an id follows."""
+
+_RESERVED = re.escape(RESERVED) + rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
-CONTROL = frozenset({b".git", b".hg", b".svn", b".jj", b".bzr", b".pijul", b"_darcs"})
-CONTROL_FILES = frozenset({b".git", b".fslckout", b"_FOSSIL_"})
-
-_FOLDED = frozenset(name.decode().casefold() for name in CONTROL | CONTROL_FILES)
-_SHORT = r"(?:git|hg|svn|jj|bzr|pijul|fslcko)~[0-9]+"
-_IGNORED = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
-)
-"""What HFS+ leaves out where it compares names."""
-
-
-def is_control(name: bytes) -> bool:
-    """Whether a name is, or on some file system means, one of version control."""
-    # Nearly every name ends here; a tree has many.
-    if name[:1] not in _FIRST and b"~" not in name and b"\\" not in name:
-        return False
-    return _is_folded(name)
-
-
-_FIRST = frozenset([b".", b"_", *(bytes([byte]) for byte in range(0x80, 0x100))])
-
-
-@lru_cache(4096)
-def _is_folded(name: bytes) -> bool:
-    text = name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
-    for part in text.split("\\"):
-        plain = part.partition(":")[0].rstrip(". ")
-        if plain in _FOLDED or ("~" in plain and re.fullmatch(_SHORT, plain)):
-            return True
-    return False
-
-
-MARKER = b".backtrail-store"
-"""The file that marks the folder of a store. It is in no tree, whether it marks one or not."""
-
-
-def is_marker(name: bytes) -> bool:
-    """Whether a name is, or on some file system means, that of the marker of a store."""
-    return name[:1] == b"." and name.lower() == MARKER
-
-
-def control_in(path: bytes) -> bytes | None:
-    """The first name of version control in a path, with what is above it; None without one."""
-    at = 0
-    for name in path.split(b"/"):
-        if is_control(name):
-            return path[: at + len(name)]
-        at += len(name) + 1
-    return None
-
-
-def is_bare(names: Iterable[bytes]) -> bool:
-    """Whether git takes a directory with these names for a repository without a worktree."""
-    found = {name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
-             for name in names}  # fmt: skip
-    return "head" in found and ({"objects", "refs"} <= found or "commondir" in found)
+def is_reserved(name: bytes) -> bool:
+    """Whether a name is one that a restore uses: such a thing is in no tree."""
+    return name.startswith(RESERVED) and re.fullmatch(_RESERVED, name) is not None

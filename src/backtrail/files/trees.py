@@ -8,18 +8,26 @@ the tree too: a restore must know to leave it alone.
     tree    = "BTT1" entry*                      entries sorted by name
     entry   = kind mode size name value          kind: one byte
               u8   u16  u64  u16+bytes u16+bytes
+
+Some names no tree may bring: those of version control, and the marker of a store. A process that
+can write `.git/config` or `.hg/hgrc` has commands run: at the next `git status`, by a prompt that
+shows the branch, by an editor. So no tree may bring such a name, as a file, a link or a directory,
+in whatever spelling a file system takes for it: another case, code points that HFS+ leaves out,
+NTFS's short names, dots and spaces at the end, streams.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Literal
 
 from .._startup.frozen import NamedTuple
 from .._startup.hashing import sha256
-from ..errors import Damaged
-from .names import is_control, is_marker
+from ..errors import Damaged, NotFound
+from .names import shown
 
 MAGIC = b"BTT1"
 _HEAD = struct.Struct(">BHQH")
@@ -257,6 +265,26 @@ def _pairs(get: Get, prefix: bytes, a: bytes | None, b: bytes | None) -> Iterato
         yield Difference(prefix + name, old.get(name), new.get(name))
 
 
+def differing(get: Get, known: bytes, tree: bytes) -> str:
+    """In which captured paths two states differ, for people; empty if in none.
+
+    What neither has captured may be anything in both, and is never touched.
+    """
+    if known == tree:
+        return ""
+    try:
+        paths = [
+            path
+            for path, *states in diff_trees(get, known, tree)
+            if any(state is not None and state.kept for state in states)
+        ]
+    except (NotFound, Damaged):
+        return "its content differs"
+    few = ", ".join(shown(path) for path in paths[:3])
+    count = "1 path differs" if len(paths) == 1 else f"{len(paths)} paths differ"
+    return f"{count} ({few}{', …' if len(paths) > 3 else ''})" if paths else ""
+
+
 UNREADABLE = b"unreadable: "
 """How a reason begins where the system does not let us look; what it says follows."""
 
@@ -322,3 +350,69 @@ class Present:
     def names(self, directory: Entry) -> list[bytes]:
         """The names in a directory, in order."""
         return list(_read(self._get(directory.value)))
+
+
+# --- names that no tree may bring --------------------------------------------------------
+
+
+CONTROL = frozenset({b".git", b".hg", b".sl", b".svn", b".jj", b".bzr", b".pijul", b"_darcs"})
+CONTROL_FILES = frozenset({b".git", b".fslckout", b"_FOSSIL_"})
+
+CVS = b"CVS"
+"""Only spelled like this: a folder of people's papers may be called otherwise."""
+
+_FOLDED = frozenset(name.decode().casefold() for name in CONTROL | CONTROL_FILES)
+_SHORT = r"(?:git|hg|sl|svn|jj|bzr|pijul|fslcko)~[0-9]+"
+_IGNORED = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+"""What HFS+ leaves out where it compares names."""
+
+
+def is_control(name: bytes) -> bool:
+    """Whether a name is, or on some file system means, one of version control."""
+    # Nearly every name ends here; a tree has many.
+    if name[:1] not in _FIRST and b"~" not in name and b"\\" not in name:
+        return name == CVS
+    return _is_folded(name)
+
+
+_FIRST = frozenset([b".", b"_", *(bytes([byte]) for byte in range(0x80, 0x100))])
+
+
+@lru_cache(4096)
+def _is_folded(name: bytes) -> bool:
+    text = name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
+    for part in text.split("\\"):
+        plain = part.partition(":")[0].rstrip(". ")
+        if plain in _FOLDED or plain == "CVS" or ("~" in plain and re.fullmatch(_SHORT, plain)):
+            return True
+    return False
+
+
+MARKER = b".backtrail-store"
+"""The file that marks the folder of a store. It is in no tree, whether it marks one or not."""
+
+
+def is_marker(name: bytes) -> bool:
+    """Whether a name is, or on some file system means, that of the marker of a store."""
+    return name[:1] == b"." and name.lower() == MARKER
+
+
+def control_in(path: bytes) -> bytes | None:
+    """The first name of version control in a path, with what is above it; None without one."""
+    at = 0
+    for name in path.split(b"/"):
+        if is_control(name):
+            return path[: at + len(name)]
+        at += len(name) + 1
+    return None
+
+
+def is_bare(names: Iterable[bytes]) -> bool:
+    """Whether git takes a directory with these names for a repository, or CVS for its own."""
+    found = {name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
+             for name in names}  # fmt: skip
+    if {"root", "repository", "entries"} <= found:
+        return True
+    return "head" in found and ({"objects", "refs"} <= found or "commondir" in found)

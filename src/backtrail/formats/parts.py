@@ -22,6 +22,7 @@ import msgspec
 from .._startup.frozen import dataclass
 from ..events import Json
 from ..events.calls import ToolCall, answers_in, calls_in
+from ..events.messages import mappings as mappings
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 """The speaker; `tool` holds nothing but results."""
@@ -97,11 +98,6 @@ class Turn:
 def left_out(kind: str, name: str | None = None) -> Text:
     """A note in place of content that the other provider has no word for."""
     return Text(f"[{kind} left out: {name}]" if name else f"[{kind} left out]")
-
-
-def mappings(value: Json) -> list[Mapping[str, Json]]:
-    """The objects in a JSON list; nothing if it is no list."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def text_or_none(value: Json) -> str | None:

@@ -16,8 +16,9 @@ from ..events import Checkpoint, Event, Format, Json, Problem, SessionInfo
 from ..events.calls import ToolCall
 from ..events.history import Branch
 from ..events.messages import message_event
+from ..files.changes.blame import BlameLine
 from ..files.differences import Diff
-from ..files.restore.conflicts import OnConflict
+from ..files.restore.conflicts import Decisions
 from ..stores.base import Store
 from .aio_drive import Turning
 from .aio_parts import AsyncParts, AsyncStream, AsyncSubscription, AsyncTurn
@@ -131,7 +132,7 @@ class AsyncSession:
         return self._session.parts
 
     @property
-    def agent(self) -> Callable[..., Json] | str | None:
+    def agent(self) -> Callable[..., object] | str | None:
         """The callable that answers a turn."""
         return self._session.agent
 
@@ -260,27 +261,31 @@ class AsyncSession:
         return await self._parts.write(self._session.delete_checkpoint, target)
 
     async def rewind(
-        self, to: Target | None = None, *, before: Target | None = None, scope: Scope = "both",
+        self, to: Target | None = None, *, before: Target | None = None,
+        turn: Event | int | str | None = None, scope: Scope = "both",
         mode: Mode = "mine", paths: Collection[str] | None = None,
-        on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False,
+        on_conflict: Decisions | None = None, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
     ) -> Rewind:  # fmt: skip
         """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
-        rewind = partial(self._session.rewind, to, before=before, scope=scope, mode=mode)
-        move = partial(rewind, paths=paths, on_conflict=on_conflict, force=force)
+        rewind = partial(self._session.rewind, to, before=before, turn=turn, scope=scope, mode=mode)
+        move = partial(rewind, paths=paths, on_conflict=on_conflict, force=force, expected=expected)
         return await self._move(move, dry_run)
 
     async def undo(
-        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last turn or rewind that is not undone yet, files included."""
-        undo = partial(self._session.undo, on_conflict=on_conflict, force=force)
+        undo = partial(self._session.undo, on_conflict=on_conflict, force=force, expected=expected)
         return await self._move(undo, dry_run)
 
     async def redo(
-        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last undo, if nothing was said or done since."""
-        redo = partial(self._session.redo, on_conflict=on_conflict, force=force)
+        redo = partial(self._session.redo, on_conflict=on_conflict, force=force, expected=expected)
         return await self._move(redo, dry_run)
 
     async def _move(self, move: Callable[..., Rewind], dry_run: bool) -> Rewind:
@@ -349,6 +354,12 @@ class AsyncSession:
     ) -> Diff:  # fmt: skip
         """What differs in the files between two points; see `Session.diff`."""
         return await read(self._session.diff, a, b, paths=paths)
+
+    async def blame(
+        self, path: str | os.PathLike[str], at: Target | None = None
+    ) -> list[BlameLine]:
+        """The author of each line of a file; see `Session.blame`."""
+        return await read(self._session.blame, path, at)
 
     async def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""

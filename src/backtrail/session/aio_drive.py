@@ -19,11 +19,10 @@ from ..errors import Closed, Conflict, Unsupported
 from ..events import Event, Json
 from . import turns as requests
 from .listeners import Delta
-from .live import Around, SyncFlow, checked_flow
+from .liveturn import Agent, Around, AsyncFlow, Reading, SyncFlow, T, checked_flow
 from .threads import apart, run
 from .turnlog import Opened
 from .turns import (
-    ENDED,
     Cancelled,
     Engine,
     Failed,
@@ -188,7 +187,7 @@ class Turning(AsyncIterator[Delta | Event]):
         """Go on to the next thing to be shown; None at the end."""
         todo, turn = self._engine, self._turn
         assert todo is not None and turn is not None
-        answer: Json = None
+        answer: requests.Answer = None
         self._is_left = error is not None
         try:
             while True:
@@ -225,7 +224,7 @@ class Turning(AsyncIterator[Delta | Event]):
         self._owner.notify()
         return request.delta if isinstance(request, requests.Notify) else request.event
 
-    async def _perform(self, turn: LiveTurn, request: requests.Todo) -> Json:
+    async def _perform(self, turn: LiveTurn, request: requests.Todo) -> requests.Answer:
         """Carry out one request."""
         if isinstance(request, requests.Step):
             return await self._step(turn, request)
@@ -244,7 +243,7 @@ class Turning(AsyncIterator[Delta | Event]):
         if isinstance(request, requests.Start):
             flow = checked_flow(await apart(partial(_started, request.agent, turn)))
             turn.is_async = hasattr(flow, "__anext__")
-            return flow if turn.is_async else SyncFlow(flow)
+            return AsyncFlow(flow) if turn.is_async else SyncFlow(flow)
         if isinstance(request, requests.Shut):
             return await _shut(request.what)
         if isinstance(request, requests.Do):
@@ -268,17 +267,12 @@ class Turning(AsyncIterator[Delta | Event]):
             finally:
                 self._owner.stoppable = None
 
-    async def _step(self, turn: LiveTurn, request: requests.Step) -> Json:
+    async def _step(self, turn: LiveTurn, request: requests.Step) -> object:
         flow, answer = request.flow, request.answer
-        if not hasattr(flow, "__anext__"):
+        if not isinstance(flow, AsyncFlow):
             return await apart(partial(flow.advance, answer))
         with self._stoppable(turn):
-            try:
-                if isinstance(answer, Failed) and hasattr(flow, "athrow"):
-                    return await flow.athrow(answer.error)
-                return await (flow.asend(answer) if hasattr(flow, "asend") else anext(flow))
-            except StopAsyncIteration:
-                return ENDED
+            return await flow.advance(answer)
         raise _ended(turn)
 
     async def _do(self, turn: LiveTurn, request: requests.Do) -> Json:
@@ -376,17 +370,17 @@ class _Host:
         plain = self._owner.parts.capture.tool(name, input, **options)
         return Around(plain, self._owner.tool(name, input, **options))
 
-    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
-        async def wait() -> Json:
+    def wait_for(self, make: Callable[[], Awaitable[T]]) -> T:
+        async def wait() -> T:
             return await make()
 
         return from_thread.run(wait)
 
-    def later(self, read: Callable[[], Json]) -> Awaitable[Json]:
+    def later(self, read: Callable[[], T]) -> Awaitable[T]:
         return run(read)
 
 
-def _started(agent: Callable[[LiveTurn], Json], turn: LiveTurn) -> Json:
+def _started(agent: Agent, turn: LiveTurn) -> object:
     # Read here and kept: an agent asks for it on the loop.
     _ = turn.workspace
     return agent(turn)
@@ -399,7 +393,8 @@ def _ended(turn: LiveTurn) -> Cancelled:
     return Cancelled()
 
 
-async def _part(parts: Json) -> Json:
+async def _part(parts: Reading | AsyncIterator[object]) -> object:
+    assert not isinstance(parts, Reading)
     try:
         return await anext(parts)
     except StopAsyncIteration:
@@ -408,7 +403,7 @@ async def _part(parts: Json) -> Json:
         return Failed(error)
 
 
-async def _shut(what: Json) -> None:
+async def _shut(what: object) -> None:
     with anyio.CancelScope(shield=True):
         if hasattr(what, "aclose"):
             await what.aclose()

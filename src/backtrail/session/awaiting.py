@@ -8,38 +8,45 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from ..errors import Unsupported
-from ..events import Json
+
+T = TypeVar("T")
 
 
-def awaited(value: Callable[[], Awaitable[Json]]) -> Json:
+def awaited(value: Callable[[], Awaitable[T]]) -> T:
     """The result of something to be awaited, in this thread."""
     _refuse_within_a_loop()
 
-    async def wait() -> Json:
+    async def wait() -> T:
         return await value()
 
     return asyncio.run(wait())
 
 
-def stepper(step: Callable[[Json], Awaitable[Json]]) -> Callable[[Json], Json]:
-    """A function that takes one step of an asynchronous generator; `StopIteration` ends it."""
+def stepper(
+    step: Callable[[object], Awaitable[object]], close: Callable[[], Awaitable[object]],
+    ended: object,
+) -> Callable[[object], object]:  # fmt: skip
+    """A function that takes one step of an asynchronous flow, until that has `ended`.
+
+    Sent `ended`, it closes the flow.
+    """
     _refuse_within_a_loop()
     loop = asyncio.new_event_loop()
 
-    async def wait(answer: Json) -> Json:
-        return await step(answer)
+    async def wait(answer: object) -> object:
+        return await (close() if answer is ended else step(answer))
 
-    def advance(answer: Json) -> Json:
+    def advance(answer: object) -> object:
+        found = ended
         try:
-            return loop.run_until_complete(wait(answer))
-        except StopAsyncIteration:
-            loop.close()
-            raise StopIteration from None
-        except BaseException:
-            loop.close()
-            raise
+            found = loop.run_until_complete(wait(answer))
+        finally:
+            if found is ended:
+                loop.close()
+        return found
 
     return advance
 

@@ -22,7 +22,7 @@ from ..stores.opening import open_store
 from ..stores.records import new_record
 from .elsewhere import bring_files
 from .keywords import Linked, SessionOptions, agent_named, checked, folder, options_of_agent
-from .live import check_agent
+from .liveturn import check_agent
 from .parts import Parts
 from .points import Target, anchor_of, event_id, lost_prompt
 from .views import beyond, last_of
@@ -335,6 +335,11 @@ def _check_agent(options: SessionOptions) -> None:
     agent = agent_named(options)
     if not callable(agent):
         check_agent(agent, options_of_agent(options))
+    elif given := options.keys() & {"tools", "can_use_tool", "phase", "hooks"}:
+        names = ", ".join(f"`{name}`" for name in sorted(given))
+        raise InvalidData(
+            f"{names}: for an agent named as 'provider:model' only; a callable brings its own"
+        )
 
 
 def _check_there(store: Store, session_id: str) -> None:

@@ -21,7 +21,8 @@ from .points import Target
 from .uncaptured import KINDS, account
 
 if TYPE_CHECKING:
-    from ..files.workspace.workspace import UnderWay
+    from ..files.changes.blame import BlameLine
+    from ..files.workspace.meetings import UnderWay
 
 
 class Browser:
@@ -43,9 +44,7 @@ class Browser:
         before, left = then.tree, frozenset[bytes]()
         after: bytes | None
         if b is None:
-            after = workspace.glance(self._recorder.log, self._store)
-            for note in workspace.problems:
-                self._log.complain("restore", note)
+            after = self.present()
             if before is not None and then.root != workspace.stamp().get("id"):
                 left = left_elsewhere(workspace.get, before, after)
         else:
@@ -53,6 +52,31 @@ class Browser:
         before = before if before is not None else after
         named = None if paths is None else workspace.meant(several(paths), before, after)
         return diff(workspace.get, before, after, named, left)
+
+    def blame(self, path: str | os.PathLike[str], at: Target | None = None) -> list[BlameLine]:
+        """The author of each line of a file; see `Session.blame`."""
+        from ..files.changes.blame import OTHERS, UNCERTAIN
+        from .lineage import Lineage, Moment
+
+        workspace = self._capture.needed()
+        info, owed = self._store.record(self._id), list[Event]()
+        if at is None:
+            tree, recorder = self.present(), self._recorder
+            if recorder.mine(workspace) or recorder.queue.waiting:
+                from ..files.changes.reversal import Foresight
+
+                # What calls did that no event says yet.
+                new = Foresight(recorder, workspace).owed(force=True)
+                owed = numbered(new, self._log.head())
+            last = UNCERTAIN if self.under_way() else OTHERS
+            moment = Moment(tree, str(workspace.stamp().get("id", "")), None, last)
+        else:
+            point = point_at(self._store, self._id, at)
+            if point.tree is None:
+                raise NotFound("the files at that point were not captured")
+            moment = Moment(point.tree, point.root, point.cut)
+        (name,) = workspace.meant([path], moment.tree)
+        return Lineage(self._store, info, workspace.get).blame(name, moment, owed)
 
     def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""
@@ -148,11 +172,14 @@ class Browser:
         workspace, recorder = self._capture.watched(), self._recorder
         if workspace is None:
             return []
+        from ..files.changes.reversal import Foresight, Reversals
+
         left = workspace.orphans(self._id, (), self._store)
-        owed = recorder.foresee(workspace, force=False) if left else []
-        if recorder.has_agent():
+        foresight = Foresight(recorder, workspace)
+        owed = foresight.owed(force=False) if left else []
+        if Reversals(self._store, self._id).agent() is not None:
             now = now or workspace.glance(recorder.log, self._store)
-            owed += recorder.foresee_back(workspace, now, owed)
+            owed += foresight.back(now, owed)
         return numbered(owed, self._log.head())
 
 

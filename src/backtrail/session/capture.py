@@ -17,8 +17,8 @@ from ..errors import BacktrailError, Closed, DiskLow, NotFound, Unsupported
 from ..events import Event, Json, NewEvent
 from ..events.calls import answers_in, pending
 from ..files.changes.attribution import joined
-from ..files.changes.host import Host, NotWatched
-from ..files.changes.owed import Ended, Grab
+from ..files.changes.brackets import Ended, Grab, report_missed
+from ..files.changes.host import Folder, Host, NotWatched
 from ..files.changes.recorder import Recorder
 from ..files.names import Anywhere, declared, inside, several
 from ..files.workspace.firstimport import PARTIAL
@@ -58,10 +58,10 @@ class Capture:
         self.cwd = cwd
         self.root: str | None = None
         self.files: FilesOption = files
+        host = Host(self._where, self.last_tree, self._refused, self.missed, log.complain)
         self.recorder = Recorder(
-            log.store, log.id,
-            Host(self._where, self.last_tree, self._refused, self.missed, log.complain),
-            force=files == "force", background=files == "background", progress=progress,
+            Folder(log.store, log.id, host, force=files == "force",
+                   background=files == "background", progress=progress)
         )  # fmt: skip
         self._log = log
         self._store, self._id = log.store, log.id
@@ -97,7 +97,8 @@ class Capture:
 
     def watched(self) -> Workspace | None:
         """The workspace, opened when first needed; None where files are not captured."""
-        return self.recorder.folder.workspace()
+        folder = self.recorder.folder
+        return folder.opened or folder.workspace()
 
     def needed(self) -> Workspace:
         """The workspace, its first import done; `Unsupported` where files are not captured."""
@@ -115,7 +116,8 @@ class Capture:
 
     def is_partial(self, wait: float | None) -> bool:
         """Whether the first import still runs, after waiting for it."""
-        return self.recorder.folder.is_partial(wait)
+        folder = self.recorder.folder
+        return folder.importing and folder.is_partial(wait)
 
     def directory(self) -> str | None:
         """The directory that is worked in: the root of what is watched over, or one below it."""
@@ -142,7 +144,7 @@ class Capture:
             self.recorder.end_all()
             with self._log.mutex:
                 self.recorder.leave()
-        self.recorder.close()
+        self.recorder.folder.close()
 
     # --- what goes wrong -----------------------------------------------------------------
 
@@ -175,13 +177,13 @@ class Capture:
         given = {event.id for event in events if event.id is not None} if asks else set()
         head = self._log.head() if given and self.watched() is not None else 0
         try:
-            if recorder.asked or recorder.owed() or self._unopened:
+            if recorder.asked or recorder.queue.waiting or self._unopened:
                 events = [self._answered(event, ended) for event in events]
             if any(event.kind in _PASSING for event in events):
                 events = self._passed(events)
             stored = self.record(events, expected=expected)
         except BaseException:
-            recorder.unrecorded(ended)
+            recorder.recorded(ended)
             raise
         if ended:
             recorder.recorded(ended, stored)
@@ -203,7 +205,7 @@ class Capture:
     def _is_simple(self, events: list[NewEvent], spans: bool) -> bool:
         """Whether these have nothing to do with files."""
         recorder = self.recorder
-        if recorder.asked or recorder.owed() or self._unopened:
+        if recorder.asked or recorder.queue.waiting or self._unopened:
             return False
         if recorder.folder.unwatched is not None:
             return True
@@ -218,15 +220,15 @@ class Capture:
     def record(self, events: list[NewEvent], *, expected: int | None = None) -> list[Event]:
         """Append, behind what is owed of the files."""
         recorder = self.recorder
-        if not recorder.owed():
+        if not recorder.queue.waiting:
             return self._log.append(events, expected=expected)
         with self._log.mutex:
-            if any(event.id is not None for event, _ in recorder.owed()):
-                while owed := recorder.owed():
+            if any(event.id is not None for event, _ in recorder.queue.waiting):
+                while owed := recorder.queue.waiting:
                     one = self._log.append([owed[0].event], expected=expected)
                     expected = None if expected is None else one[0].seq
                     recorder.settle(1)
-            first = [event for event, _ in recorder.owed()]
+            first = [event for event, _ in recorder.queue.waiting]
             stored = self._log.append([*first, *events], expected=expected)
             recorder.settle(len(first))
         return stored[len(first) :]
@@ -267,7 +269,7 @@ class Capture:
     def _open_asked(self, events: list[Event]) -> None:
         """A bracket for each call that messages ask for and do not answer themselves.
 
-        The messages are stored, so nothing is raised here: a caller who repeats one would have
+        The messages are stored, so nothing is raised here: a caller that repeats one would have
         it twice. The result says that its call was not captured.
         """
         messages = [e.data["message"] for e in events if isinstance(e.data.get("message"), dict)]
@@ -297,9 +299,9 @@ class Capture:
         if event.kind != "tool_result" or not isinstance(message, dict):
             return event
         answered, first = answers_in(message), len(ended)
-        if recorder.owed():
+        if recorder.queue.waiting:
             with self._log.mutex:
-                ended += recorder.taken_back(answered)
+                ended += recorder.queue.take_back(answered)
         for id in sorted(answered):
             with recorder.lock:
                 bracket = recorder.asked.pop(id, None)
@@ -308,7 +310,7 @@ class Capture:
             elif (why := self._unopened.pop(id, None)) is not None:
                 ended.append(Ended(None, {"files": {"missed": why}}))
         over = [one for one in ended[first:] if one.files]
-        recorder.say_missed(ended[first:])
+        report_missed(ended[first:], self.missed)
         if not over:
             return event
         files = joined([one.files for one in over if one.files])
@@ -390,10 +392,10 @@ class Capture:
         try:
             event = self.record([ending_event(call, asking, details, error)])[0]
         except BaseException:
-            recorder.unrecorded([ended])
+            recorder.recorded([ended])
             raise
         recorder.recorded([ended], [event])
-        recorder.say_missed([ended])
+        report_missed([ended], self.missed)
         call.event = event
 
     def _asking(self, call_id: str) -> dict[str, Json]:
@@ -408,7 +410,7 @@ class Capture:
         """What changed in a turn without tools is in the log."""
         ended = self.recorder.end_turn()
         self.flush()
-        self.recorder.say_missed(ended)
+        report_missed(ended, self.missed)
 
 
 def _detailed(event: NewEvent, details: dict[str, Json]) -> NewEvent:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from ..errors import BacktrailError, Conflict
 from ..events import Event, Json
 from . import turns as requests
 from .capture import Capture
 from .listeners import Delta
-from .live import Around, Failed, LiveTurn, Reading, SyncFlow, TurnHost
+from .liveturn import Around, Failed, LiveTurn, Reading, SyncFlow, TurnHost
 from .log import SessionLog
 from .turnlog import Opened, TurnLog
 from .turns import (
@@ -39,6 +39,8 @@ from .turns import (
 if TYPE_CHECKING:
     from .session import Session
 
+
+T = TypeVar("T")
 
 LeaseMode = Literal["turn", "session"] | None
 """For how long the lease is held: each turn, the whole session, or never."""
@@ -261,13 +263,13 @@ class Driver:
         """A bracket around a tool call."""
         return Around(self._capture.tool(name, input, **options))
 
-    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+    def wait_for(self, make: Callable[[], Awaitable[T]]) -> T:
         """The result of something to be awaited, on a loop of its own."""
         from .awaiting import awaited
 
         return awaited(make)
 
-    async def later(self, read: Callable[[], Json]) -> Json:
+    async def later(self, read: Callable[[], T]) -> T:
         """What a call gives; the loop has nothing else to do."""
         return read()
 
@@ -368,7 +370,7 @@ def carry_out(
 
     What goes wrong is thrown into the engine.
     """
-    answer: Json = None
+    answer: requests.Answer = None
     error: BaseException | None = None
     is_left = False
     while True:
@@ -390,11 +392,12 @@ def carry_out(
             is_left = is_left or isinstance(failed, GeneratorExit)
 
 
-def _perform(turn: LiveTurn, request: requests.Todo, target: Target) -> Json:
+def _perform(turn: LiveTurn, request: requests.Todo, target: Target) -> requests.Answer:
     """Carry out one request."""
     if isinstance(request, requests.Step):
         return request.flow.advance(request.answer)
     if isinstance(request, requests.Next):
+        assert isinstance(request.parts, Reading)
         return request.parts.next(turn.check)
     if isinstance(request, requests.Append):
         return target.append(request)
@@ -410,7 +413,7 @@ def _perform(turn: LiveTurn, request: requests.Todo, target: Target) -> Json:
         turn.is_async = hasattr(flow, "__anext__")
         return SyncFlow(flow)
     if isinstance(request, requests.Shut):
-        return request.what.close() if request.what is not None else None
+        return request.what.close() if hasattr(request.what, "close") else None
     if isinstance(request, requests.Do):
         try:
             return target.do(request)

@@ -6,25 +6,27 @@ person lets them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from .._startup.frozen import dataclass, field, replace
+from .._startup.hashing import sha256
 from ..errors import InvalidData, NotFound, Unsafe
 from ..events import Event, Json, SessionInfo
-from ..events.operations import FINISHES, KEPT, MADE_ROOT, Operation
+from ..events.operations import FINISHES, KEPT, MADE_ROOT, TURN, Operation
 from ..files.changes.effects import WHY, Range, Ranges, among, closed, ranges_of
 from ..files.differences import is_folder, modes_of, step_counts
-from ..files.names import hidden, is_bare, several, shown
-from ..files.restore.conflicts import OnConflict, Put, resolve
-from ..files.restore.moves import cannot_go, settled
+from ..files.names import hidden, several, shown
+from ..files.restore.conflicts import Decisions, OnConflict, Put, resolve
+from ..files.restore.journal import lacking
+from ..files.restore.moves import Local, cannot_go, settled
 from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, plan_exact, plan_mine, renames
-from ..files.trees import Difference, Get, Present
+from ..files.trees import Difference, Get, Present, is_bare
 from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
 from .filepoints import BACK_KINDS, Point, changes_by, own_changes
-from .points import find_event, read_operations
+from .points import Move, find_event, read_operations, read_turns
 from .uncaptured import KINDS, missing_in
 from .views import FileChange
 
@@ -60,17 +62,18 @@ def plan_files(
     if wish.paths is not None:
         paths = workspace.meant(several(wish.paths), now, way.point.tree)
         paths = None if b"" in paths else paths
-    get = workspace.get
+    get, local = workspace.get, Local(workspace.was_control, workspace.is_stranger())
     if wish.mode == "exact":
         if way.point.tree is None:
             raise NotFound(f"the files at event {way.anchor} were not captured")
         plan = plan_exact(get, now, way.point.tree, paths)
-        plan = settled(get, plan, local=workspace.local())
+        plan = settled(get, plan, local=local)
     else:
         found = _with_kept(log, workspace, way, now, _subtraction(log, workspace, way, now, paths))
-        suffix = f"rewind-{way.anchor}"
-        plan = resolve(get, put, found.plan, wish.on_conflict, suffix, found.taken)
-        plan = settled(get, plan, found.moves, workspace.local())
+        plan, suffix = found.plan, f"rewind-{way.anchor}"
+        if plan.conflicts and wish.on_conflict != "keep":
+            plan = resolve(get, put, plan, wish.on_conflict, suffix, found.taken, wish.otherwise)
+        plan = settled(get, plan, found.moves, local)
     took = closed(_taken_back(way, plan), log.head)
     return replace(plan, took=took, warnings=_warnings(log, workspace, way, plan))
 
@@ -97,20 +100,32 @@ def _taken_back(way: Way, plan: Plan) -> Ranges:
     return (*way.again, *way.chosen) if decided else way.chosen
 
 
-def possible(
-    workspace: Workspace | None, plan: Plan | None, get: Get
-) -> tuple[Plan | None, str | None]:
+def possible(plan: Plan | None, get: Get) -> tuple[Plan | None, str | None]:
     """A plan with what cannot be done, and why acting would be refused, if it would."""
-    lacking = workspace.lacking(plan, get) if workspace is not None and plan else {}
-    if plan is None or not lacking:
+    gone = lacking(plan, get) if plan is not None else {}
+    if plan is None or not gone:
         return plan, None
     steps = [
         replace(step, action="conflict", reason="its content is not in the store any more",
                 code="lost")
-        if step.acts and step.path in lacking else step
+        if step.acts and step.path in gone else step
         for step in plan.steps
     ]  # fmt: skip
-    return replace(plan, steps=steps), str(next(iter(lacking.values())))
+    return replace(plan, steps=steps), str(next(iter(gone.values())))
+
+
+def plan_name(kind: str, wish: Wish, move: Move, plan: Plan | None) -> str:
+    """What stands for a plan: the same for the same log, files and wish.
+
+    A plan of files alone is the same whatever is said meanwhile.
+    """
+    row: list[object] = [kind, wish.scope]
+    if wish.scope != "files":
+        row += [move.anchor, move.events_dropped, move.message_count]
+    if plan is not None:
+        row += [plan.now, [(step.path, step.action, step.before, step.after, step.source)
+                           for step in plan.steps]]  # fmt: skip
+    return sha256(repr(row).encode()).hexdigest()
 
 
 def _subtraction(
@@ -132,9 +147,9 @@ def _subtraction(
 def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[str]:
     refused = refusal(log.info, workspace.path) if plan.acts else None
     found = [] if refused is None else [refused]
-    head = workspace.head()
-    if way.point.head and head and head != way.point.head and plan.acts:
-        found.append(f"git had {way.point.head} checked out then, and has {head} now")
+    then = way.point.head if plan.acts else None
+    if then and (head := workspace.head()) and head != then:
+        found.append(f"git had {then} checked out then, and has {head} now")
     for event in log.events(way.chosen[0].first, KINDS):
         if among(event.seq, way.chosen):
             found += [one.warning for one in missing_in(event)]
@@ -154,7 +169,7 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
         if step.action == "skip" and step.reason == ALREADY:
             continue
         if step.action == "move" and step.after is None:
-            # Told where it moves to.
+            # It is listed where it moves to.
             continue
         other = moves.get(step.path) if step.acts else None
         plus, minus = step_counts(get, step) if other is None else (0, 0)
@@ -218,7 +233,7 @@ def check_folder(info: SessionInfo, root: str) -> None:
 
 
 def _refuse_bare(get: Get, plan: Plan) -> None:
-    """`Unsafe` where a plan makes a directory that git takes for a bare repository."""
+    """`Unsafe` where a plan makes a directory that version control takes for its own."""
     folders: dict[bytes, list[Step]] = {}
     for step in plan.steps:
         folders.setdefault(step.path.rpartition(b"/")[0], []).append(step)
@@ -230,8 +245,8 @@ def _refuse_bare(get: Get, plan: Plan) -> None:
         after |= {_name(step) for step in steps if step.acts and step.after is not None}
         if is_bare(after) and not is_bare(before):
             raise Unsafe(
-                f"{shown(path) or 'the root'} would become a bare repository, whose settings git "
-                "obeys: nothing was changed"
+                f"{shown(path) or 'the root'} would become a repository, whose settings are "
+                "obeyed: nothing was changed"
             )
 
 
@@ -270,21 +285,36 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How files are to be taken back; by `force`, also while a call is open there."""
+    """How files are to be taken back; by `force`, also while a call is open there.
+
+    `expected` is the plan that a preview showed, by its name: another one is not carried out.
+    Of conflicts that are decided path by path, those that are not named are decided `otherwise`.
+    """
 
     scope: Scope = "both"
     mode: Mode = "mine"
     paths: Collection[str] | None = None
-    on_conflict: OnConflict = "keep"
+    on_conflict: Decisions = "keep"
     force: bool = False
+    expected: str | None = None
+    otherwise: OnConflict = "keep"
 
     def __post_init__(self) -> None:
         if self.scope not in ("both", "conversation", "files"):
             raise InvalidData(f"scope is 'both', 'conversation' or 'files', not {self.scope!r}")
         if self.mode not in ("mine", "exact"):
             raise InvalidData(f"mode is 'mine' or 'exact', not {self.mode!r}")
-        if self.on_conflict not in ("keep", "merge", "aside", "overwrite"):
-            raise InvalidData(f"on_conflict={self.on_conflict!r} is unknown")
+        given = self.on_conflict
+        for choice in {*given.values()} if isinstance(given, Mapping) else {given}:
+            if choice not in ("keep", "merge", "aside", "overwrite"):
+                raise InvalidData(f"on_conflict={choice!r} is unknown")
+
+
+def turn_way(store: Store, session_id: str, turn: int) -> Way:
+    """The way that takes one turn out of the files, and nothing else."""
+    spans = read_turns(store, session_id).ranges(turn)
+    point = Point(turn - 1, None, _git_at(store, session_id, turn))
+    return Way(turn, point, {TURN: turn, "mode": "mine"}, spans)
 
 
 def undo_way(store: Store, session_id: str) -> Way:
@@ -313,11 +343,17 @@ def redo_way(store: Store, session_id: str) -> Way:
     if last.kind != "rewound":
         return way
     data = find_event(store, session_id, last.seq).data
-    names, to = data.get(KEPT), data.get("to")
-    if not (isinstance(names, list) and isinstance(to, int)):
+    names, to, turn = data.get(KEPT), data.get("to"), data.get(TURN)
+    if not isinstance(names, list):
         return way
     # One that kept all changed no files, and does not say what it was about.
-    again = ranges_of(data.get("took_back")) or (Range(to + 1, last.seq - 1),)
+    again = ranges_of(data.get("took_back"))
+    if again is None and isinstance(turn, int):
+        again = closed(turn_way(store, session_id, turn).chosen, last.seq - 1)
+    elif again is None and isinstance(to, int):
+        again = (Range(to + 1, last.seq - 1),)
+    if again is None:
+        return way
     return replace(way, again=again, kept=frozenset(hidden(name) for name in names))
 
 

@@ -12,15 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .._startup.frozen import dataclass, field
-from ..errors import NotFound
+from ..errors import Damaged, NotFound
 from ..events import AsDict, Event, Json
 from ..events.history import (
     BACK,
-    NOTED,
-    REPEATS,
     digest_of,
     newest_look,
-    noted_in,
     root_of,
     tree_of,
 )
@@ -37,9 +34,12 @@ from ..files.restore.plan import standing
 from ..files.trees import Difference, Get, diff_trees
 from ..stores.base import Store
 from ..stores.records import checkpoint_of, is_deleted
-from .points import Target, find_event
+from .points import Target, Turns, find_event
 
 _LAST = 100
+
+_MANY = 500
+"""Files above which nobody waits for their lines to be counted when a turn ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,26 +168,19 @@ def changes_by(event: Event) -> list[Change]:
 
 def changes_by_turn(store: Store, session_id: str, get: Get) -> list[TurnChanges]:
     """What happened to the files, turn by turn, in the order of the log."""
-    turn = TurnChanges(0, "")
-    turns = {0: turn}
+    turns, said, calls = Turns(), {0: ""}, list[CallChanges]()
     for event in store.read(session_id):
+        turns.note(event)
         if event.kind == "user_message":
-            # What a hook noted is said again where it belongs: it is one turn. So is one that
-            # the agent sends to the model in another place.
-            again = noted_in(event, REPEATS) or noted_in(event, NOTED)
-            found = turns.pop(again, None) if again else None
-            calls = found.calls if found is not None else []
-            turn = TurnChanges(event.seq, speech_of(event.data.get("message")), calls)
-            turns[event.seq] = turn
-        elif event.kind == "rewound" and "source" in event.data and event.follows is not None:
-            # The agent itself went back into a turn, and may go on with that without a word.
-            to = event.follows
-            turn = next((one for one in reversed(turns.values()) if one.seq <= to), turn)
+            said[event.seq] = speech_of(event.data.get("message"))
         files = event.data.get("files")
         if isinstance(files, dict) and "after" in files:
             diff = event_diff(get, event)
-            turn.calls.append(CallChanges(event.seq, author_of(event), diff.files))
-    return [turn for turn in turns.values() if turn.seq or turn.calls]
+            calls.append(CallChanges(event.seq, author_of(event), diff.files))
+    found = {seq: TurnChanges(seq, text) for seq, text in said.items() if turns.of(seq) == seq}
+    for call in calls:
+        found[turns.of(call.seq)].calls.append(call)
+    return [turn for turn in found.values() if turn.seq or turn.calls]
 
 
 def last_turn(store: Store, session_id: str) -> tuple[Event | None, list[Event]]:
@@ -204,21 +197,23 @@ def last_turn(store: Store, session_id: str) -> tuple[Event | None, list[Event]]
 
 
 def changes_in_turn(
-    get: Get, events: Iterable[Event], paths: Collection[bytes] | None = None
-) -> Diff:
+    get: Get, events: Iterable[Event], paths: Collection[bytes] | None = None,
+    *, texts: bool = True,
+) -> Diff:  # fmt: skip
     """What the calls among `events` changed in all, less what others did."""
     changes = (change for event in events for change in changes_by(event))
-    return total(get, (change for change in changes if not change.goes_back), paths)
+    own = (change for change in changes if not change.goes_back)
+    return total(get, own, paths, texts=texts)
 
 
 def turn_in_effect(
     store: Store, session_id: str, get: Get, events: Sequence[Event],
-    paths: Collection[bytes] | None = None,
+    paths: Collection[bytes] | None = None, *, texts: bool = True,
 ) -> Diff:  # fmt: skip
     """What the calls of a turn changed that nothing took back; of what is no more, nothing.
 
     `events` are those of the turn, also ones that are not stored yet. What took a change back
-    may be anywhere in the log behind them.
+    may be anywhere in the log behind them. Without `texts`, lines are only counted.
     """
     if not events:
         return Diff()
@@ -227,10 +222,50 @@ def turn_in_effect(
     later = [*store.read(session_id, after=events[0].seq - 1)]
     later += [event for event in events if not later or event.seq > later[-1].seq]
     if not any(event.kind in BACK_KINDS or BACK in event.data for event in later):
-        return changes_in_turn(get, events, paths)
+        return changes_in_turn(get, events, paths, texts=texts)
     changes = [change for event in later for change in changes_by(event)]
     own = (change for change in changes if change.seq in seqs)
-    return total(get, own, paths, standing(get, changes))
+    return total(get, own, paths, standing(get, changes), texts=texts)
+
+
+NET = "net"
+"""In a `turn_end`: what the turn did to the files in all, as `Counts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(AsDict):
+    """How many files a turn changed in all, and lines added and removed."""
+
+    files: int
+    insertions: int
+    deletions: int
+
+
+def counts_in(event: Event) -> Counts | None:
+    """What a `turn_end` says of its turn; None if it does not, as those of earlier versions."""
+    found = event.data.get(NET)
+    names = ("files", "insertions", "deletions")
+    numbers = [found.get(name) for name in names] if isinstance(found, dict) else []
+    known = [one for one in numbers if type(one) is int and one >= 0]
+    return Counts(*known) if len(known) == len(names) else None
+
+
+def counts_of(store: Store, session_id: str, get: Get, events: Sequence[Event]) -> Counts:
+    """What the calls of a turn changed that nothing took back, counted."""
+    found = turn_in_effect(store, session_id, get, events, texts=False)
+    return Counts(len(found.files), found.insertions, found.deletions)
+
+
+def net_of(store: Store, session_id: str, get: Get, events: Sequence[Event]) -> dict[str, Json]:
+    """The same, as a `turn_end` says it; nothing where it cannot be read, or is too much work."""
+    try:
+        changes = [change for event in events for change in changes_by(event)]
+        paths = {one.path for change in changes for one in _readable(get, change)}
+        if len(paths) > _MANY:
+            return {}
+        return {NET: counts_of(store, session_id, get, events).to_dict()}
+    except (NotFound, Damaged):
+        return {}
 
 
 def others_since(

@@ -37,7 +37,7 @@ class SessionOptions(TypedDict, total=False):
 
     cwd: str | os.PathLike[str] | None
     root: str | os.PathLike[str] | None
-    agent: Callable[..., Json] | str | None
+    agent: Callable[..., object] | str | None
     provider: str | None
     tools: Json
     can_use_tool: Callable[..., Json] | None
@@ -60,7 +60,7 @@ class SessionOptions(TypedDict, total=False):
     persist: bool
 
 
-def agent_named(options: SessionOptions) -> Callable[..., Json] | str | None:
+def agent_named(options: SessionOptions) -> Callable[..., object] | str | None:
     """The agent that the keywords name: a callable, or "provider:model"."""
     provider = options.get("provider")
     named = f"{provider}:{options.get('model') or ''}" if provider else None

@@ -36,7 +36,7 @@ from ..events.calls import calls_in, pending
 from ..events.calls import repair as repaired
 from ..events.messages import Page, page_of
 from ..formats.messages import convert
-from ..stores import live
+from ..stores import inprocess
 from ..stores.base import Store
 from ..stores.batches import Call, drafts
 from ..stores.buffered import Buffered
@@ -78,7 +78,7 @@ class SessionLog:
         self._queued: deque[Job[Call, list[Event]]] = deque()
         self._side: Store | None = None
         self._new_locks()
-        live.begin(self)
+        inprocess.begin(self)
 
     def _new_locks(self) -> None:
         self.mutex = threading.RLock()
@@ -378,7 +378,7 @@ class SessionLog:
                 lost = len(self.unsaved)
                 self.problems.append(Problem(self.id, MAIN_LOG, "lost", str(error), count=lost))
             self.closed = True
-        live.end(self)
+        inprocess.end(self)
         self.listeners.close()
         with self._side_mutex:
             side = self._side

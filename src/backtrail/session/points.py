@@ -5,6 +5,7 @@ Planning reads and changes nothing; `Session` acts on the plan.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
@@ -27,6 +28,7 @@ from ..events.history import (
     spans,
 )
 from ..events.operations import OPERATION_KINDS, Operations, attempt_at, operations
+from ..files.changes.effects import Range, Ranges
 from ..stores.base import Store
 from ..stores.records import checkpoint_of, is_deleted
 from .views import is_pinned
@@ -211,6 +213,100 @@ def head_of(store: Store, session_id: str) -> int:
     """The number of the last event."""
     newest = next(store.read(session_id, reverse=True, limit=1), None)
     return newest.seq if newest else 0
+
+
+# --- turns -------------------------------------------------------------------------------
+
+
+class Turns:
+    """The turn that each event of a log belongs to: by the number of its user's message.
+
+    0 is what came before the first. What a hook noted is said again where it belongs, and is one
+    turn with that; so is one that the agent sends to the model in another place. Where the agent
+    itself went back into a turn, it may go on with that without a word.
+    """
+
+    def __init__(self) -> None:
+        self._seqs = [0]
+        self._turns = [0]
+        self._again: dict[int, int] = {}
+
+    def note(self, event: Event) -> None:
+        """Take in the next event of the log; only user's messages and rewinds matter."""
+        if event.kind == "user_message":
+            again = noted_in(event, REPEATS) or noted_in(event, NOTED)
+            if again and again in self._turns:
+                self._again[again] = event.seq
+            self._put(event.seq, event.seq)
+        elif event.kind == "rewound":
+            turn = self._turns[-1]
+            if "source" in event.data and event.follows is not None:
+                known = {self._named(one) for one in self._turns}
+                turn = max((one for one in known if one <= event.follows), default=turn)
+            self._put(event.seq, turn)
+
+    def _put(self, seq: int, turn: int) -> None:
+        self._seqs.append(seq)
+        self._turns.append(turn)
+
+    def _named(self, turn: int) -> int:
+        while turn in self._again:
+            turn = self._again[turn]
+        return turn
+
+    def of(self, seq: int) -> int:
+        """The turn of an event."""
+        return self._named(self._turns[bisect_right(self._seqs, seq) - 1])
+
+    def ranges(self, turn: int) -> Ranges:
+        """The events of a turn, without rewinds: an undone one may stand for its changes."""
+        found: list[Range] = []
+        bounds: list[int | None] = [seq - 1 for seq in self._seqs[1:]]
+        for first, until, one in zip(self._seqs, [*bounds, None], self._turns, strict=True):
+            # A rewind begins no turn: its own event stands before what follows it.
+            start = first if first == one else first + 1
+            if self._named(one) == turn and (until is None or start <= until):
+                found.append(Range(start, until))
+        return tuple(found)
+
+
+TURN_KINDS = ("user_message", "rewound")
+"""The kinds of events that `Turns` must see."""
+
+
+def prompts(store: Store, session_id: str) -> list[int]:
+    """The user's messages of the history, oldest first: the first is prompt 1."""
+    marks = store.outline(session_id, kinds=("user_message",))
+    live = spans(marks, head_of(store, session_id))
+    return [mark.seq for mark in marks if mark.kind == "user_message" and among(mark.seq, live)]
+
+
+def find_turn(store: Store, session_id: str, turn: Event | int | str) -> int:
+    """The user's message of a turn: by the number of its prompt, or an event or id.
+
+    -1 is the last. A number that no prompt has is that of an event, as elsewhere.
+    """
+    said = prompts(store, session_id)
+    if type(turn) is int and 0 < abs(turn) <= len(said):
+        return said[turn - (turn > 0)]
+    count = "1 prompt" if len(said) == 1 else f"{len(said)} prompts"
+    try:
+        event = find_event(store, session_id, turn)
+    except NotFound:
+        raise NotFound(f"session `{session_id}` has {count}, so no turn {turn}") from None
+    if event.kind != "user_message":
+        raise NotFound(
+            f"session `{session_id}` has {count}, and event {event.seq} is none: no turn {turn!r}"
+        )
+    return event.seq
+
+
+def read_turns(store: Store, session_id: str) -> Turns:
+    """The turns of a session's whole log."""
+    found = Turns()
+    for event in store.read(session_id, kinds=TURN_KINDS):
+        found.note(event)
+    return found
 
 
 def read_operations(store: Store, session_id: str) -> Operations:

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 from .. import telemetry
 from .._startup.frozen import replace
 from ..errors import Conflict, InvalidData, NotFound, Unsupported
-from ..events import Checkpoint, Json, NewEvent, new_id
+from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
-from ..files.restore.conflicts import OnConflict, Put
-from ..files.restore.journal import Journal, kept
+from ..files.restore.conflicts import Decisions, Put
+from ..files.restore.journal import Restoring, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
 from ..files.restore.unfinished import described
 from ..files.trees import Get, digest_of
 from ..stores.base import Store
-from ..stores.wrapper import unwrapped
 from .capture import Capture
 from .drive import DrivingLease
 from .fileplans import (
@@ -38,8 +37,10 @@ from .fileplans import (
     finish_way,
     made_root,
     plan_files,
+    plan_name,
     possible,
     redo_way,
+    turn_way,
     undo_way,
 )
 from .filepoints import point_at
@@ -50,6 +51,7 @@ from .points import (
     anchor_of,
     event_id,
     find_event,
+    find_turn,
     lost_prompt,
     plan_move,
     read_operations,
@@ -99,21 +101,40 @@ class Rewinder:
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
+    def rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool = False) -> Rewind:
+        """Take one turn's changes out of the files; later ones stay. See `Session.rewind`."""
+        if wish.scope == "conversation" or wish.mode == "exact":
+            raise InvalidData("a turn is taken out of the files, by its own changes: no other scope"
+                              " or mode goes with `turn`")  # fmt: skip
+        with telemetry.span(
+            "session.rewind", session_id=self._id, target="turn", store=type(self._store).__name__
+        ) as span:
+            self._log.save()
+            seq = find_turn(self._store, self._id, turn)
+            only = replace(wish, scope="files")
+
+            def way() -> Way:
+                return turn_way(self._store, self._id, seq)
+
+            return self._go(span, "rewound", way, only, dry_run=dry_run, anyway=False)
+
     def undo(
-        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, on_conflict: Decisions = "keep", *, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last turn or rewind; see `Session.undo`."""
-        if on_conflict != "keep" and read_operations(self._store, self._id).unfinished:
-            wish = Wish("files", on_conflict=on_conflict, force=force)
+        wish = Wish(on_conflict=on_conflict, force=force, expected=expected)
+        if _decides(on_conflict) and read_operations(self._store, self._id).unfinished:
+            wish = replace(wish, scope="files")
             return self._take_back("undone", finish_way, wish, dry_run, anyway=False)
-        wish = Wish(on_conflict=on_conflict, force=force)
         return self._take_back("undone", undo_way, wish, dry_run)
 
     def redo(
-        self, on_conflict: OnConflict = "keep", *, dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, on_conflict: Decisions = "keep", *, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last undo, if nothing was said or done since."""
-        wish = Wish(on_conflict=on_conflict, force=force)
+        wish = Wish(on_conflict=on_conflict, force=force, expected=expected)
         return self._take_back("redone", redo_way, wish, dry_run)
 
     def _take_back(
@@ -149,13 +170,14 @@ class Rewinder:
                                       applied=False)  # fmt: skip
                 return replace(result, error=described(watched.path))
             plan, get, owed = self._preview(workspace, way, wish)
-            plan, error = possible(workspace, plan, get)
             move = self._move(way, wish)
             if wish.scope != "files":
                 # What will be recorded of calls without an end is dropped, too.
                 move = replace(move, events_dropped=move.events_dropped + owed)
+            name = plan_name(kind, wish, move, plan)
+            plan, error = possible(plan, get)
             result = self._result(span, move, plan, get, notes, wish, applied=False)
-            return replace(result, error=error)
+            return replace(result, error=error, plan=name)
         with self._lease.driving():
             self._log.save()
             if workspace is not None and wish.force:
@@ -179,8 +201,10 @@ class Rewinder:
             data = {**way.data, "scope": wish.scope if workspace else "conversation"}
             batch = self._events(kind, way, move, data, wish)
             plan = None
-            if workspace is not None:
-                plan = self._restore(workspace, way, wish, batch)
+            if workspace is None:
+                _check(wish, kind, move, None)
+            else:
+                plan = self._restore(workspace, way, wish, batch, move)
                 if plan.acts:
                     return move, plan
                 head = self._log.head()
@@ -216,7 +240,10 @@ class Rewinder:
         """
         if workspace is None:
             return None, _nothing, 0
-        owed = self._recorder.foresee(workspace, force=wish.force)
+        from ..files.changes.reversal import Foresight
+
+        foresight = Foresight(self._recorder, workspace)
+        owed = foresight.owed(force=wish.force)
         laid: dict[bytes, bytes] = {}
 
         def put(content: bytes) -> bytes:
@@ -227,10 +254,13 @@ class Rewinder:
             return laid[digest] if digest in laid else workspace.get(digest)
 
         def plan_for(now: bytes) -> Plan:
-            back = self._recorder.foresee_back(workspace, now, owed)
+            back = foresight.back(now, owed)
             return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return workspace.preview(self._recorder.log, plan_for, self._store), get, len(owed)
+        return self._restoring(workspace).preview(plan_for), get, len(owed)
+
+    def _restoring(self, workspace: Workspace) -> Restoring:
+        return Restoring(workspace, self._recorder.log, self._store)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -260,7 +290,9 @@ class Rewinder:
             found.append(replace(prompt, id=new_id()))
         return found
 
-    def _restore(self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent]) -> Plan:
+    def _restore(
+        self, workspace: Workspace, way: Way, wish: Wish, batch: list[NewEvent], move: Move
+    ) -> Plan:
         """Move the files, and append the events if any file moved."""
         if not Path(workspace.path).is_dir():
             # It would be made again, wherever a stranger's session says that it was.
@@ -271,35 +303,33 @@ class Rewinder:
         def plan_for(now: bytes) -> Plan:
             # Without our own lock: its holder may wait for the workspace's.
             if not recorder.under_way:
-                recorder.owe_others(now, recorder.put_back(workspace, now))
+                back = None
+                if recorder.known_tree() not in (None, now):
+                    from ..files.changes.reversal import Foresight
+
+                    back = Foresight(recorder, workspace).put_back(now)
+                recorder.owe_others(now, back)
             recorder.tree = now
             self._capture.flush()
-            owed = [one.event for one in recorder.owed()]
+            owed = [one.event for one in recorder.queue.waiting]
             plan = self._plan_files(workspace, way, wish, now, workspace.blobs.put, owed)
+            _check(wish, batch[0].kind, move, plan)
             check_allowed(self._store.record(self._id), workspace.path, plan, workspace.get)
             return plan
 
-        def journal_for(plan: Plan, now: bytes) -> Journal:
-            store = self._store
-            return Journal(
-                new_id(), plan, now, store.url, store.scope, self._id, batch,
-                store_id=unwrapped(store).id,
-            )  # fmt: skip
-
-        def append(journal: Journal, after: bytes) -> None:
+        def append(events: list[NewEvent]) -> None:
             # A rewind that moved files is recorded whatever else was appended meanwhile; its ids
             # make it safe to try again.
             for _ in range(_MANY_TRIES):
                 with suppress(Conflict):
-                    self._capture.append(journal.outcome(after), expected=self._log.head())
+                    self._capture.append(events, expected=self._log.head())
                     return
             raise Conflict(f"others append to session `{self._id}` all the time: try again")
 
         try:
-            done = workspace.restore(
-                self._recorder.log, plan_for, journal_for, append, self._store, force=wish.force,
-                unmake=made_root(self._store, self._id, way),
-            )  # fmt: skip
+            unmake = made_root(self._store, self._id, way)
+            restoring = self._restoring(workspace)
+            done = restoring.act(plan_for, batch, append, force=wish.force, unmake=unmake)
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log says how the files are then.
@@ -378,6 +408,21 @@ class Rewinder:
         if wish.paths is not None:
             found = [one for one in found if one.is_call]
         return [one.row for one in found]
+
+
+def _decides(decisions: Decisions) -> bool:
+    """Whether anything but keeping is wanted."""
+    given = {decisions} if isinstance(decisions, str) else {*decisions.values()}
+    return bool(given - {"keep"})
+
+
+def _check(wish: Wish, kind: str, move: Move, plan: Plan | None) -> None:
+    """`Conflict` if this is not the plan that was shown."""
+    if wish.expected not in (None, plan_name(kind, wish, move, plan)):
+        raise Conflict(
+            "the files or the session are not as they were at the preview: nothing was changed, "
+            "preview again"
+        )
 
 
 def _nothing(digest: bytes) -> bytes:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Self, Unpack
 
+from ..errors import InvalidData
 from ..events import Checkpoint, Event, Format, Json, SessionInfo
 from ..events.calls import INTERRUPTED, ToolCall, pending
 from ..events.history import Branch, branches
 from ..events.messages import as_message, message_event
+from ..files.changes.blame import BlameLine
 from ..files.differences import Diff
-from ..files.restore.conflicts import OnConflict
+from ..files.restore.conflicts import Decisions
 from ..stores.base import Store
 from . import begin
 from .fileplans import Mode, Scope, Wish
@@ -42,12 +44,12 @@ class Session:
         parts.driver.session = self
 
     @property
-    def agent(self) -> Callable[..., Json] | str | None:
+    def agent(self) -> Callable[..., object] | str | None:
         """What answers a turn: a callable, or "provider:model"."""
         return self.parts.turns.agent
 
     @agent.setter
-    def agent(self, agent: Callable[..., Json] | str | None) -> None:
+    def agent(self, agent: Callable[..., object] | str | None) -> None:
         self.parts.turns.agent = agent
 
     # --- beginning -----------------------------------------------------------------------
@@ -279,39 +281,58 @@ class Session:
         return self.parts.checkpoints.delete(target)
 
     def rewind(
-        self, to: Target | None = None, *, before: Target | None = None, scope: Scope = "both",
+        self, to: Target | None = None, *, before: Target | None = None,
+        turn: Event | int | str | None = None, scope: Scope = "both",
         mode: Mode = "mine", paths: Collection[str] | None = None,
-        on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False,
+        on_conflict: Decisions | None = None, dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
     ) -> Rewind:  # fmt: skip
         """Continue from an earlier point: `to` keeps that event, `before` drops it too.
 
         Files go back as well. Mode "mine" undoes what this session changed after the point
         and leaves what others changed alone; "exact" makes the files equal to that point.
         `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
-        and `undo` takes the rewind back. With `dry_run`, only say what it would do.
+        and `undo` takes the rewind back. With `dry_run`, only say what it would do. Conflicts are
+        decided alike, or path by path. The `plan` of such a preview as `expected`: if files or
+        session have moved since, nothing is done, and `Conflict` is raised.
+
+        With `turn`, the number of a prompt or its event, the changes of that one turn are taken
+        out of the files. The conversation stays, and so do later changes, as long as a merge
+        leaves no question open: a conflict is decided by "merge" there, by "keep" elsewhere.
 
         While a call of another session is under way in that directory, above or below it, files
         do not go back: `SessionBusy`. By `force` they do; what that call did so far of this
         session's goes back with them, and what it does later is still its own.
         """
-        wish = Wish(scope, mode, paths, on_conflict, force)
-        return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
+        if turn is None:
+            wish = Wish(scope, mode, paths, on_conflict or "keep", force, expected)
+            return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
+        if to is not None or before is not None:
+            raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
+        wish = Wish(scope, mode, paths, on_conflict or "merge", force, expected, "merge")
+        return self.parts.rewinder.rewind_turn(turn, wish, dry_run=dry_run)
 
     def undo(
-        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last turn or rewind that is not undone yet, files included.
 
         Directly after an undo that kept conflicts, another choice than "keep" finishes that
         undo: it decides on what was kept, and takes back nothing older.
         """
-        return self.parts.rewinder.undo(on_conflict, dry_run=dry_run, force=force)
+        return self.parts.rewinder.undo(
+            on_conflict, dry_run=dry_run, force=force, expected=expected
+        )
 
     def redo(
-        self, *, on_conflict: OnConflict = "keep", dry_run: bool = False, force: bool = False
-    ) -> Rewind:
+        self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
+        expected: str | None = None,
+    ) -> Rewind:  # fmt: skip
         """Take back the last undo, if nothing was said or done since."""
-        return self.parts.rewinder.redo(on_conflict, dry_run=dry_run, force=force)
+        return self.parts.rewinder.redo(
+            on_conflict, dry_run=dry_run, force=force, expected=expected
+        )
 
     # --- reading -------------------------------------------------------------------------
 
@@ -378,6 +399,14 @@ class Session:
         Without `a`, from the beginning of the session.
         """
         return self.parts.browser.diff(a, b, paths)
+
+    def blame(self, path: str | os.PathLike[str], at: Target | None = None) -> list[BlameLine]:
+        """The author of each line of a file, as it is now or was `at` a point.
+
+        Over all sessions of the root in this store, through renames. Lines that a rewind brings
+        back keep their first author. `NotFound` where no file with lines is there.
+        """
+        return self.parts.browser.blame(path, at)
 
     def changes(self) -> list[TurnChanges]:
         """What happened to the files, turn by turn: by which call, or by others."""

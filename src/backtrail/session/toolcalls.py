@@ -6,7 +6,7 @@ import msgspec
 
 from ..errors import InvalidData
 from ..events import Event, Json, NewEvent
-from ..events.calls import ToolCall, answer_to, calls_in, is_shown, told_of
+from ..events.calls import ToolCall, answer_to, calls_in, error_text, is_shown
 from ..events.messages import message_event
 
 
@@ -39,7 +39,7 @@ def ending_event(
     details: dict[str, Json] = {"name": call.name, **carried}
     if error is not None:
         details["error"] = True
-    result = _as_json(call.result) if error is None else told_of(error)
+    result = _as_json(call.result) if error is None else error_text(error)
     if call.id is None:
         return NewEvent("action", {**details, "input": _as_json(call.input), "result": result})
     return result_event(call.id, asking, result, details)

@@ -21,8 +21,8 @@ from ..events.messages import Page, answer_in, message_event, page_of
 from ..events.operations import RETRY_OF
 from ..formats.messages import convert
 from .capture import Capture
-from .filepoints import events_behind, paths_changed
-from .live import LiveTurn, add_cost, add_usage, resolve_agent
+from .filepoints import events_behind, net_of, paths_changed
+from .liveturn import Agent, LiveTurn, add_cost, add_usage, resolve_agent
 from .log import SessionLog, unstored
 from .toolcalls import settling_event
 from .turns import End, Result, Retry, end_by, was_cut_short
@@ -41,7 +41,7 @@ class Opened:
     """A turn that is about to run, or how it ended if it has."""
 
     event: Event
-    agent: Callable[[LiveTurn], Json] | None = None
+    agent: Agent | None = None
     ended: Event | None = None
     is_new: bool = False
 
@@ -78,7 +78,7 @@ class TurnLog:
     """The turns of a session, as its log has them. `agent` answers them, if there is one."""
 
     def __init__(
-        self, log: SessionLog, capture: Capture, agent: Callable[..., Json] | str | None = None,
+        self, log: SessionLog, capture: Capture, agent: Agent | str | None = None,
         agent_options: Mapping[str, Json] | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
@@ -261,7 +261,7 @@ class TurnLog:
         for call in pending(messages):
             self._capture.append([settling_event(messages, call, text, failed=True)])
 
-    def _resolved_agent(self) -> Callable[[LiveTurn], Json]:
+    def _resolved_agent(self) -> Agent:
         if self.agent is None:
             raise Unsupported(
                 "the session has no agent: give `agent=`, or append messages yourself"
@@ -287,8 +287,17 @@ class TurnLog:
     def _note_end(self, turn: Event, end: End, **more: Json) -> Event:
         data: dict[str, Json] = {"turn": turn.seq or turn.id, "reason": end.reason}
         data |= {name: value for name, value in {"error": end.error, **more}.items() if value}
+        data |= self._net(turn)
         follows = self._before(turn) if end.refused else None
         return self._capture.append([NewEvent("turn_end", data, follows=follows)])[0]
+
+    def _net(self, turn: Event) -> dict[str, Json]:
+        """What a turn did to the files, counted for lists; nothing where nothing was captured."""
+        events = self._log.since(turn)
+        workspace = self._capture.workspace
+        if workspace is None or not any("files" in event.data for event in events):
+            return {}
+        return net_of(self._store, self._id, workspace.get, events)
 
     def _before(self, turn: Event) -> int | None:
         """What a turn continued from; None while its message could not be stored."""

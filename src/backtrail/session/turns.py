@@ -9,8 +9,8 @@ into the engine, which has the end of the turn recorded, whatever happens.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Literal, get_args
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from typing import Any, Literal, Protocol, get_args
 
 from .._startup.frozen import dataclass
 from ..errors import BacktrailError, InvalidData
@@ -18,13 +18,14 @@ from ..events import AsDict, Event, Json, NewEvent
 from ..events.calls import ToolCall, answers_in, calls_in
 from ..events.messages import kind_of, message_event
 from .listeners import Delta
-from .live import ENDED as ENDED
-from .live import Cancelled as Cancelled
-from .live import End as End
-from .live import ExitReason as ExitReason
-from .live import Failed as Failed
-from .live import Limits as Limits
-from .live import LiveTurn as LiveTurn
+from .liveturn import ENDED as ENDED
+from .liveturn import Agent, Flow, Reading
+from .liveturn import Cancelled as Cancelled
+from .liveturn import End as End
+from .liveturn import ExitReason as ExitReason
+from .liveturn import Failed as Failed
+from .liveturn import Limits as Limits
+from .liveturn import LiveTurn as LiveTurn
 from .views import user_message
 
 
@@ -59,6 +60,16 @@ class Said:
     stop_reason: str | None = None
 
 
+class Streams(Protocol):
+    """A model, whose stream ends with its reply; what has `text` comes before that."""
+
+    def stream(self, request: Any) -> Iterable[object]:
+        """Ask the model, in a thread."""
+
+    def astream(self, request: Any) -> AsyncIterator[object]:
+        """Ask the model, on a loop."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A request: call this model. The answer is its reply.
@@ -66,8 +77,8 @@ class Ask:
     Listeners get its deltas meanwhile, unless it is `quiet`.
     """
 
-    model: Json
-    request: Json
+    model: Streams
+    request: object
     quiet: bool = False
 
 
@@ -130,15 +141,15 @@ class Append:
 class Start:
     """Call the agent; the answer is what it yields from."""
 
-    agent: Callable[[LiveTurn], Json]
+    agent: Agent
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """Send an answer into the agent's flow; the answer is what it yields next, or `ENDED`."""
 
-    flow: Json
-    answer: Json
+    flow: Flow
+    answer: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +163,14 @@ class Open:
 class Next:
     """The next part of a model's stream, or `Failed`."""
 
-    parts: Json
+    parts: Reading | AsyncIterator[object]
 
 
 @dataclass(frozen=True, slots=True)
 class Shut:
     """A model's stream, or an agent's flow, is not needed any more."""
 
-    what: Json
+    what: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,21 +199,24 @@ Todo = (
 )  # fmt: skip
 """What a driver carries out."""
 
-Engine = Generator[Todo, Json, Event]
+Answer = Any
+"""What a request is answered with, as its docstring says."""
+
+Engine = Generator[Todo, Answer, Event]
 
 
 # --- the engine --------------------------------------------------------------------------
 
 
-def engine(turn: LiveTurn, agent: Callable[[LiveTurn], Json], first: Event | None) -> Engine:
+def engine(turn: LiveTurn, agent: Agent, first: Event | None) -> Engine:
     """A turn from its `first` event, if that is new, to the one that ends it and is returned."""
     failure: BaseException | None = None
-    flow: Json = None
+    flow: Flow | None = None
     try:
         if first is not None:
             yield Show(first)
-        flow = yield Start(agent)
-        yield from _steps(turn, flow)
+        flow = begun = yield Start(agent)
+        yield from _steps(turn, begun)
     except Cancelled as stop:
         turn.end = End(stop.reason, None if stop.reason == "interrupted" else str(stop))
     except BaseException as error:
@@ -224,8 +238,8 @@ def engine(turn: LiveTurn, agent: Callable[[LiveTurn], Json], first: Event | Non
     return ended
 
 
-def _steps(turn: LiveTurn, flow: Json) -> Generator[Todo, Json, None]:
-    answer: Json = None
+def _steps(turn: LiveTurn, flow: Flow) -> Generator[Todo, Answer, None]:
+    answer: Answer = None
     while True:
         turn.check()
         item = yield Step(flow, answer)
@@ -236,7 +250,7 @@ def _steps(turn: LiveTurn, flow: Json) -> Generator[Todo, Json, None]:
             return
 
 
-def _answer(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
+def _answer(turn: LiveTurn, item: object) -> Generator[Todo, Answer, Answer]:
     """What is to be done about one thing that an agent yielded; its answer is returned."""
     if isinstance(item, Delta):
         yield Notify(item)
@@ -259,7 +273,7 @@ def _answer(turn: LiveTurn, item: object) -> Generator[Todo, Json, Json]:
     return (yield from _say(turn, item if isinstance(item, Said) else None, item))
 
 
-def _say(turn: LiveTurn, said: Said | None, item: object) -> Generator[Todo, Json, Event]:
+def _say(turn: LiveTurn, said: Said | None, item: object) -> Generator[Todo, Answer, Event]:
     """A message goes into the log, then to the listeners."""
     message = said.message if said is not None else item
     usage, cost = (said.usage, said.cost_usd) if said is not None else (None, None)
@@ -282,7 +296,7 @@ def _say(turn: LiveTurn, said: Said | None, item: object) -> Generator[Todo, Jso
     return event
 
 
-def _ask(ask: Ask) -> Generator[Todo, Json, Json]:
+def _ask(ask: Ask) -> Generator[Todo, Answer, Answer]:
     """Call a model: its deltas go out as they come, its reply or failure is the answer."""
     parts = yield Open(ask)
     try:
@@ -301,7 +315,7 @@ def _ask(ask: Ask) -> Generator[Todo, Json, Json]:
     return part
 
 
-def _run(run: Run) -> Generator[Todo, Json, list[Event]]:
+def _run(run: Run) -> Generator[Todo, Answer, list[Event]]:
     """Run tools, each in a bracket; its result is in the log before listeners get it."""
     together = run.parallel and len(run.jobs) > 1
     done: list[Event] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .._startup.frozen import NamedTuple
 from ..events import Event, Json, SessionInfo
 from ..files.workspace.firstimport import PARTIAL
-from ..files.workspace.project import REFUSED
+from ..files.workspace.roots import REFUSED
 
 if TYPE_CHECKING:
     from ..stores.base import Store

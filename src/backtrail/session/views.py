@@ -14,7 +14,7 @@ import msgspec
 from .._startup.frozen import dataclass, field
 from ..errors import InvalidData
 from ..events import KINDS, MESSAGE_KINDS, AsDict, Event, Format, Json, NewEvent
-from ..events.calls import Tidy, ToolCall, answers_in, calls_in
+from ..events.calls import ToolCall, answers_in, calls_in
 from ..events.calls import repair as repaired
 from ..events.messages import Page, Said, format_of
 
@@ -61,7 +61,7 @@ class Rewind:
     others changed them; `warnings` say what cannot be undone. Of the files, changes
     after event `cut` went back. `not_captured` is what the events that go back missed, as
     rows of `Session.not_captured`: it stays as it is. With `error`, acting is refused, and
-    why.
+    why. `plan` stands for what a preview showed: given as `expected`, nothing else is done.
     """
 
     applied: bool
@@ -74,6 +74,7 @@ class Rewind:
     cut: int | None = None
     not_captured: list[tuple[str, str, int]] = field(default_factory=list)
     error: str | None = None
+    plan: str = ""
 
     @property
     def files_changed(self) -> list[str]:
@@ -140,17 +141,15 @@ def spoken(pages: Iterable[Page], *, repair: bool = False) -> list[dict[str, Jso
     Pages come newest first, each in order. Of several pinned system prompts the newest
     counts, and stands in front.
     """
-    tidy = Tidy()
-    messages, purged = _shown(pages, _message, tidy.before if repair else _pass)
+    messages, purged = _shown(pages, _message)
     if purged:
         messages = list(compress(messages, _not_orphans(messages)))
-        return repaired(messages) if repair else messages
-    return tidy.repair(messages) if repair else messages
+    return repaired(messages) if repair else messages
 
 
 def conversation(pages: Iterable[Page]) -> list[tuple[dict[str, Json], Format]]:
     """The same as stored, each message with its format."""
-    entries, purged = _shown(pages, _entry, _pass)
+    entries, purged = _shown(pages, _entry)
     messages = [message for message, _ in entries]
     return list(compress(entries, _not_orphans(messages))) if purged else entries
 
@@ -182,17 +181,8 @@ def _entry(said: Said) -> tuple[dict[str, Json], Format]:
     return said.message, known or format_of(said.message)
 
 
-def _pass(entries: object) -> None:
-    """Look at nothing."""
-
-
-def _shown(
-    pages: Iterable[Page], pick: Callable[[Said], T], look: Callable[[list[T]], None]
-) -> tuple[list[T], bool]:
-    """What `pick` makes of each message, oldest first, and whether any was purged.
-
-    `look` gets the results page by page, newest first.
-    """
+def _shown(pages: Iterable[Page], pick: Callable[[Said], T]) -> tuple[list[T], bool]:
+    """What `pick` makes of each message, oldest first, and whether any was purged."""
     newest_first: list[list[T]] = []
     prompt: Said | None = None
     purged = False
@@ -203,13 +193,10 @@ def _shown(
             if not usual or {type(one.message) for one in said} != {dict}:
                 said, pinned, erased = _sifted(page)
                 prompt, purged = prompt or pinned, purged or erased
-            picked = list(map(pick, said))
-            look(picked)
-            newest_first.append(picked)
+            newest_first.append(list(map(pick, said)))
             age()
     if prompt is not None:
         newest_first.append([pick(prompt)])
-        look(newest_first[-1])
     return list(chain.from_iterable(reversed(newest_first))), purged
 
 

@@ -38,74 +38,59 @@ class Key(NamedTuple):
     default: Value
     variable: str
     about: str
-    in_project: bool = True
+    in_project: bool = False
 
 
 KEYS: dict[str, Key] = {
-    "store": Key("text", None, "BACKTRAIL_STORE", "where sessions are kept"),
-    "model": Key("text", None, "BACKTRAIL_MODEL", "the model that `chat` talks to"),
-    "base_url": Key(
-        "text", None, "BACKTRAIL_BASE_URL", "where the model's server is", in_project=False
-    ),
-    "hooks": Key(
-        "switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record", in_project=False
-    ),
+    "store": Key("text", None, "BACKTRAIL_STORE", "where sessions are kept", True),
+    "model": Key("text", None, "BACKTRAIL_MODEL", "the model that `chat` talks to", True),
+    "base_url": Key("text", None, "BACKTRAIL_BASE_URL", "where the model's server is"),
+    "hooks": Key("switch", True, "BACKTRAIL_HOOKS", "whether installed hooks record"),
     "hooks_off": Key(
         "folders",
         (),
         "",
         "folders in which, and below which, installed hooks do not record; only in your own file",
-        in_project=False,
     ),
-    "hook_timeout": Key(
-        "seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take", in_project=False
-    ),
+    "hook_timeout": Key("seconds", 2.0, "BACKTRAIL_HOOK_TIMEOUT", "the longest a hook may take"),
     "hook_wait": Key(
         "wait",
         20.0,
         "BACKTRAIL_HOOK_WAIT",
         "seconds that the first calls of a session wait for the first import",
-        in_project=False,
     ),
     "root": Key(
         "root",
         "project",
         "BACKTRAIL_ROOT",
         "what hooks, `record` and `chat` capture: the project or the cwd",
-        in_project=False,
     ),
     "root_files": Key(
         "count",
         100_000,
         "BACKTRAIL_ROOT_FILES",
         "files above which a project is captured only in the cwd",
-        in_project=False,
     ),
-    "budget": Key(
-        "size", None, "BACKTRAIL_BUDGET", "disk space for contents of files", in_project=False
-    ),
+    "budget": Key("size", None, "BACKTRAIL_BUDGET", "disk space for contents of files"),
     "retention": Key(
         "retention",
         None,
         "",
-        "how long sessions are kept that nobody touches, such as 90d; only in your own file",
-        in_project=False,
+        "how long unused sessions are kept, such as 90d; only in your own file",
     ),
     "collect": Key(
         "switch",
         True,
         "BACKTRAIL_COLLECT",
         "whether contents that nothing needs are removed by themselves",
-        in_project=False,
     ),
     "agents_may_erase": Key(
         "switch",
         False,
         "",
         "whether agents may delete, purge, collect and remove hooks; only in your own file",
-        in_project=False,
     ),
-    "color": Key("color", "auto", "BACKTRAIL_COLOR", "colour on terminals: auto or never"),
+    "color": Key("color", "auto", "BACKTRAIL_COLOR", "colour on terminals: auto or never", True),
 }
 """Every setting there is."""
 

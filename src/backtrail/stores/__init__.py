@@ -13,7 +13,7 @@ scheme that another package registers in the entry-point group `backtrail.stores
     wrapper.py     a store around a store: buffered.py, redacting.py
     copies.py      from one store to another
     retention.py   sessions that have not been used for long, if that is asked for; due.py: when
-    batches.py, records.py, search.py: what the implementations share
+    batches.py, records.py, query.py: what the implementations share
 """
 
 from __future__ import annotations

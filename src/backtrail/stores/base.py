@@ -395,7 +395,7 @@ class Store(ABC):
         A word matches whole, whatever its case; "quoted words" match in a row. An event
         shared by forks is found once.
         """
-        from .search import search
+        from .query import search
 
         return search(self, text, limit)
 

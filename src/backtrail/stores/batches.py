@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from .. import telemetry
@@ -101,32 +101,12 @@ def carried_out(append: Callable[..., list[Event]], call: Call) -> Outcome:
         return error
 
 
-class _Encoded(Mapping[str, Json]):
-    """A body that was encoded already, for stores that encode it themselves."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def _data(self) -> dict[str, Json]:
-        return decode_data(self._body)
-
-    def __getitem__(self, key: str) -> Json:
-        return self._data()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._data())
-
-    def __len__(self) -> int:
-        return len(self._data())
-
-
 class Prepared(NewEvent):
     """An event that was checked and encoded before; later changes of its data do not show."""
 
     def __init__(self, draft: Draft) -> None:
-        super().__init__(
-            draft.kind, _Encoded(draft.body), id=draft.id, follows=draft.follows, ts=draft.ts
-        )
+        data = decode_data(draft.body)
+        super().__init__(draft.kind, data, id=draft.id, follows=draft.follows, ts=draft.ts)
         object.__setattr__(self, "draft", draft)
 
     draft: Draft

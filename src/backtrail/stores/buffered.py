@@ -26,13 +26,11 @@ from ..events import (
     NewEvent,
     check_log,
     check_session_id,
-    encode_data,
     make_event,
-    mint,
 )
 from ..events.messages import Page
 from .base import Store
-from .batches import Call, Draft, Outcome, drafts, is_usual
+from .batches import Call, Draft, Outcome, drafts
 from .disk import forks
 from .opening import open_store
 from .queue import Job, Queue
@@ -43,33 +41,25 @@ OnError = Literal["raise", "record"] | Callable[[Exception], None]
 
 
 _Place = tuple[str, str]
-_What = list[Draft] | tuple[Event, bytes]
-_Waiting = tuple[_Place, _What]
+_Waiting = tuple[_Place, list[Draft]]
 """One append, waiting to be written: session and log, and what goes there."""
 
 _AGAIN = 0.1
 """Seconds after which a full buffer is tried again whose store fails."""
 
 
-def _drafts(what: _What) -> list[Draft]:
-    if isinstance(what, list):
-        return what
-    event, body = what
-    return [Draft(event.id, False, event.ts, event.kind, None, event.data, body)]
-
-
-def _mergeable(what: _What) -> bool:
+def _mergeable(batch: list[Draft]) -> bool:
     """Whether a batch holds no ids that may be known."""
-    return not isinstance(what, list) or not any(draft.given for draft in what)
+    return not any(draft.given for draft in batch)
 
 
 def _runs(waiting: list[_Waiting]) -> list[list[int]]:
     """Of each log the first calls that may become one batch, as positions."""
     runs: dict[_Place, list[int]] = {}
     ended: set[_Place] = set()
-    for at, (place, what) in enumerate(waiting):
+    for at, (place, batch) in enumerate(waiting):
         run = runs.setdefault(place, [])
-        if run and not (_mergeable(what) and _mergeable(waiting[run[-1]][1])):
+        if run and not (_mergeable(batch) and _mergeable(waiting[run[-1]][1])):
             ended.add(place)
         if place not in ended:
             run.append(at)
@@ -78,7 +68,7 @@ def _runs(waiting: list[_Waiting]) -> list[list[int]]:
 
 def _call(waiting: list[_Waiting], run: list[int]) -> Call:
     session_id, log = waiting[run[0]][0]
-    return Call(session_id, [draft for at in run for draft in _drafts(waiting[at][1])], log)
+    return Call(session_id, [draft for at in run for draft in waiting[at][1]], log)
 
 
 class Buffered(Wrapper):
@@ -146,32 +136,20 @@ class Buffered(Wrapper):
             return self.inner.append(session_id, events, log=log, expected=expected)
         if self._closed:
             raise Closed("this buffered store is closed")
-        what: _What
         place = session_id, log
-        named = type(session_id) is str and type(log) is str
-        if len(events) == 1 and is_usual(events[0]):
-            # What nearly every append is: the steps of the other branch in one piece.
-            new = events[0]
-            data = new.data
-            body = encode_data(data)
-            id, ts = mint()
-            event = make_event(0, id, ts, new.kind, data, None)
-            what, result = (event, body), [event]
-        else:
-            what = batch = drafts(events)
-            result = [make_event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
-        if not named or place not in self._checked:
+        batch = drafts(events)
+        if type(session_id) is not str or type(log) is not str or place not in self._checked:
             self._checked.add((check_session_id(session_id), check_log(log)))
         if self._error is not None:
             self._raise()
-        if result:
+        if batch:
             if len(self._waiting) >= self._most:
                 self._make_room()
-            self._waiting.append((place, what))
+            self._waiting.append((place, batch))
             self.counters["queued"] += 1
             if not self._awake:
                 self._rouse()
-        return result
+        return [make_event(0, d.id, d.ts, d.kind, d.data, d.follows) for d in batch]
 
     def pages(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
@@ -229,9 +207,9 @@ class Buffered(Wrapper):
         for run, outcome in zip(runs, outcomes, strict=True):
             over = self._over(waiting, run, outcome)
             for at in run[over:]:
-                place, what = waiting[at]
+                place, batch = waiting[at]
                 # What was made up once keeps its id, so a second try is safe.
-                waiting[at] = place, [draft._replace(given=True) for draft in _drafts(what)]
+                waiting[at] = place, [draft._replace(given=True) for draft in batch]
             del run[over:]
         done = {at for run in runs for at in run}
         for _ in waiting:

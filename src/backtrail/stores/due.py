@@ -1,6 +1,6 @@
 """When contents of files are to be collected next, noted beside them, and how that begins.
 
-Deleting a session, or coming near the budget, notes a time in the file `upkeep`. Whoever is
+Deleting a session, or coming near the budget, notes a time in the file `upkeep`. A process that is
 done with a store later and finds that time past begins a collection in a process of its own,
 and waits for nothing. A note that is lost costs a delay, never data.
 """

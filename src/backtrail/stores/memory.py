@@ -1,7 +1,7 @@
 """The plain store: everything in this process, gone with it. The other stores are compared
 with it.
 
-Bodies are kept encoded, so that a caller who changes a dictionary afterwards changes
+Bodies are kept encoded, so that a caller that changes a dictionary afterwards changes
 nothing here, and values come back as they would from a disk.
 """
 
@@ -36,7 +36,16 @@ from .disk import forks
 from .disk.locks import busy, me
 from .notes import Memory, check_note
 from .opening import Options
-from .records import Filters, changed_record, check_record, folded, new_record, resolved, select
+from .records import (
+    Filters,
+    Range,
+    changed_record,
+    check_record,
+    folded,
+    new_record,
+    resolved,
+    select,
+)
 
 _PAGE = 256
 _TOMBSTONE = encode_data(PURGED)
@@ -222,34 +231,16 @@ class MemoryStore(Store):
             return result
 
     def read(
-        self,
-        session_id: str,
-        *,
-        log: str = MAIN_LOG,
-        after: int = 0,
-        until: int | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        kinds: Collection[str] | None = None,
+        self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
     ) -> Iterator[Event]:
         session = self._session(session_id)
         kept = session.logs.get(check_log(log))
-        if kept is None:
-            return iter(())
-        return self._pages(session, log, after, until, limit, reverse, kinds)
+        return iter(()) if kept is None else self._pages(session, log, kept, events)
 
-    def _pages(
-        self,
-        session: _Session,
-        log: str,
-        after: int,
-        until: int | None,
-        limit: int | None,
-        reverse: bool,
-        kinds: Collection[str] | None,
-    ) -> Iterator[Event]:
-        left, id, kept = limit, session.record.id, session.logs[log]
-        rows = kept.rows
+    def _pages(self, session: _Session, log: str, kept: _Log, wanted: Range) -> Iterator[Event]:
+        after, until = wanted.get("after", 0), wanted.get("until")
+        left, kinds = wanted.get("limit"), wanted.get("kinds")
+        id, rows = session.record.id, kept.rows
         while left is None or left > 0:
             with self._state.lock:
                 here = self._state.sessions.get((self.scope, id)) is session
@@ -261,7 +252,7 @@ class MemoryStore(Store):
                     last = bisect_right(rows, until, key=lambda row: row.seq)
                 if first >= last:
                     return
-                if reverse:
+                if wanted.get("reverse"):
                     page = rows[max(first, last - _PAGE) : last][::-1]
                     until = page[-1].seq - 1
                 else:

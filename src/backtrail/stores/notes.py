@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .._startup.hashing import sha256
 from ..errors import AlreadyExists, Damaged, InvalidData, NotFound
 from ..events import NewEvent, SessionInfo, encode_data, now
-from .disk.fs import failed, make_directory, read_file, refuse_links, replace_file
+from .disk.fs import failed, failing, make_directory, read_file, refuse_links, replace_file
 
 if TYPE_CHECKING:
     from .base import Store
@@ -93,11 +93,9 @@ class FileMemory(Memory):
         self._check_open()
         content = check_note(text).encode()
         refuse_links(self._path.parent)
-        try:
+        with failing("write the project's note"):
             make_directory(self._path.parent)
             replace_file(self._path, content)
-        except OSError as error:
-            raise failed(error, "write the project's note") from error
 
 
 class DatabaseMemory(Memory):

@@ -19,9 +19,9 @@ from .. import telemetry
 from ..errors import InvalidData, NotFound, SessionBusy
 from ..events import Json, SessionInfo, timestamp
 from ..events import now as now_ts
-from . import live
+from . import inprocess
 from .base import Store
-from .disk.fs import failed, replace_file, write_all
+from .disk.fs import failed, failing, replace_file, write_all
 
 PINNED = "pinned"
 """The tag of a session that stays."""
@@ -59,7 +59,7 @@ def sweep(store: Store, retention: str, *, dry_run: bool = False) -> list[Sessio
     before = timestamp(datetime.now(UTC) - period(retention))
     removed: list[SessionInfo] = []
     for info in store.sessions(before=before):
-        if PINNED in info.tags or re.fullmatch(_NOTE, info.id) or live.is_open(store, info.id):
+        if PINNED in info.tags or re.fullmatch(_NOTE, info.id) or inprocess.is_open(store, info.id):
             continue
         try:
             with store.lease(info.id):
@@ -99,10 +99,8 @@ def sweep_daily(store: Store, retention: str) -> list[SessionInfo]:
     if path is None:
         _unfiled[store.url] = stamps
     else:
-        try:
+        with failing(f"write {path}"):
             replace_file(path, msgspec.json.encode(stamps))
-        except OSError as error:
-            raise failed(error, f"write {path}") from error
     return removed
 
 
@@ -119,14 +117,12 @@ def note_gone(store: Store, row: dict[str, Json]) -> None:
         return
     line = msgspec.json.encode({"ts": now_ts(), "scope": store.scope, **row}) + b"\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
+    with failing(f"write {path}"):
         fd = os.open(path, flags, 0o600)
         try:
             write_all(fd, line)
         finally:
             os.close(fd)
-    except OSError as error:
-        raise failed(error, f"write {path}") from error
 
 
 def read_gone(store: Store) -> list[dict[str, Json]]:
@@ -170,9 +166,7 @@ def _read(path: Path) -> Stamps:
     """The last sweep of each scope; none where that is not known."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Stamps)
-    except FileNotFoundError:
-        return {}
-    except msgspec.MsgspecError:
+    except (FileNotFoundError, msgspec.MsgspecError):
         return {}
     except OSError as error:
         raise failed(error, f"read {path}") from error

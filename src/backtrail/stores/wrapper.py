@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
-from ..events import MAIN_LOG, Checkpoint, Event, Hit, Json, NewEvent, Problem, SessionInfo
-from ..events.history import Mark
-from .base import Lease, Store
-from .records import Filters, Range
+from .base import Store
 
-if TYPE_CHECKING:
-    from .adopting import Logs
-    from .notes import Memory
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def handed_on(verb: Verb) -> Verb:
+    """The verb of the inner store, in place of a wrapper's own."""
+    name = verb.__name__
+
+    # Without what the verb has besides: it may be abstract.
+    @wraps(verb, updated=())
+    def call(self: Wrapper, *given: Any, **named: Any) -> Any:
+        return getattr(self.inner, name)(*given, **named)
+
+    return cast(Verb, call)
 
 
 class Wrapper(Store):
@@ -50,95 +55,33 @@ class Wrapper(Store):
     def former_name(self) -> str:
         return self.inner.former_name
 
-    def log_file(self, session_id: str) -> Path | None:
-        return self.inner.log_file(session_id)
-
-    def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
-        self.inner.create(info, base=base)
-
-    def adopt(self, info: SessionInfo, logs: Logs) -> None:
-        self.inner.adopt(info, logs)
-
-    def info(self, session_id: str) -> SessionInfo:
-        return self.inner.info(session_id)
-
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
-        return self.inner.update(session_id, **changes)
-
-    def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
-        return self.inner.sessions(**filters)
-
-    def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
-        kept: Mapping[str, Json] = self.inner.kept(data)
-        return kept
-
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
-        self.inner.delete(session_id, log=log)
-
-    def append(
-        self,
-        session_id: str,
-        events: Sequence[NewEvent],
-        *,
-        log: str = MAIN_LOG,
-        expected: int | None = None,
-    ) -> list[Event]:
-        return self.inner.append(session_id, events, log=log, expected=expected)
-
-    def read(
-        self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
-    ) -> Iterator[Event]:
-        return self.inner.read(session_id, log=log, **events)
-
-    def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
-        self.inner.purge(session_id, seqs, log=log)
-
-    def logs(self, session_id: str) -> list[str]:
-        return self.inner.logs(session_id)
-
-    def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
-        return self.inner.lease(session_id, wait=wait)
-
-    def flush(self) -> None:
-        self.inner.flush()
-
-    def close(self) -> None:
-        self.inner.close()
+    log_file = handed_on(Store.log_file)
+    create = handed_on(Store.create)
+    adopt = handed_on(Store.adopt)
+    info = handed_on(Store.info)
+    update = handed_on(Store.update)
+    sessions = handed_on(Store.sessions)
+    kept = handed_on(Store.kept)
+    delete = handed_on(Store.delete)
+    append = handed_on(Store.append)
+    read = handed_on(Store.read)
+    purge = handed_on(Store.purge)
+    logs = handed_on(Store.logs)
+    lease = handed_on(Store.lease)
+    flush = handed_on(Store.flush)
+    close = handed_on(Store.close)
 
     # The derived verbs go to the inner store too, which may know a faster way.
-
-    def record(self, session_id: str) -> SessionInfo:
-        return self.inner.record(session_id)
-
-    def outline(
-        self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
-        until: int | None = None,
-    ) -> list[Mark]:  # fmt: skip
-        return self.inner.outline(session_id, kinds=kinds, after=after, until=until)
-
-    def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
-        return self.inner.tally(session_id, after=after, until=until)
-
-    def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
-        return self.inner.latest(cwd)
-
-    def find(self, session_id: str, id: str, *, log: str = MAIN_LOG) -> Event:
-        return self.inner.find(session_id, id, log=log)
-
-    def checkpoint(self, id: str) -> Checkpoint:
-        return self.inner.checkpoint(id)
-
-    def search(self, text: str, *, limit: int = 20) -> list[Hit]:
-        return self.inner.search(text, limit=limit)
-
-    def memory(self, cwd: str | os.PathLike[str]) -> Memory:
-        return self.inner.memory(cwd)
-
-    def verify(self) -> list[Problem]:
-        return self.inner.verify()
-
-    def seal(self, *, dry_run: bool = False) -> int:
-        return self.inner.seal(dry_run=dry_run)
+    record = handed_on(Store.record)
+    outline = handed_on(Store.outline)
+    tally = handed_on(Store.tally)
+    latest = handed_on(Store.latest)
+    find = handed_on(Store.find)
+    checkpoint = handed_on(Store.checkpoint)
+    search = handed_on(Store.search)
+    memory = handed_on(Store.memory)
+    verify = handed_on(Store.verify)
+    seal = handed_on(Store.seal)
 
 
 def unwrapped(store: Store) -> Store:

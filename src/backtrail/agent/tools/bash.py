@@ -16,7 +16,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from .base import Context, ToolFailed, tool_from
+from .tool import Context, ToolFailed, tool_from
 
 GRACE = 2.0
 """Seconds between asking a process to end and ending it."""

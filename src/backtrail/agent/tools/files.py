@@ -9,8 +9,8 @@ import stat
 from typing import BinaryIO
 
 from ...events import Json
-from .base import Context, ToolFailed, tool_from
 from .paths import Place, mark_of, places, real_path
+from .tool import Context, ToolFailed, tool_from
 
 TEXT_LIMIT = 20 * 1024 * 1024
 """Bytes above which a file is not edited, nor searched."""

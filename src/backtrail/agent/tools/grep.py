@@ -16,11 +16,12 @@ from functools import lru_cache
 from typing import Literal
 
 from ...files.beneath import DIRECTORY, FILE
-from ...files.names import MARKER, shown
-from ...files.workspace.ignore import is_reserved, opaque_name, stores_among
-from .base import Context, ToolFailed, tool_from
+from ...files.names import is_reserved, shown
+from ...files.trees import MARKER
+from ...files.workspace.ignore import opaque_name, stores_among
 from .files import TEXT_LIMIT, looks_binary, path_of
 from .paths import Place, places, short
+from .tool import Context, ToolFailed, tool_from
 
 _DEPTH = 200
 _LINE = 500

@@ -11,10 +11,10 @@ import stat
 from dataclasses import dataclass
 
 from ...events import Json
-from .base import Context, ToolFailed, tool_from
 from .files import TEXT_LIMIT, as_bytes
 from .patching import Change, apply_hunks, parse
 from .paths import Place, Places, mark_of, places
+from .tool import Context, ToolFailed, tool_from
 
 _EXECUTABLE = 0o111
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .base import ToolFailed
+from .tool import ToolFailed
 
 Kind = Literal["add", "update", "delete"]
 

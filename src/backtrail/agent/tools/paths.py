@@ -18,9 +18,8 @@ from pathlib import Path
 from ...errors import Unsafe
 from ...events import new_id
 from ...files.beneath import DIRECTORY, FILE, Directories, remove, write_file
-from ...files.names import inside
-from ...files.workspace.ignore import RESERVED
-from .base import Context, ToolFailed
+from ...files.names import RESERVED, inside
+from .tool import Context, ToolFailed
 
 _HOPS = 40
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

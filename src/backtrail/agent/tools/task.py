@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...events import Json
-from .base import Context, ToolFailed, as_json, tool_from
+from .tool import Context, ToolFailed, as_json, tool_from
 
 
 def task(ctx: Context, description: str, prompt: str) -> Json:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -22,10 +22,10 @@ from typing import BinaryIO
 import msgspec
 
 from ...errors import AlreadyExists, Damaged, NotFound
-from ...events import MAIN_LOG, AsDict, Event, NewEvent, SessionInfo, check_session_id
+from ...events import MAIN_LOG, AsDict, Event, SessionInfo, check_session_id
 from ...files.contents.blobs import Reference
 from ...files.contents.garbage import check_floor, reach
-from ...files.depot import has_contents, opened
+from ...files.depot import Depot, has_contents, opened
 from ...files.trees import EMPTY, EMPTY_DIGEST, Get
 from ...formats.secrets import Masking
 from ...stores.base import Store
@@ -33,33 +33,13 @@ from ...stores.copies import check_gap
 from ...stores.opening import store_at
 from ...stores.wrapper import store_name
 from ..export.placing import placed
-from .check import Bundle, Reading, check_bundle, check_file, opened_bundle
+from . import manifest as layout
+from .check import Bundle, check_bundle, check_file, opened_bundle
 from .container import Limits, Packer
-from .manifest import (
-    FORMAT,
-    MANIFEST,
-    SEAL,
-    VERSION,
-    BlobEntry,
-    LogEntry,
-    Manifest,
-    blob_name,
-    encode_event,
-    log_name,
-    record_of,
-    trees_in,
-)
+from .manifest import FORMAT, VERSION, BlobEntry, LogEntry, Manifest, blob_name
 
-__all__ = [
-    "Bundle",
-    "Bundled",
-    "Limits",
-    "check_bundle",
-    "pack",
-    "read_bundle",
-    "would_read",
-    "write_bundle",
-]
+__all__ = ["Bundle", "Bundled", "Limits", "check_bundle", "pack", "read_bundle", "would_read",
+           "write_bundle"]  # fmt: skip
 
 _CHUNK = 1 << 20
 
@@ -80,23 +60,17 @@ class Bundled(AsDict):
 
 
 def write_bundle(
-    store: Store | str,
-    session_id: str,
-    path: str | os.PathLike[str],
-    *,
-    masking: Masking | None = None,
-    force: bool = False,
-) -> Bundled:
+    store: Store | str, session_id: str, path: str | os.PathLike[str], *,
+    masking: Masking | None = None, force: bool = False,
+) -> Bundled:  # fmt: skip
     """Pack a session into a file at `path`, which appears whole or not at all.
 
     Nothing is masked unless `masking` is given, and contents of files never are.
     """
-    if not isinstance(store, Store):
-        with store_at(store, create=False) as place:
-            return write_bundle(place, session_id, path, masking=masking, force=force)
-    store.info(session_id)
-    with placed(path, force=force) as file:
-        return pack(store, session_id, file, masking=masking)
+    with store_at(store, create=False) as place:
+        place.info(session_id)
+        with placed(path, force=force) as file:
+            return pack(place, session_id, file, masking=masking)
 
 
 def pack(
@@ -113,13 +87,12 @@ def pack(
             note = trees if log == MAIN_LOG else {}
             events = _filled(store.read(session_id, log=log), session_id)
             spooled.append((_spool(log, events, spool, masking, note), spool))
-        get: Get = _nothing
-        if has_contents(store) and trees:
-            get = _with_empty(stack.enter_context(opened(store)).blobs.get)
+        has_any = has_contents(store) and bool(trees)
+        get = _getter(stack.enter_context(opened(store)) if has_any else None)
         blobs, missing = _reached(get, trees)
         record = replace(info, title=masking.json(info.title), metadata=masking.json(info.metadata))
         manifest = Manifest(
-            FORMAT, VERSION, record_of(record), [entry for entry, _ in spooled], list(trees),
+            FORMAT, VERSION, layout.record_of(record), [entry for entry, _ in spooled], list(trees),
             [BlobEntry(digest, size) for digest, size in blobs.items()], missing, masking.count,
         )  # fmt: skip
         _pack(file, manifest, [spool for _, spool in spooled], get)
@@ -134,8 +107,8 @@ def _spool(
     total = hashlib.sha256()
     size = count = 0
     for event in events:
-        trees.update(dict.fromkeys(trees_in(event.data)))
-        line = encode_event(replace(event, data=masking.json(event.data)))
+        trees.update(dict.fromkeys(layout.trees_in(event.data)))
+        line = layout.encode_event(replace(event, data=masking.json(event.data)))
         spool.write(line)
         total.update(line)
         size, count = size + len(line), count + 1
@@ -170,26 +143,28 @@ def _reached(get: Get, trees: dict[str, None]) -> tuple[dict[str, int], list[str
     return there, list(missing)
 
 
-def _nothing(digest: bytes) -> bytes:
-    raise NotFound(f"no blob `{digest.hex()}` in this store")
+def _getter(depot: Depot | None) -> Get:
+    """What gets contents. An empty directory may be known by its digest alone."""
 
+    def get(digest: bytes) -> bytes:
+        if depot is None:
+            raise NotFound(f"no blob `{digest.hex()}` in this store")
+        return EMPTY if digest == EMPTY_DIGEST else depot.blobs.get(digest)
 
-def _with_empty(get: Get) -> Get:
-    """An empty directory may be known by its digest alone."""
-    return lambda digest: EMPTY if digest == EMPTY_DIGEST else get(digest)
+    return get
 
 
 def _pack(file: BinaryIO, manifest: Manifest, spools: list[BinaryIO], get: Get) -> None:
     packer = Packer(file)
     content = msgspec.json.encode(manifest)
-    packer.add(MANIFEST, len(content), iter([content]))
+    packer.add(layout.MANIFEST, len(content), iter([content]))
     for blob in manifest.blobs:
         packer.add(blob_name(blob.sha256), blob.size, iter([get(bytes.fromhex(blob.sha256))]))
     for number, (entry, spool) in enumerate(zip(manifest.logs, spools, strict=True)):
         spool.seek(0)
-        packer.add(log_name(number), entry.size, _chunks(spool))
+        packer.add(layout.log_name(number), entry.size, _chunks(spool))
     seal = hashlib.sha256(content).hexdigest().encode() + b"\n"
-    packer.add(SEAL, len(seal), iter([seal]))
+    packer.add(layout.SEAL, len(seal), iter([seal]))
     packer.close()
 
 
@@ -202,13 +177,9 @@ def _chunks(spool: BinaryIO) -> Iterator[bytes]:
 
 
 def read_bundle(
-    store: Store | str,
-    path: str | os.PathLike[str],
-    *,
-    as_id: str | None = None,
-    cwd: str | os.PathLike[str] | None = None,
-    limits: Limits | None = None,
-) -> SessionInfo:
+    store: Store | str, path: str | os.PathLike[str], *, as_id: str | None = None,
+    cwd: str | os.PathLike[str] | None = None, limits: Limits | None = None,
+) -> SessionInfo:  # fmt: skip
     """Make the session of a bundle in a store, and return its record.
 
     All of the bundle is checked first: what is hostile or damaged is refused, and nothing is
@@ -216,17 +187,14 @@ def read_bundle(
     one with others is `AlreadyExists`, and `as_id` gives the new one another id. `cwd` binds
     it to another directory than the one it was made in.
     """
-    if not isinstance(store, Store):
-        with store_at(store) as place:
-            return read_bundle(place, path, as_id=as_id, cwd=cwd, limits=limits)
     limits = limits or Limits()
-    with opened_bundle(path) as file:
-        bundle, info, is_there = _compared(store, file, as_id, limits)
+    with store_at(store) as place, opened_bundle(path) as file:
+        bundle, info, is_there = _compared(place, file, as_id, limits)
         if cwd is not None:
             info = replace(info, cwd=os.fspath(cwd), root=None)
         if not is_there:
-            _take(store, info, bundle, file, limits)
-    return store.info(info.id)
+            _take(place, info, bundle, file, limits)
+        return place.info(info.id)
 
 
 def would_read(
@@ -254,7 +222,7 @@ def _compared(
         info = replace(info, id=as_id, key=None)
     if not _known(store, info.id):
         return bundle, info, False
-    if not bundle.again(file, limits, lambda reading: reading.is_in(store, info.id)):
+    if not bundle.again(file, limits).is_in(store, info.id):
         raise AlreadyExists(
             f"session `{info.id}` exists, and the bundle's is another: import it under "
             "a new name with --as ID"
@@ -275,29 +243,17 @@ def _take(store: Store, info: SessionInfo, bundle: Bundle, file: BinaryIO, limit
 
     A process that is killed in between leaves contents that the next collection removes.
     """
-    manifest = bundle.manifest
     with ExitStack() as stack:
-        put: Callable[[Iterator[tuple[bytes, bytes]]], None] = _drop
-        if manifest.blobs:
-            depot = stack.enter_context(opened(store))
+        manifest = bundle.manifest
+        depot = stack.enter_context(opened(store)) if manifest.blobs else None
+        if depot is not None:
             check_floor(depot.folder)
-            name = store_name(store)
-            references = [Reference(name, info.id, bytes.fromhex(t)) for t in manifest.trees]
-            digests = [bytes.fromhex(blob.sha256) for blob in manifest.blobs]
-            epoch = depot.blobs.epoch()
+        name = store_name(store)
+        references = [Reference(name, info.id, bytes.fromhex(tree)) for tree in manifest.trees]
+        digests = [bytes.fromhex(blob.sha256) for blob in manifest.blobs]
+        epoch = depot.blobs.epoch() if depot is not None else 0
 
-            def put(contents: Iterator[tuple[bytes, bytes]]) -> None:
-                depot.blobs.write(contents, references, epoch=epoch, relies=digests)
-
-        def take(reading: Reading) -> bool:
-            put(reading.contents())
-            logs: dict[str, Iterator[NewEvent]] = reading.logs()
-            store.adopt(info, logs)
-            return True
-
-        bundle.again(file, limits, take)
-
-
-def _drop(contents: Iterator[tuple[bytes, bytes]]) -> None:
-    for _ in contents:
-        pass
+        reading = bundle.again(file, limits)
+        if depot is not None:
+            depot.blobs.write(reading.contents(), references, epoch=epoch, relies=digests)
+        store.adopt(info, reading.logs())

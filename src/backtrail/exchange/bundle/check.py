@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -19,23 +19,14 @@ from typing import BinaryIO
 
 from ...errors import BacktrailError, Damaged, InvalidData, InvalidId, NotFound, Unsafe
 from ...events import MAIN_LOG, Json, NewEvent, SessionInfo
-from ...files.names import LONGEST, is_bare, is_control, is_marker, shown
-from ...files.trees import MAGIC, Tree, parse_tree
+from ...files.names import LONGEST, shown
+from ...files.trees import MAGIC, Tree, is_bare, is_control, is_marker, parse_tree
 from ...stores.adopting import whole
 from ...stores.base import Store
 from ...stores.disk.fs import failed
+from . import manifest as layout
 from .container import Limits, Unpacker
-from .manifest import (
-    LONGEST_LINE,
-    MANIFEST,
-    SEAL,
-    Manifest,
-    blob_name,
-    decode_events,
-    decode_manifest,
-    log_name,
-    trees_in,
-)
+from .manifest import Manifest, blob_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +45,19 @@ class Bundle:
     def to_dict(self) -> dict[str, Json]:
         """What is in it, as JSON."""
         manifest = self.manifest
+        size = sum(blob.size for blob in manifest.blobs)
         return {
-            "session": self.info.id,
-            "title": self.info.title,
-            "created_at": self.info.created_at,
-            "logs": len(manifest.logs),
-            "events": self.events,
-            "blobs": len(manifest.blobs),
-            "bytes": sum(blob.size for blob in manifest.blobs),
-            "missing": len(manifest.missing),
-            "masked": manifest.masked,
-        }
+            "session": self.info.id, "title": self.info.title, "created_at": self.info.created_at,
+            "logs": len(manifest.logs), "events": self.events, "blobs": len(manifest.blobs),
+            "bytes": size, "missing": len(manifest.missing), "masked": manifest.masked,
+        }  # fmt: skip
 
-    def again(self, file: BinaryIO, limits: Limits, work: Callable[[Reading], bool]) -> bool:
-        """Read it once more and give it to `work`; it must be what it was."""
+    def again(self, file: BinaryIO, limits: Limits) -> Reading:
+        """Read it once more; it must be what it was."""
         reading = Reading(file, limits)
         if reading.seal != self.seal:
             raise Damaged("the bundle changed while it was read: nothing was imported")
-        return work(reading)
+        return reading
 
 
 @contextmanager
@@ -125,9 +111,9 @@ class Reading:
         file.seek(0)
         self._limits = limits
         self._unpacker = Unpacker(file, limits)
-        content = self._unpacker.next(MANIFEST, None, limits.manifest).content()
+        content = self._unpacker.next(layout.MANIFEST, None, limits.manifest).content()
         self.seal = hashlib.sha256(content).hexdigest()
-        self.manifest = decode_manifest(content, limits)
+        self.manifest = layout.decode_manifest(content, limits)
 
     def contents(self) -> Iterator[tuple[bytes, bytes]]:
         """Every content with its digest, which it has."""
@@ -145,10 +131,10 @@ class Reading:
 
     def _log(self, number: int, *, is_last: bool) -> Iterator[NewEvent]:
         entry = self.manifest.logs[number]
-        member = self._unpacker.next(log_name(number), entry.size, self._limits.total)
-        yield from decode_events(member.lines(entry.sha256, LONGEST_LINE), entry)
+        member = self._unpacker.next(layout.log_name(number), entry.size, self._limits.total)
+        yield from layout.decode_events(member.lines(entry.sha256, layout.LONGEST_LINE), entry)
         if is_last:
-            seal = self._unpacker.next(SEAL, 65, 65).content()
+            seal = self._unpacker.next(layout.SEAL, 65, 65).content()
             if seal != self.seal.encode() + b"\n":
                 raise Damaged("the bundle's manifest is not what was written")
             self._unpacker.end()
@@ -161,18 +147,16 @@ class Reading:
             for new, known in zip_longest(events, store.read(session_id, log=log)):
                 if new is None:
                     break
-                if known is None or (known.id, known.ts, known.kind, known.follows) != (
-                    (new.id, new.ts, new.kind, new.follows)
+                if known is None or new != NewEvent(
+                    known.kind, known.data, known.id, known.follows, known.ts
                 ):
-                    return False
-                if known.data != new.data:
                     return False
         return True
 
 
 def _noted(events: Iterator[NewEvent], named: set[str]) -> Iterator[NewEvent]:
     for event in events:
-        named.update(trees_in(dict(event.data)))
+        named.update(layout.trees_in(dict(event.data)))
         yield event
 
 
@@ -216,7 +200,7 @@ def _refused(tree: Tree) -> Unsafe | None:
         if tree[name].kind == "file" and tree[name].mode & _RAISED:
             return Unsafe(f"{shown(name)} would run with the rights of its owner or group")
     if is_bare(kept):
-        return Unsafe("it is shaped like a bare repository, whose settings git obeys")
+        return Unsafe("it is shaped like a repository, whose settings are obeyed")
     return None
 
 

@@ -10,6 +10,7 @@ compressed are limited while it is read, so that a bomb costs no more than the l
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -22,6 +23,7 @@ _BLOCK = 512
 _LONGEST_END = 21 * _BLOCK
 """The mark of the end, two blocks, and what fills the record of twenty in which it may begin
 with the last: `tar` writes whole records."""
+_HEADER = struct.Struct("100s8s8s8s12s12s8sc100x8s64x8s8s167x")
 _CHUNK = 1 << 20
 _WINDOW = 1 << 25
 _RATIO_FROM = 64 << 20
@@ -70,54 +72,21 @@ class Packer:
 
 def _header(name: str, size: int) -> bytes:
     """A header of the tar format, with no owner and no time: equal sessions, equal bundles."""
-    head = bytearray(_BLOCK)
-    fields = (
-        (0, name.encode()),
-        (100, b"0000600\0"),
-        (108, b"0000000\0"),
-        (116, b"0000000\0"),
-        (124, f"{size:011o}\0".encode()),
-        (136, b"00000000000\0"),
-        (148, b" " * 8),
-        (156, b"0"),
-        (257, b"ustar\x0000"),
-        (329, b"0000000\0"),
-        (337, b"0000000\0"),
-    )
-    for at, value in fields:
-        head[at : at + len(value)] = value
-    head[148:156] = f"{sum(head):06o}\0 ".encode()
-    return bytes(head)
+    numbers = (b"0000600", b"0000000", b"0000000", b"%011o" % size, b"00000000000")
+    head = _HEADER.pack(name.encode(), *numbers, b" " * 8, b"0", b"ustar\x0000", *[b"0000000"] * 2)
+    return head[:148] + b"%06o\0 " % sum(head) + head[156:]
 
 
 # --- reading -----------------------------------------------------------------------------
-
-
-class _Counted:
-    """A file that counts what was read of it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.count = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Read, and count."""
-        data = self._file.read(size)
-        self.count += len(data)
-        return data
 
 
 class Unpacker:
     """Reads files one after another; `Damaged` or `Unsafe` for whatever is not as written."""
 
     def __init__(self, file: BinaryIO, limits: Limits) -> None:
-        self._source = _Counted(file)
+        self._source = file
         decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-        self._stream = decompressor.stream_reader(
-            self._source,  # type: ignore[arg-type]  # it is only read
-            read_size=1 << 16,
-            read_across_frames=True,
-        )
+        self._stream = decompressor.stream_reader(file, 1 << 16, read_across_frames=True)
         self._limits = limits
         self._total = 0
         self._names: set[str] = set()
@@ -192,7 +161,7 @@ class Unpacker:
         if self._total > self._limits.total:
             raise Unsafe(f"the bundle holds over {self._limits.total >> 20} MB")
         spare = self._total - _RATIO_FROM
-        if spare > 0 and spare > self._source.count * self._limits.ratio:
+        if spare > 0 and spare > self._source.tell() * self._limits.ratio:
             raise Unsafe(
                 f"the bundle unpacks to over {self._limits.ratio} times its size: no session does"
             )

@@ -21,6 +21,7 @@ from ...errors import Damaged, Unsupported
 from ...events import MAIN_LOG, MAX_DATA, Event, Json, NewEvent, SessionInfo, check_log
 from ...settings.allowance import ORIGIN
 from ...stores.records import new_record
+from ..shapes import list_in, text_in
 from .container import Limits
 
 FORMAT = "backtrail-bundle"
@@ -213,13 +214,6 @@ def decode_events(lines: Iterator[bytes], entry: LogEntry) -> Iterator[NewEvent]
 
 def trees_in(data: dict[str, Json]) -> Iterator[str]:
     """The digests of the states that an event names."""
-    files = data.get("files")
-    holders: list[Json] = [{"tree": data.get("tree")}, files]
-    if isinstance(files, dict) and isinstance(files.get("parts"), list):
-        holders += files["parts"]
-    for holder in holders:
-        if isinstance(holder, dict):
-            for name in ("tree", "before", "after"):
-                found = holder.get(name)
-                if isinstance(found, str) and _DIGEST.fullmatch(found):
-                    yield found
+    holders = [{"tree": data.get("tree")}, data.get("files"), *list_in(data, "files", "parts")]
+    named = (text_in(one, name) for one in holders for name in ("tree", "before", "after"))
+    yield from (digest for digest in named if digest and _DIGEST.fullmatch(digest))

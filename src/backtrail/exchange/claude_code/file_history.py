@@ -24,13 +24,13 @@ from ...events import Json, NewEvent
 from ...events.messages import text_of
 from ...files.contents.blobs import Reference
 from ...files.depot import Depot
-from ...files.names import control_in, shown
-from ...files.trees import EMPTY_DIGEST, Entry, Tree, digest_of, encode_tree
+from ...files.names import shown
+from ...files.trees import Entry, Tree, control_in, digest_of, encode_tree
 from ...files.workspace.ignore import FILE_LIMIT
 from ...stores.base import Store
 from ...stores.wrapper import store_name
 from ..jsonlines import Line, read_small
-from ..transcript import fit_id, fit_time
+from ..shapes import id_in, inner, list_in, object_in, time_in
 from . import format as cc
 
 BETWEEN = "outside edit tools"
@@ -81,14 +81,12 @@ class FileHistory:
         if kind == "file-history-snapshot":
             self._snapshot(line, value)
         elif kind == "file-history-delta":
-            path, backup = value.get("trackingPath"), value.get("backup")
-            if isinstance(path, str) and isinstance(backup, Mapping):
-                self._learn(path, backup)
+            self._learn(value.get("trackingPath"), value.get("backup"))
         elif kind == "user":
-            uuid = fit_id(value.get("uuid"))
-            if uuid is not None and cc.what_is(value) in ("prompt", "note"):
-                self._prompts[uuid] = line.at
-            if cc.what_is(value) == "result":
+            what = cc.what_is(value)
+            if line.own_id is not None and what in ("prompt", "note"):
+                self._prompts[line.own_id] = line.at
+            if what == "result":
                 self._result(line, value)
 
     def delegate(self, call: str, lines: Iterable[Line]) -> None:
@@ -125,18 +123,17 @@ class FileHistory:
 
     # --- states --------------------------------------------------------------------------
 
-    def _learn(self, name: str, backup: Mapping[str, Json]) -> tuple[bytes, Entry | None] | None:
+    def _learn(self, name: Json, backup: Json) -> tuple[bytes, Entry | None] | None:
         """What a backup says of a path; noted if the path was not known."""
+        if not isinstance(name, str) or not isinstance(backup, Mapping):
+            return None
         path = inside(self.root, name)
         if path is None:
             self._outside += 1
             return None
-        file = backup.get("backupFileName")
-        if file is None and "backupFileName" in backup:
-            self._states.setdefault(path, None)
-            return path, None
-        entry = self._backup(path, file)
-        if entry is None:
+        gone = backup.get("backupFileName", "") is None
+        entry = None if gone else self._backup(path, backup.get("backupFileName"))
+        if entry is None and not gone:
             return None
         self._states.setdefault(path, entry)
         return path, entry
@@ -175,40 +172,32 @@ class FileHistory:
 
     def _snapshot(self, line: Line, value: Mapping[str, Json]) -> None:
         """The files at a prompt: what differs from what is known happened some other way."""
-        snapshot = value.get("snapshot")
-        tracked = snapshot.get("trackedFileBackups") if isinstance(snapshot, Mapping) else None
         changes: Changes = {}
-        for name, backup in tracked.items() if isinstance(tracked, Mapping) else ():
-            if not isinstance(name, str) or not isinstance(backup, Mapping):
-                continue
-            path = inside(self.root, name)
-            was = self._states.get(path, _UNKNOWN) if path is not None else None
-            known = path in self._states
+        known = dict(self._states)
+        for name, backup in object_in(value, "snapshot", "trackedFileBackups").items():
             learnt = self._learn(name, backup)
-            if learnt is None or value.get("isSnapshotUpdate") is True or not known:
+            if learnt is None or learnt[0] not in known or value.get("isSnapshotUpdate") is True:
                 continue
-            if learnt[1] != was:
-                self._states[learnt[0]] = learnt[1]
-                changes[learnt[0]] = (was, learnt[1])
-        prompt = fit_id(value.get("messageId"))
+            path, now = learnt
+            if known[path] != now:
+                self._states[path] = now
+                changes[path] = (known[path], now)
+        prompt = id_in(value, "messageId")
         at = self._prompts.get(prompt or "")
         if changes and at is not None and at >= self.first:
             files = self._files(changes) | {"uncertain": [shown(path) for path in sorted(changes)]}
             data = {"name": BETWEEN, "files": files}
-            ts = fit_time(snapshot.get("timestamp")) if isinstance(snapshot, Mapping) else None
+            ts = time_in(value, "snapshot", "timestamp")
             self._before[at] = NewEvent("action", data, id=f"files-{prompt}"[:256], ts=ts)
 
     def _result(self, line: Line, value: Mapping[str, Json]) -> None:
         """The result of a call that edited files, itself or by a subagent."""
-        own = edit_in(value.get("toolUseResult"))
+        result = value.get("toolUseResult")
+        own = edit_in(result)
         edits = [own] if own is not None else []
         name = own.tool if own is not None else "Agent"
-        result = value.get("toolUseResult")
-        names = [result.get("agentId")] if isinstance(result, Mapping) else []
-        names += [
-            b.get("tool_use_id") for b in value["message"]["content"] if isinstance(b, Mapping)
-        ]
-        for id in names:
+        calls = (inner(block, "tool_use_id") for block in list_in(value, "message", "content"))
+        for id in (inner(result, "agentId"), *calls):
             edits += self._delegated.pop(str(id), ())
         changes: Changes = {}
         for edit in edits:
@@ -268,10 +257,8 @@ class FileHistory:
             if path:
                 parent, _, name = path.rpartition(b"/")
                 folders[parent][name] = Entry("directory", self._mode(path + b"/"), 0, digest)
-            else:
-                self._trees[digest] = None
-                return digest
-        return EMPTY_DIGEST
+        self._trees[digest] = None
+        return digest
 
     def _put(self, content: bytes) -> bytes:
         digest = digest_of(content)
@@ -336,18 +323,19 @@ def edit_in(result: Json) -> Edit | None:
     path = _text(result, "filePath") or _text(result, "notebook_path")
     if not path:
         return None
+    before, created = _text(result, "originalFile"), False
     if _text(result, "updated_file") is not None:
-        return Edit("NotebookEdit", path, _text(result, "original_file"), False, result)
-    if isinstance(result.get("edits"), list):
-        before = _text(result, "originalFileContents")
-        before = _text(result, "originalFile") if before is None else before
-        return Edit("MultiEdit", path, before, False, result)
-    if _text(result, "oldString") is not None and _text(result, "newString") is not None:
-        return Edit("Edit", path, _text(result, "originalFile"), False, result)
-    if result.get("type") in ("create", "update") and _text(result, "content") is not None:
-        created = result["type"] == "create"
-        return Edit("Write", path, _text(result, "originalFile"), created, result)
-    return None
+        tool, before = "NotebookEdit", _text(result, "original_file")
+    elif isinstance(result.get("edits"), list):
+        tool, contents = "MultiEdit", _text(result, "originalFileContents")
+        before = before if contents is None else contents
+    elif _text(result, "oldString") is not None and _text(result, "newString") is not None:
+        tool = "Edit"
+    elif result.get("type") in ("create", "update") and _text(result, "content") is not None:
+        tool, created = "Write", result["type"] == "create"
+    else:
+        return None
+    return Edit(tool, path, before, created, result)
 
 
 def edits_in(messages: Iterable[Mapping[str, Json]]) -> Iterator[Edit]:
@@ -409,12 +397,9 @@ def _replacements(edit: Edit) -> list[tuple[str, str, bool]]:
         result = edit.result
         old, new = str(result["oldString"]), str(result["newString"])
         return [(old, new, result.get("replaceAll") is True)]
-    found = []
-    for one in edit.result["edits"]:
-        if isinstance(one, Mapping):
-            before, then = _text(one, "old_string") or "", _text(one, "new_string") or ""
-            found.append((before, then, one.get("replace_all") is True))
-    return found
+    given = [one for one in edit.result["edits"] if isinstance(one, Mapping)]
+    texts = [(_text(one, "old_string") or "", _text(one, "new_string") or "") for one in given]
+    return [(*both, one.get("replace_all") is True) for both, one in zip(texts, given, strict=True)]
 
 
 def _text(value: Mapping[str, Json], name: str) -> str | None:

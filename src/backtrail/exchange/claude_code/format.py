@@ -8,11 +8,13 @@ for what it should be. `docs/reference/claude-code.md` describes the format.
 from __future__ import annotations
 
 import re
+import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ...events import Json
+from ..shapes import inner, list_in, object_in, text_in
 
 What = Literal["prompt", "note", "result", "assistant", "boundary", "summary", "link", "other"]
 """What a line is.
@@ -40,8 +42,8 @@ _COMMAND = re.compile(
 )
 """A command that a person made; the text that it stands for is a line of its own."""
 
-_TITLES = {"custom-title": 3, "agent-name": 2, "ai-title": 2, "summary": 1}
-_TITLE_FIELDS = {"custom-title": "customTitle", "agent-name": "agentName", "ai-title": "aiTitle"}
+_TITLES = {"custom-title": (3, "customTitle"), "agent-name": (2, "agentName"),
+           "ai-title": (2, "aiTitle"), "summary": (1, "summary")}  # fmt: skip
 
 
 def what_is(line: Mapping[str, Json]) -> What:
@@ -80,12 +82,12 @@ def message_of(line: Mapping[str, Json]) -> Mapping[str, Json]:
         if command is None:
             return message
         return {**message, "content": " ".join(filter(None, command.groups()))}
-    given = line.get("attachment")
-    if not isinstance(given, Mapping) or given.get("type") != "queued_command":
+    given = object_in(line, "attachment")
+    by_hand = inner(given, "origin", "kind") == "human"
+    if given.get("type") != "queued_command" or not by_hand:
         return {}
-    prompt, origin = given.get("prompt"), given.get("origin")
-    by_hand = isinstance(origin, Mapping) and origin.get("kind") == "human"
-    return {"role": "user", "content": prompt} if by_hand and isinstance(prompt, str | list) else {}
+    prompt = given.get("prompt")
+    return {"role": "user", "content": prompt} if isinstance(prompt, str | list) else {}
 
 
 def is_note(words: str) -> bool:
@@ -109,8 +111,7 @@ def is_command(line: Mapping[str, Json]) -> bool:
 
 def blocks_of(message: Mapping[str, Json], kind: str) -> Iterator[Mapping[str, Json]]:
     """The blocks of a kind in a message."""
-    content = message.get("content")
-    for block in content if isinstance(content, list) else ():
+    for block in list_in(message, "content"):
         if isinstance(block, Mapping) and block.get("type") == kind:
             yield block
 
@@ -124,15 +125,9 @@ def said(message: Mapping[str, Json]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def text(line: Mapping[str, Json], name: str) -> str | None:
-    """A field that is text and says something."""
-    value = line.get(name)
-    return value if isinstance(value, str) and value else None
-
-
 def parent_of(line: Mapping[str, Json]) -> str | None:
     """The uuid of the line before; over a compaction, of the one that is meant."""
-    return text(line, "parentUuid") or text(line, "logicalParentUuid")
+    return text_in(line, "parentUuid") or text_in(line, "logicalParentUuid")
 
 
 def starts_over(line: Mapping[str, Json]) -> bool:
@@ -145,10 +140,7 @@ def starts_over(line: Mapping[str, Json]) -> bool:
     """
     what = what_is(line)
     is_printed = what == "note" and said(message_of(line)).strip().startswith(_PRINTED)
-    if what != "prompt" and not is_printed:
-        return False
-    position = line.get("turnPosition")
-    return isinstance(position, Mapping) and position.get("turnIndex") == 1
+    return (what == "prompt" or is_printed) and inner(line, "turnPosition", "turnIndex") == 1
 
 
 def sent_anew(line: Mapping[str, Json]) -> list[str]:
@@ -156,16 +148,14 @@ def sent_anew(line: Mapping[str, Json]) -> list[str]:
 
     A process begins with one, and each time that it changes more than the end of a conversation.
     """
-    tail = line.get("tail")
-    if line.get("type") != "api-request" or not isinstance(tail, list) or line.get("base"):
-        return []
-    return tail if all(isinstance(one, str) for one in tail) else []
+    tail = list_in(line, "tail")
+    builds_on = line.get("type") != "api-request" or line.get("base")
+    return [] if builds_on or not all(isinstance(one, str) for one in tail) else tail
 
 
 def response_of(line: Mapping[str, Json]) -> str | None:
     """The id of the model's response that a line is part of."""
-    message = line.get("message")
-    return text(message, "id") if isinstance(message, Mapping) else None
+    return text_in(line, "message", "id")
 
 
 def merged(messages: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
@@ -182,26 +172,21 @@ def merged(messages: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
 
 def model_of(line: Mapping[str, Json]) -> str | None:
     """The model that said a line."""
-    message = line.get("message")
-    found = text(message, "model") if isinstance(message, Mapping) else None
+    found = text_in(line, "message", "model")
     return None if found == SYNTHETIC else found
 
 
 def title_in(line: Mapping[str, Json]) -> tuple[int, str] | None:
     """A title that a line gives the session, and how much it counts."""
-    kind = line.get("type")
-    if not isinstance(kind, str) or kind not in _TITLES:
-        return None
-    found = text(line, _TITLE_FIELDS.get(kind, "summary"))
-    return (_TITLES[kind], " ".join(found.split())[:200]) if found and found.strip() else None
+    rank, name = _TITLES.get(text_in(line, "type") or "", (0, ""))
+    found = " ".join((text_in(line, name) or "").split())[:200]
+    return (rank, found) if found else None
 
 
 def preserved(boundary: Mapping[str, Json]) -> list[str]:
     """The uuids of lines that a compaction left as they were."""
-    about = boundary.get("compactMetadata")
-    kept = about.get("preservedMessages") if isinstance(about, Mapping) else None
-    uuids = kept.get("uuids") if isinstance(kept, Mapping) else None
-    return [uuid for uuid in uuids if isinstance(uuid, str)] if isinstance(uuids, list) else []
+    uuids = list_in(boundary, "compactMetadata", "preservedMessages", "uuids")
+    return [uuid for uuid in uuids if isinstance(uuid, str)]
 
 
 def slug(folder: str) -> str:
@@ -215,18 +200,14 @@ def slug(folder: str) -> str:
 def _hash(name: str) -> int:
     """The hash of a string as JavaScript programs like to count it: 32 bits, signed."""
     number = 0
-    units = name.encode("utf-16-le", "surrogatepass")
-    for at in range(0, len(units), 2):
-        number = (number * 31 + int.from_bytes(units[at : at + 2], "little")) & 0xFFFFFFFF
+    for (unit,) in struct.iter_unpack("<H", name.encode("utf-16-le", "surrogatepass")):
+        number = (number * 31 + unit) & 0xFFFFFFFF
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
 def _base36(number: int) -> str:
-    digits = ""
-    while number:
-        number, rest = divmod(number, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + digits
-    return digits or "0"
+    rest, last = divmod(number, 36)
+    return (_base36(rest) if rest else "") + "0123456789abcdefghijklmnopqrstuvwxyz"[last]
 
 
 WRITERS = {
@@ -250,10 +231,6 @@ def results_of(line: Mapping[str, Json]) -> dict[str, bool]:
 
 def calls_of(messages: Iterable[Mapping[str, Json]]) -> dict[str, tuple[str, Json]]:
     """The tool calls in messages: name and input, by id."""
-    found: dict[str, tuple[str, Json]] = {}
-    for message in messages:
-        for block in blocks_of(message, "tool_use"):
-            id, name = block.get("id"), block.get("name")
-            if isinstance(id, str) and isinstance(name, str):
-                found[id] = (name, block.get("input"))
-    return found
+    blocks = (block for message in messages for block in blocks_of(message, "tool_use"))
+    named = ((text_in(block, "id"), text_in(block, "name"), block.get("input")) for block in blocks)
+    return {id: (name, given) for id, name, given in named if id and name}

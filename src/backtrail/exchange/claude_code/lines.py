@@ -6,7 +6,6 @@ ends with the latest leaf, and every other way the conversation went is a branch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -14,12 +13,13 @@ import msgspec
 from ...events import Event, Json, NewEvent
 from ...events.messages import text_of
 from ..growing_log import GrowingLog
-from ..intake import Taken
+from ..intake import FilesOf, Taken, no_files
 from ..jsonlines import Line
-from ..transcript import find_line, fit_id, line_id
+from ..shapes import id_in, list_in, object_in
+from ..transcript import find_line
 from . import format as cc
 from .resent import Resent
-from .sides import Cost, name_of, note_usage, responses, side_events, side_name
+from .sides import Cost, note_usage, responses, side_events, side_name
 from .unseen import Unseen
 
 _KINDS = {
@@ -29,20 +29,6 @@ _KINDS = {
     "assistant": "assistant_message",
 }
 _WALK = 100_000
-
-
-def may_cut(line: Line) -> bool:
-    """Whether a batch may end before a line: nothing is in the middle of being said."""
-    return line.value is not None and cc.what_is(line.value) == "prompt"
-
-
-FilesOf = Callable[[Line], tuple[dict[str, Json] | None, NewEvent | None]]
-"""What a line says about files: for its own event, and an event that comes before it."""
-
-
-def no_files(line: Line) -> tuple[dict[str, Json] | None, NewEvent | None]:
-    """Nothing is known about files."""
-    return None, None
 
 
 class Maker(msgspec.Struct):
@@ -58,46 +44,40 @@ class Maker(msgspec.Struct):
 
     def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
         """Add the events of these lines to the log."""
-        return _Batch(self, lines, log).made()
+        return _Batch(self, log).made(lines)
 
 
-class _Batch(msgspec.Struct):
+class _Batch:
     """Some lines on their way into the log."""
 
-    maker: Maker
-    lines: list[Line]
-    log: GrowingLog
-    taken: Taken = msgspec.field(default_factory=Taken)
-    by_uuid: dict[str, Line] = {}
-    done: set[int] = set()
-    homes: dict[str, str] = {}
-    groups: dict[int, list[Line]] = {}
-    anew: set[str | None] = set()
-    latest: str | None = None
-    aside: dict[str, list[Line]] = {}
-    unseen: Unseen | None = None
-    resent: Resent | None = None
+    def __init__(self, maker: Maker, log: GrowingLog) -> None:
+        self.maker = maker
+        self.log = log
+        self.taken = Taken()
+        self.by_uuid: dict[str, Line] = {}
+        self.done: set[int] = set()
+        self.homes: dict[str, str] = {}
+        self.groups: dict[int, list[Line]] = {}
+        self.anew: set[str | None] = set()
+        self.latest: str | None = None
+        self.aside: dict[str, list[Line]] = {}
+        self.unseen = Unseen(log, self._line) if maker.is_hooked else None
+        self.resent = Resent(maker.file, log, self._line, self._home)
 
-    def made(self) -> Taken:
-        self.resent = Resent(self.maker.file, self.log, self._line, self._home)
-        if self.maker.is_hooked:
-            self.unseen = Unseen(self.log, self._line)
-        for line in self.lines:
-            uuid = fit_id(line.get("uuid"))
-            if line.value is None:
-                self._report(line, line.problem)
-            elif uuid is not None and uuid in self.by_uuid:
+    def made(self, lines: list[Line]) -> Taken:
+        for line in lines:
+            uuid, value = line.own_id, line.value or {}
+            if uuid is not None and uuid in self.by_uuid:
                 self._report(line, f"has the uuid of an earlier one, `{uuid}`")
             elif uuid is not None:
                 self.by_uuid[uuid] = line
-            value = line.value or {}
             if cc.starts_over(value) and cc.what_is(value) == "note":
                 self.anew.add(cc.parent_of(value))
-        self.groups = responses(self.lines, self.by_uuid)
-        for line in self.lines:
+        self.groups = responses(lines, self.by_uuid)
+        for line in lines:
             self._place(line)
-        for name, lines in self.aside.items():
-            note_usage(name, lines, self.log, self.maker.cost)
+        for name, some in self.aside.items():
+            note_usage(name, some, self.log, self.maker.cost)
         return self.taken
 
     def _report(self, line: Line, problem: str) -> None:
@@ -133,8 +113,7 @@ class _Batch(msgspec.Struct):
         if line.value is None:
             return
         what = cc.what_is(line.value)
-        if self.resent is not None:
-            self.resent.take(line)
+        self.resent.take(line)
         if line.get("isSidechain") is True and what != "other":
             self._aside(line, what)
             return
@@ -148,9 +127,8 @@ class _Batch(msgspec.Struct):
             self._at_home(line, self._compact(line, after))
         elif after is not None:
             self.taken.behind[line.at] = after
-            uuid = fit_id(line.get("uuid"))
-            if uuid is not None:
-                self.homes.setdefault(uuid, after)
+            if line.own_id is not None:
+                self.homes.setdefault(line.own_id, after)
 
     # --- where a line belongs ------------------------------------------------------------
 
@@ -176,7 +154,7 @@ class _Batch(msgspec.Struct):
         """Whether nothing was said before a line, whatever parent it names."""
         value = line.value or {}
         # Of a command behind `!`, only the line below it shows that.
-        below = cc.is_command(value) and fit_id(line.get("uuid")) in self.anew
+        below = cc.is_command(value) and line.own_id in self.anew
         return below or cc.starts_over(value)
 
     def _is_spoken(self, last: str) -> bool:
@@ -189,22 +167,19 @@ class _Batch(msgspec.Struct):
 
     def _goes_back(self, line: Line, after: str | None, root: bool) -> bool:
         """Note that a person went back before a command, if they did."""
-        id, ts = name_of(line)
+        id = line.own_id
         if id is None or find_line(self.log.store, self.log.session_id, id) is not None:
             # A line that was read before says nothing of what came since.
             return False
-        source = {"file": self.maker.file, "lines": [id]}
-        return self.log.command(id, ts, after, source, root=root)
+        return self.log.command(id, line.ts, after, self._source([line]), root=root)
 
     def _before(self) -> str | None:
         """The event of the line before; of what was said last, where there is none."""
-        latest = self.latest or self.log.tip
-        return self.resent.place(latest) if self.resent is not None and latest else latest
+        return self.resent.place(self.latest or self.log.tip)
 
     def _home(self, uuid: str) -> str | None:
         """The event of a line, or of the nearest line above that has one; "" at the root."""
-        found = self._first_home(uuid)
-        return self.resent.place(found) if self.resent is not None and found else found
+        return self.resent.place(self._first_home(uuid))
 
     def _first_home(self, uuid: str) -> str | None:
         """The event that was made of a line, wherever it was repeated since."""
@@ -244,7 +219,7 @@ class _Batch(msgspec.Struct):
     def _say(self, line: Line, what: str, after: str | None, root: bool) -> None:
         own, before = self.maker.files_of(line)
         if before is not None:
-            self.log.note(before.kind, before.data, before.id or "", before.ts)
+            self.log.note(before)
         group = self.groups.get(line.at, [line])
         self.done |= {one.at for one in group}
         more = what == "assistant" and self.log.continues(cc.response_of(line.value or {}), after)
@@ -261,14 +236,14 @@ class _Batch(msgspec.Struct):
             data |= own
         if what == "result" and self.unseen is not None:
             data |= self.unseen.of(line, after)
-        id, ts = name_of(group[0])
-        made = id or line_id(group[0])
+        made = group[0].id
+        event = NewEvent(_KINDS[what], data, id=made, ts=group[0].ts)
         if what == "prompt":
-            name = fit_id(line.get("promptId"))
+            name = id_in(line.value, "promptId")
             is_it = partial(self._is_it, line)
-            made = self.log.say(data, made, ts, after, is_it, root=root, name=name)
+            made = self.log.say(event, after, is_it, root=root, name=name)
         else:
-            self.log.add(_KINDS[what], data, made, ts, after, root=root)
+            self.log.add(event, after, root=root)
         if self.unseen is not None:
             self.unseen.said(made, line, what, after)
         for one in group:
@@ -285,8 +260,8 @@ class _Batch(msgspec.Struct):
             return True
         if line.get("promptId") != event.id:
             return False
-        first, ts = next(self.log.stored(), None), name_of(line)[1]
-        return first is None or ts is None or ts >= first.ts
+        first = next(self.log.stored(), None)
+        return first is None or line.ts is None or line.ts >= first.ts
 
     def _left(
         self, group: list[Line], after: str | None, more: bool
@@ -295,9 +270,11 @@ class _Batch(msgspec.Struct):
 
         A process that read the file when it was shorter or longer may have taken in some.
         """
-        for id in (after, name_of(group[0])[0] or line_id(group[0])):
-            there = _lines_in(self.log.event(id)) if id is not None else []
-            taken = [one for one in group if (name_of(one)[0] or one.at) in there]
+        for id in (after, group[0].id):
+            event = self.log.event(id) if id is not None else None
+            said = event.data if event is not None and event.kind == "assistant_message" else {}
+            there = list_in(said, "source", "lines")
+            taken = [one for one in group if (one.own_id or one.at) in there]
             for one in taken:
                 self._at_home(one, id or "")
                 after, more = id, True
@@ -309,39 +286,36 @@ class _Batch(msgspec.Struct):
     def _at_home(self, line: Line, home: str) -> None:
         """Note the event that a line is part of."""
         self.latest = self.taken.homes[line.at] = home
-        uuid = fit_id(line.get("uuid"))
-        if uuid is not None:
-            self.homes[uuid] = home
+        if line.own_id is not None:
+            self.homes[line.own_id] = home
+
+    def _source(self, group: list[Line]) -> dict[str, Json]:
+        """The lines that an event is made of."""
+        return {"file": self.maker.file, "lines": [one.own_id or one.at for one in group]}
 
     def _data(self, group: list[Line], what: str) -> dict[str, Json]:
         messages = [cc.message_of(line.value) for line in group if line.value is not None]
-        data: dict[str, Json] = {
-            "message": cc.merged(messages) if what == "assistant" else messages[0],
-            "format": "anthropic",
-            "source": {"file": self.maker.file, "lines": [name_of(o)[0] or o.at for o in group]},
-        }
-        if what == "assistant":
-            usage, model = data["message"].get("usage"), cc.model_of(group[-1].value or {})
-            price = self.maker.cost(model, usage) if model and isinstance(usage, Mapping) else None
-            if price is not None:
-                data["cost_usd"] = price
-        return data
+        message = cc.merged(messages) if what == "assistant" else messages[0]
+        source = self._source(group)
+        data: dict[str, Json] = {"message": message, "format": "anthropic", "source": source}
+        usage = object_in(message, "usage") if what == "assistant" else None
+        model = cc.model_of(group[-1].value or {})
+        price = self.maker.cost(model, usage) if model and usage else None
+        return data if price is None else {**data, "cost_usd": price}
 
     def _compact(self, line: Line, after: str | None) -> str:
         """A compaction: the summary, and up to which event it goes."""
-        id, ts = name_of(line)
         value = line.value or {}
         until = self.log.seq(after) if after is not None else 0
-        for uuid in cc.preserved(self._line(cc.text(value, "parentUuid")).value or {}):
+        for uuid in cc.preserved(self._line(cc.parent_of(value)).value or {}):
             home = self._home(uuid)
             seq = self.log.seq(home) if home else None
             if seq is not None and until is not None:
                 until = min(until, seq - 1)
         data = {"summary": value["message"], "until": until or 0, "format": "anthropic"}
-        source = {"file": self.maker.file, "lines": [id or line.at]}
-        made = id or line_id(line)
-        self.log.add("compaction", data | {"source": source}, made, ts, after)
-        return made
+        data["source"] = self._source([line])
+        self.log.add(NewEvent("compaction", data, id=line.id, ts=line.ts), after)
+        return line.id
 
     def _aside(self, line: Line, what: str) -> None:
         """A line of a subagent that older versions wrote into the main file."""
@@ -352,22 +326,11 @@ class _Batch(msgspec.Struct):
         self.taken.sides.setdefault(f"subagents/{name}", []).extend(side_events([line]))
 
     def _side_root(self, line: Line) -> str:
-        at = line
-        passed = {at.at}
-        while True:
-            parent = self.by_uuid.get(cc.parent_of(at.value or {}) or "")
-            if parent is None or parent.get("isSidechain") is not True or parent.at in passed:
-                break
+        at: Line = line
+        passed: set[int] = set()
+        parent: Line | None = line
+        while parent is not None and parent.get("isSidechain") is True and parent.at not in passed:
             at = parent
             passed.add(at.at)
-        root = at.get("uuid")
-        return side_name(root) or f"side-{line.at}"
-
-
-def _lines_in(event: Event | None) -> list[Json]:
-    """The lines that an event of a response was made of."""
-    if event is None or event.kind != "assistant_message":
-        return []
-    source = event.data.get("source")
-    lines = source.get("lines") if isinstance(source, Mapping) else None
-    return lines if isinstance(lines, list) else []
+            parent = self.by_uuid.get(cc.parent_of(at.value or {}) or "")
+        return side_name(at.get("uuid")) or f"side-{line.at}"

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ...events import Event, Json
+from ...events import Event, Json, NewEvent
 from ...events.history import NOTED, REPEATS, repetition_of
 from ..growing_log import SPOKEN, GrowingLog
 from ..jsonlines import Line
-from ..transcript import all_lines, line_id
+from ..shapes import list_in, text_in
+from ..transcript import all_lines
 from . import format as cc
-from .sides import name_of
 
 
 class Resent(msgspec.Struct):
@@ -33,9 +33,9 @@ class Resent(msgspec.Struct):
     home: Callable[[str], str | None]
     first: str | None = None
 
-    def place(self, id: str) -> str:
+    def place(self, id: str | None) -> str | None:
         """Where an event's place in the conversation is: its own, or that of its repetition."""
-        if id == self.log.tip:
+        if not id or id == self.log.tip:
             return id
         again = repetition_of(id)
         return again if self.log.seq(again) is not None else id
@@ -105,20 +105,18 @@ class Resent(msgspec.Struct):
     def _repeat(self, line: Line, base: str, said: list[Event]) -> None:
         """Go to where the one conversation was left, and say the other there again."""
         to = self.log.seq(base) or 0
-        id, ts = line_id(line), name_of(line)[1]
+        id = line.place_id
         source: dict[str, Json] = {"file": self.file, "lines": [id]}
-        about: dict[str, Json] = {"to": to, "scope": "conversation", "mode": "mine"}
-        about |= {"events_dropped": 0, "source": source}
         # The prompt that the request was made for may be there already. It comes behind the rest.
         own = said[-1] if said and said[-1].kind == "user_message" else None
-        if not self.log.rewind(about, f"{id}-resent", ts, to, noted=own):
+        if not self.log.rewind(f"{id}-resent", line.ts, to, source, noted=own):
             return
         places: dict[int, int] = {}
         for event in said:
             data = _again(event, self.file, places)
             data[NOTED if event == own else REPEATS] = event.seq
             again = repetition_of(event.id)
-            self.log.add(event.kind, data, again, event.ts, None)
+            self.log.add(NewEvent(event.kind, data, id=again, ts=event.ts))
             places[event.seq] = self.log.seq(again) or 0
 
 
@@ -137,7 +135,4 @@ def _again(event: Event, file: str, places: Mapping[int, int]) -> dict[str, Json
 
 def _line_of(rewound: Event) -> str | None:
     """The line that shows a rewind of the program's own."""
-    source = rewound.data.get("source")
-    lines = source.get("lines") if isinstance(source, Mapping) else None
-    found = lines[0] if isinstance(lines, list) and lines else None
-    return found if isinstance(found, str) else None
+    return next(map(text_in, list_in(rewound.data, "source", "lines")), None)

@@ -15,7 +15,7 @@ from ...events.messages import normal_usage
 from ..growing_log import GrowingLog
 from ..intake import Taken
 from ..jsonlines import Line
-from ..transcript import fit_id, fit_time, line_id
+from ..shapes import number_in, object_in
 from . import format as cc
 
 _LARGEST = 32 << 20
@@ -23,11 +23,6 @@ _SPOKEN = ("prompt", "note", "result", "assistant")
 
 Cost = Callable[[str, Mapping[str, Json]], float | None]
 """What a model's tokens cost; None if that is not known."""
-
-
-def name_of(line: Line) -> tuple[str | None, str | None]:
-    """A line's own id and time."""
-    return fit_id(line.get("uuid")), fit_time(line.get("timestamp"))
 
 
 def responses(lines: list[Line], by_uuid: Mapping[str, Line]) -> dict[int, list[Line]]:
@@ -49,9 +44,8 @@ def responses(lines: list[Line], by_uuid: Mapping[str, Line]) -> dict[int, list[
             leader = line
             group = groups.setdefault(leader.at, [])
         group.append(line)
-        uuid = fit_id(line.get("uuid"))
-        if uuid is not None and by_uuid.get(uuid) is line:
-            leaders[uuid] = leader
+        if line.own_id is not None and by_uuid.get(line.own_id) is line:
+            leaders[line.own_id] = leader
     return groups
 
 
@@ -63,7 +57,7 @@ def side_name(value: Json) -> str | None:
 
 def side_events(lines: list[Line]) -> Iterator[NewEvent]:
     """The messages of a subagent, for its own log."""
-    by_uuid = {uuid: line for line in reversed(lines) if (uuid := fit_id(line.get("uuid")))}
+    by_uuid = {uuid: line for line in reversed(lines) if (uuid := line.own_id)}
     groups = responses(lines, by_uuid)
     later = {one.at for group in groups.values() for one in group[1:]}
     for line in lines:
@@ -71,9 +65,8 @@ def side_events(lines: list[Line]) -> Iterator[NewEvent]:
             continue
         group = groups.get(line.at, [line])
         messages = [cc.message_of(one.value) for one in group if one.value is not None]
-        id, ts = name_of(line)
         message = cc.merged(messages) if len(messages) > 1 else messages[0]
-        yield NewEvent("message", {"message": message}, id=id or line_id(line), ts=ts)
+        yield NewEvent("message", {"message": message}, id=line.id, ts=line.ts)
 
 
 def note_usage(name: str, lines: list[Line], log: GrowingLog, cost: Cost) -> None:
@@ -84,23 +77,22 @@ def note_usage(name: str, lines: list[Line], log: GrowingLog, cost: Cost) -> Non
     last = next(
         log.store.read(log.session_id, log=f"subagents/{name}", reverse=True, limit=1), None
     )
-    message = last.data.get("message") if last is not None else None
-    known = cc.response_of({"message": message})
-    responses: dict[str, Line] = {}
-    for line in lines:
-        response = cc.response_of(line.value or {})
-        if line.get("type") == "assistant" and response is not None and response != known:
-            responses[response] = line
-    found = list(responses.items())
+    known = cc.response_of(last.data) if last is not None else None
+    said = (
+        (cc.response_of(line.value or {}), line)
+        for line in lines
+        if line.get("type") == "assistant"
+    )
+    by_id = {id: line for id, line in said if id is not None and id != known}
+    found = [(id, line) for id, line in by_id.items() if id is not None and id != known]
     while found:
         id = f"{name[-128:]}-{found[0][0][-100:]}-usage"
         there = log.event(id)
         if there is None:
             data = _used(name, [line for _, line in found], cost)
-            log.note("subagent_usage", data, id, name_of(found[-1][1])[1])
+            log.note(NewEvent("subagent_usage", data, id=id, ts=found[-1][1].ts))
             return
-        count = there.data.get("responses")
-        found = found[count if isinstance(count, int) and count > 0 else 1 :]
+        found = found[max(1, number_in(there.data, "responses") or 0) :]
 
 
 def _used(name: str, lines: list[Line], cost: Cost) -> dict[str, Json]:
@@ -108,8 +100,7 @@ def _used(name: str, lines: list[Line], cost: Cost) -> dict[str, Json]:
     total: dict[str, int] = {}
     price: float | None = None
     for line in lines:
-        usage = line.value["message"].get("usage") if line.value is not None else None
-        usage = usage if isinstance(usage, Mapping) else {}
+        usage = object_in(line.value, "message", "usage")
         for kind, count in normal_usage(usage).items():
             total[kind] = total.get(kind, 0) + count
         model = cc.model_of(line.value or {})
@@ -124,14 +115,9 @@ class SideMaker(msgspec.Struct):
 
     name: str
     about: NewEvent
-    cost: Cost = lambda model, usage: None
+    cost: Cost
 
     def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
         """The events of these lines; for the main log, what they used."""
-        taken = Taken()
         note_usage(self.name, lines, log, self.cost)
-        for line in lines:
-            if line.value is None:
-                taken.problems.append(f"line at byte {line.at} {line.problem}")
-        taken.sides[f"subagents/{self.name}"] = [self.about, *side_events(lines)]
-        return taken
+        return Taken(sides={f"subagents/{self.name}": [self.about, *side_events(lines)]})

@@ -7,18 +7,21 @@ names the calls of such turns, and their results say that they were missed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from ...events import Event, Json
 from ..growing_log import SEEN, GrowingLog
 from ..jsonlines import Line
-from ..transcript import fit_time
+from ..shapes import text_in
 from . import format as cc
 
 WHY = "no hook saw the call"
 """Why what such a call did is not captured."""
+
+_REFUSED = "User rejected tool use"
+"""What the result of a call says that a person did not let run."""
 
 LineOf = Callable[[str], Line]
 """The line that an event was made of, by its id."""
@@ -40,14 +43,15 @@ class Unseen(msgspec.Struct):
         """Note an event that was made of a line, or was there in its place."""
         if what == "prompt" and line.get("type") == "user":
             event = self.log.known(id)
-            self.since[id] = _time(line) if event is None or not _is_seen(event) else ""
+            self.since[id] = (line.ts or "?") if event is None or not _is_seen(event) else ""
         else:
             self.since[id] = self._turn(after)
 
     def of(self, line: Line, after: str | None) -> dict[str, Json]:
         """What the event of a result says of a call that was missed."""
         began = self._turn(after)
-        if not began or self._is_in_between(began, _time(line)) or _is_refused(line):
+        refused = line.get("toolUseResult") == _REFUSED
+        if not began or refused or self._is_in_between(began, line.ts or "?"):
             return {}
         for id, failed in cc.results_of(line.value or {}).items():
             name, given = self._call(id, after)
@@ -55,8 +59,8 @@ class Unseen(msgspec.Struct):
             # An edit that fails has changed nothing.
             if field is None or (failed and field != "command") or id in self._captured():
                 continue
-            path = given.get(field) if isinstance(given, Mapping) else None
-            named = f": {path[:500]}" if isinstance(path, str) else ""
+            path = text_in(given, field)
+            named = f": {path[:500]}" if path else ""
             return {"name": name, "files": {"missed": f"{WHY}{named}"}}
         return {}
 
@@ -81,7 +85,7 @@ class Unseen(msgspec.Struct):
                 line = self.line_of(event.id)
                 # What is typed while the model is at work is of the turn under way.
                 if _is_seen(event) or line.get("type") == "user":
-                    return "" if _is_seen(event) else _time(line)
+                    return "" if _is_seen(event) else (line.ts or "?")
         return ""
 
     def _call(self, id: str, after: str | None) -> tuple[str, Json]:
@@ -106,12 +110,3 @@ class Unseen(msgspec.Struct):
 def _is_seen(event: Event) -> bool:
     """Whether a hook saw a prompt: it noted the event, or what it says of the files."""
     return event.data.get("source") is None or any(name in event.data for name in SEEN)
-
-
-def _is_refused(line: Line) -> bool:
-    """Whether a person did not let the call run."""
-    return line.text("toolUseResult") == "User rejected tool use"
-
-
-def _time(line: Line) -> str:
-    return fit_time(line.get("timestamp")) or "?"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ...events import Json, now
 from ...events.calls import INTERRUPTED, answers_in, calls_in
+from ..shapes import inner, object_in, text_in
 
 VERSION = "2.1.325"
 """The version of Claude Code whose format this is."""
@@ -33,8 +34,7 @@ def spoken_alone(line: Mapping[str, Json]) -> dict[str, Json] | None:
     """
     kind, attachment = line.get("type"), line.get("attachment")
     if kind == "attachment":
-        about = attachment.get("type") if isinstance(attachment, Mapping) else None
-        shown = about in _SHOWN
+        shown = inner(attachment, "type") in _SHOWN
     else:
         boundary = kind == "system" and line.get("subtype") == "compact_boundary"
         shown = boundary or kind in ("user", "assistant")
@@ -104,9 +104,7 @@ class Chain:
         given: dict[str, Json] = {"role": kind, "content": content}
         if kind == "assistant":
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            called = any(isinstance(b, Mapping) and b.get("type") == "tool_use"
-                         for b in blocks or ())  # fmt: skip
-            usage = message.get("usage")
+            called = any(inner(block, "type") == "tool_use" for block in blocks or ())
             given |= {
                 "id": message.get("id") or f"msg_{self.new_id().replace('-', '')[:24]}",
                 "type": "message",
@@ -114,7 +112,7 @@ class Chain:
                 "content": blocks,
                 "stop_reason": message.get("stop_reason") or ("tool_use" if called else "end_turn"),
                 "stop_sequence": message.get("stop_sequence"),
-                "usage": usage if isinstance(usage, Mapping) else _NO_USAGE,
+                "usage": object_in(message, "usage") or _NO_USAGE,
             }
         self._add(self._around(kind, ts) | {"message": given})
 
@@ -138,17 +136,10 @@ class Chain:
 
     def _around(self, kind: str, ts: str) -> dict[str, Json]:
         return {
-            "parentUuid": self.last,
-            "isSidechain": False,
-            "userType": "external",
-            "cwd": self.cwd,
-            "sessionId": self.session_id,
-            "version": self.version,
-            "gitBranch": self.branch,
-            "type": kind,
-            "uuid": self.new_id(),
-            "timestamp": ts,
-        }
+            "parentUuid": self.last, "isSidechain": False, "userType": "external", "cwd": self.cwd,
+            "sessionId": self.session_id, "version": self.version, "gitBranch": self.branch,
+            "type": kind, "uuid": self.new_id(), "timestamp": ts,
+        }  # fmt: skip
 
     def _add(self, line: dict[str, Json]) -> None:
         message = line.get("message")
@@ -168,8 +159,7 @@ class Chain:
             {"type": "tool_result", "tool_use_id": id, "content": INTERRUPTED, "is_error": True}
             for id in sorted(self._open)
         ]
-        ts = self.lines[-1].get("timestamp")
-        line = self._around("user", ts if isinstance(ts, str) else now())
+        line = self._around("user", text_in(self.lines[-1], "timestamp") or now())
         self._add(line | {"message": {"role": "user", "content": results}})
 
     def _renamed(self, value: Json) -> Json:

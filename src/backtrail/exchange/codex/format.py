@@ -12,12 +12,18 @@ from typing import Literal
 
 from ...events import Json
 from ...events.messages import speech_of, text_of
+from ..shapes import inner, list_in, number_in, object_in, text_in
 
 What = Literal["prompt", "note", "system", "result", "assistant", "compaction", "rollback",
                "usage", "meta", "context", "other"]  # fmt: skip
 """What a line is; `note` is said in the user's name, `rollback` takes back turns."""
 
 _ROLES: dict[str, What] = {"assistant": "assistant", "system": "system", "developer": "system"}
+_WHAT: dict[str, What] = {
+    "token_usage_record": "usage", "shown token_count": "usage",
+    "shown thread_rolled_back": "rollback", "compacted": "compaction",
+    "session_meta": "meta", "turn_context": "context",
+}  # fmt: skip
 _NOTES = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions",
           "<permissions instructions>", "<turn_aborted>", "<skill>", "<user_shell_command>",
           "<subagent_notification>", "<collaboration_mode>")  # fmt: skip
@@ -31,8 +37,7 @@ _COUNTS = {
 
 def payload_of(line: Mapping[str, Json]) -> Mapping[str, Json]:
     """What a line carries; empty if that is no object."""
-    found = line.get("payload")
-    return found if isinstance(found, Mapping) else {}
+    return object_in(line, "payload")
 
 
 def what_is(line: Mapping[str, Json]) -> What:
@@ -40,18 +45,8 @@ def what_is(line: Mapping[str, Json]) -> What:
     kind, payload = line.get("type"), payload_of(line)
     if kind == "response_item":
         return _item(payload)
-    if kind == "token_usage_record":
-        return "usage"
-    if kind == "event_msg":
-        event = payload.get("type")
-        if event == "token_count":
-            return "usage"
-        return "rollback" if event == "thread_rolled_back" else "other"
-    if kind == "compacted":
-        return "compaction"
-    if kind == "session_meta":
-        return "meta"
-    return "context" if kind == "turn_context" else "other"
+    name = f"shown {payload.get('type')}" if kind == "event_msg" else str(kind)
+    return _WHAT.get(name, "other")
 
 
 def _item(item: Mapping[str, Json]) -> What:
@@ -70,46 +65,28 @@ def _item(item: Mapping[str, Json]) -> What:
 
 def _is_made_up(item: Mapping[str, Json]) -> bool:
     """Whether Codex notes of a message that it is its own, and no person's."""
-    about = item.get("internal_chat_message_metadata_passthrough")
-    parts = about.get("content_item_metadata") if isinstance(about, Mapping) else None
-    whose = [
-        provenance.get("type")
-        for part in (parts if isinstance(parts, list) else ())
-        if isinstance(part, Mapping) and isinstance(provenance := part.get("provenance"), Mapping)
-    ]
-    return bool(whose) and "user" not in whose
+    about = "internal_chat_message_metadata_passthrough"
+    parts = list_in(item, about, "content_item_metadata")
+    stated = [part for part in parts if object_in(part, "provenance")]
+    return bool(stated) and all(inner(one, "provenance", "type") != "user" for one in stated)
 
 
 def usage_in(line: Mapping[str, Json]) -> tuple[Json, dict[str, int]] | None:
     """The tokens of the last response, and the sum that distinguishes it from the one before."""
     payload = payload_of(line)
-    info = payload.get("info")
     if line.get("type") == "token_usage_record":
         last, total = payload.get("usage"), payload.get("thread_token_usage")
-    elif isinstance(info, Mapping):
-        last, total = info.get("last_token_usage"), info.get("total_token_usage")
     else:
-        return None
+        last, total = (inner(payload, "info", f"{name}_token_usage") for name in ("last", "total"))
     if not isinstance(last, Mapping):
         return None
-    counts = {
-        ours: count
-        for theirs, ours in _COUNTS.items()
-        if isinstance(count := last.get(theirs), int) and not isinstance(count, bool)
-    }
-    return total, counts
+    counts = {ours: number_in(last, theirs) for theirs, ours in _COUNTS.items()}
+    return total, {name: count for name, count in counts.items() if count is not None}
 
 
 def rolled_back(line: Mapping[str, Json]) -> int:
     """How many turns a line takes back."""
-    turns = payload_of(line).get("num_turns")
-    return turns if isinstance(turns, int) and not isinstance(turns, bool) and turns > 0 else 0
-
-
-def summary_in(line: Mapping[str, Json]) -> str:
-    """The summary of a compaction."""
-    message = payload_of(line).get("message")
-    return message if isinstance(message, str) else ""
+    return max(0, number_in(payload_of(line), "num_turns") or 0)
 
 
 def goes_on(first: Mapping[str, Json]) -> tuple[str, int] | None:
@@ -119,18 +96,14 @@ def goes_on(first: Mapping[str, Json]) -> tuple[str, int] | None:
     its parent's file in the same way.
     """
     base = payload_of(first).get("history_base")
-    if not isinstance(base, Mapping):
-        return None
-    file, end = base.get("thread_id"), base.get("end_ordinal_exclusive")
-    return (file, end) if isinstance(file, str) and isinstance(end, int) else None
+    file, end = text_in(base, "thread_id"), number_in(base, "end_ordinal_exclusive")
+    return (file, end) if file is not None and end is not None else None
 
 
 def is_side(first: Mapping[str, Json]) -> bool:
     """Whether a rollout with this first line is a subagent's."""
     payload = payload_of(first)
-    source = payload.get("source")
-    is_named = isinstance(source, Mapping) and "subagent" in source
-    return is_named or payload.get("thread_source") == "subagent"
+    return "subagent" in object_in(payload, "source") or payload.get("thread_source") == "subagent"
 
 
 def begun(first: Mapping[str, Json], lines: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
@@ -140,8 +113,8 @@ def begun(first: Mapping[str, Json], lines: Iterable[Mapping[str, Json]]) -> dic
     payload = payload_of(first)
     name = payload.get("agent_path") or payload.get("agent_nickname")
     data: dict[str, Json] = {"prompt": prompt, "description": name or ""}
-    role = payload.get("agent_role")
-    return data | ({"agent": role} if isinstance(role, str) else {})
+    role = text_in(payload, "agent_role")
+    return data | ({"agent": role} if role else {})
 
 
 # --- writing -----------------------------------------------------------------------------
@@ -186,17 +159,16 @@ def again(
 
 def numbered(lines: Sequence[dict[str, Json]], old: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Lines with the numbers that Codex wants; a fork of its own goes on with its parent's."""
-    first = old.get("ordinal")
-    start = first if isinstance(first, int) else 0
+    start = number_in(old, "ordinal") or 0
     return [{"ordinal": number, **one} for number, one in enumerate(lines, start)]
 
 
-def is_spoken(value: Mapping[str, Json]) -> bool:
-    """Whether a line is part of what the model or the person is shown, and sets nothing.
+def spoken_alone(value: dict[str, Json]) -> dict[str, Json] | None:
+    """A stranger's line, if it is part of what the model or the person is shown, and sets nothing.
 
     Others say in which folder a turn works, what it may write, and which file comes before.
     """
-    return value.get("type") in ("response_item", "event_msg", "compacted")
+    return value if value.get("type") in ("response_item", "event_msg", "compacted") else None
 
 
 def begins_turn(value: Mapping[str, Json]) -> bool:

@@ -11,7 +11,8 @@ from ...events.messages import text_of
 from ..growing_log import GrowingLog
 from ..intake import Taken
 from ..jsonlines import Line
-from ..transcript import all_lines, fit_time, line_id
+from ..shapes import number_in, text_in, time_in
+from ..transcript import all_lines
 from . import format as codex
 
 _KINDS = {
@@ -21,16 +22,6 @@ _KINDS = {
     "result": "tool_result",
     "assistant": "assistant_message",
 }
-
-
-def name_of(line: Line) -> tuple[str | None, str | None]:
-    """A line's own id, which it has not, and its time."""
-    return None, fit_time(line.get("timestamp"))
-
-
-def may_cut(line: Line) -> bool:
-    """Whether a batch may end before a line."""
-    return line.value is not None and codex.what_is(line.value) == "prompt"
 
 
 class Maker(msgspec.Struct):
@@ -45,12 +36,10 @@ class Maker(msgspec.Struct):
         model: str | None = None
         for line in lines:
             if line.value is None:
-                taken.problems.append(f"line at byte {line.at} {line.problem}")
                 continue
             what = codex.what_is(line.value)
             if what == "context":
-                said = codex.payload_of(line.value).get("model")
-                model = said if isinstance(said, str) else model
+                model = text_in(line.value, "payload", "model") or model
             home: str | None = None
             if what in _KINDS:
                 home = self._say(line, what, log, taken, usage.get(line.at), model)
@@ -80,18 +69,18 @@ class Maker(msgspec.Struct):
             data["usage"] = usage
             price = cost(model, usage) if model is not None else None
             data |= {"cost_usd": price} if price is not None else {}
-        id = self._id(line)
-        log.add(_KINDS[what], data, id, fit_time(line.get("timestamp")), None)
-        return id
+        return self._add(log, _KINDS[what], data, line)
 
     def _compact(self, line: Line, log: GrowingLog) -> str:
-        id = self._id(line)
         until = log.seq(log.tip) if log.tip is not None else 0
-        summary = {"role": "assistant", "content": codex.summary_in(line.value or {})}
+        said = text_in(line.value, "payload", "message") or ""
+        summary = {"role": "assistant", "content": said}
         data = {"summary": summary, "until": until or 0, "format": "openai"}
-        ts = fit_time(line.get("timestamp"))
-        log.add("compaction", data | {"source": self._from(line)}, id, ts, None)
-        return id
+        return self._add(log, "compaction", data | {"source": self._from(line)}, line)
+
+    def _add(self, log: GrowingLog, kind: str, data: dict[str, Json], line: Line) -> str:
+        log.add(NewEvent(kind, data, id=self._id(line), ts=line.ts))
+        return self._id(line)
 
     def _roll_back(self, line: Line, log: GrowingLog) -> str | None:
         """Turns are taken back: a rewind, to before the first of them."""
@@ -115,14 +104,11 @@ class Maker(msgspec.Struct):
 
     def _rewind(self, line: Line, log: GrowingLog, events: list[Event], first: Event) -> str:
         dropped = sum(event.seq >= first.seq for event in events)
-        data = {"to": first.previous, "scope": "conversation", "mode": "mine",
-                "events_dropped": dropped, "source": self._from(line)}  # fmt: skip
-        id = self._id(line)
-        log.rewind(data, id, fit_time(line.get("timestamp")), first.previous)
-        return id
+        log.rewind(self._id(line), line.ts, first.previous, self._from(line), dropped=dropped)
+        return self._id(line)
 
     def _id(self, line: Line) -> str:
-        return f"{self.file[:64]}-{line_id(line)}"
+        return f"{self.file[:64]}-{line.place_id}"
 
     def _from(self, line: Line) -> dict[str, Json]:
         return {"file": self.file, "lines": [line.at]}
@@ -136,8 +122,8 @@ def _numbers(log: GrowingLog, native_id: Json, base: str) -> dict[str, int]:
         value = kept.line.value or {}
         if codex.what_is(value) == "meta" and codex.payload_of(value).get("id") == native_id:
             files.add(kept.file)
-        number = value.get("ordinal")
-        if kept.file in files and kept.event is not None and isinstance(number, int):
+        number = number_in(value, "ordinal")
+        if kept.file in files and kept.event is not None and number is not None:
             found[kept.event] = number
     return found if base in files else {}
 
@@ -153,20 +139,14 @@ class SideMaker(msgspec.Struct):
 
     def __call__(self, lines: list[Line], log: GrowingLog) -> Taken:
         """The messages of these lines, for the subagent's own log."""
-        taken = Taken()
-        events: list[NewEvent] = []
-        for line in lines:
-            if line.value is None:
-                taken.problems.append(f"line at byte {line.at} {line.problem}")
-            elif codex.what_is(line.value) in _KINDS:
-                data = {"message": dict(codex.payload_of(line.value)), "format": "responses"}
-                ts = fit_time(line.get("timestamp"))
-                events.append(NewEvent("message", data, id=line_id(line), ts=ts))
-        began = fit_time(self.first.get("timestamp"))
-        about = codex.begun(self.first, (line.value or {} for line in lines))
-        start = NewEvent("start", about, id="start", ts=began)
-        taken.sides[f"subagents/{self.name}"] = [start, *events]
-        return taken
+        values = [line.value or {} for line in lines]
+        about = codex.begun(self.first, values)
+        events = [NewEvent("start", about, id="start", ts=time_in(self.first, "timestamp"))]
+        for line, value in zip(lines, values, strict=True):
+            if codex.what_is(value) in _KINDS:
+                data = {"message": dict(codex.payload_of(value)), "format": "responses"}
+                events.append(NewEvent("message", data, id=line.place_id, ts=line.ts))
+        return Taken(sides={f"subagents/{self.name}": events})
 
 
 def _noted(log: GrowingLog, item: dict[str, Json], taken: Taken) -> str | None:

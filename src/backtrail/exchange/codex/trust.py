@@ -17,8 +17,10 @@ from pathlib import Path
 
 from ...errors import BacktrailError
 from ...events import Json
+from ..hooks.dialects import home_of
 from ..hooks.entries import NAME, Ours
 from ..hooks.jsonfiles import parsed, read
+from ..shapes import inner, object_in
 
 HOW = "start `codex` and choose `Review hooks` or `Trust all and continue` (later: `/hooks`)"
 """What a person has to do."""
@@ -37,12 +39,12 @@ def untrusted(path: Path, text: str, ours: Sequence[Ours], project: Path | None)
         return off
     if project is not None and not _is_trusted_folder(settings, project):
         return "Codex runs hooks of a project only if you trust it: start `codex` there and say so"
-    states = _table(_table(settings, "hooks"), "state")
-    hooks = _table(parsed(text, str(path)), "hooks")
+    states = object_in(settings, "hooks", "state")
+    hooks = object_in(parsed(text, str(path)), "hooks")
     found: dict[str, list[str]] = {"new": [], "changed": [], "off": []}
     for one in ours:
         key = next((key for key in _keys(path, one) if key in states), "")
-        state = _table(states, key)
+        state = object_in(states, key)
         trusted = state.get("trusted_hash")
         if not trusted:
             found["new"].append(one.event)
@@ -61,16 +63,15 @@ def untrusted(path: Path, text: str, ours: Sequence[Ours], project: Path | None)
 
 def switched_off(settings: Mapping[str, Json]) -> str | None:
     """What is wrong where hooks are switched off altogether."""
-    features = _table(settings, "features")
     # The second is the name that older versions have for it.
-    if False in (features.get("hooks"), features.get("codex_hooks")):
+    if any(inner(settings, "features", name) is False for name in ("hooks", "codex_hooks")):
         return f"hooks are switched off in {config_file()}: set `hooks = true` under [features]"
     return None
 
 
 def config_file() -> Path:
     """The person's settings of Codex."""
-    return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex") / "config.toml"
+    return home_of("codex") / "config.toml"
 
 
 def config() -> dict[str, Json] | None:
@@ -85,7 +86,7 @@ def config() -> dict[str, Json] | None:
 
 def silenced(path: Path, text: str) -> str | None:
     """Why Gemini CLI does not run our hooks in a file; None if nothing there speaks against it."""
-    found = _table(parsed(text, str(path), "gemini"), "hooksConfig")
+    found = object_in(parsed(text, str(path), "gemini"), "hooksConfig")
     off = found.get("disabled")
     if found.get("enabled") is False:
         return f"hooks are switched off in {path}: set `hooksConfig.enabled` to true"
@@ -132,15 +133,9 @@ def _label(event: str) -> str:
 
 
 def _is_trusted_folder(settings: Mapping[str, Json], project: Path) -> bool:
-    projects = _table(settings, "projects")
     folders = {str(project.absolute()), os.path.realpath(project)}
     above = {str(one) for folder in folders for one in (Path(folder), *Path(folder).parents)}
-    return any(_table(projects, one).get("trust_level") == "trusted" for one in above)
-
-
-def _table(settings: Mapping[str, Json], name: str) -> Mapping[str, Json]:
-    found = settings.get(name)
-    return found if isinstance(found, Mapping) else {}
+    return any(inner(settings, "projects", one, "trust_level") == "trusted" for one in above)
 
 
 def _listed(events: list[str]) -> str:

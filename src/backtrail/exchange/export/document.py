@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...files.differences import FileDiff
     from ...files.trees import Get
     from ...formats.secrets import Masking
+    from ...session.filepoints import Counts
     from ...stores.base import Store
 
 NO_CALLS = ("files_changed", "rewound", "undone", "redone")
@@ -219,6 +220,19 @@ class Reader:
         for event in events:
             found |= not_alone(event) if event.kind not in NO_CALLS else {}
         return Net(files, {path: whose for path, whose in found.items() if path in changed})
+
+    def counts(self, events: Sequence[Event]) -> Counts:
+        """How many files the events of a turn changed, and lines: as its end says, if it does."""
+        from ...session.filepoints import Counts, counts_in, counts_of
+
+        ends = (counts_in(event) for event in reversed(events) if event.kind == "turn_end")
+        known = next((one for one in ends if one is not None), None)
+        get = (
+            self._contents() if any(isinstance(e.data.get("files"), dict) for e in events) else None
+        )
+        if known is not None or get is None:
+            return known or Counts(0, 0, 0)
+        return counts_of(self._store, self._id, get, events)
 
     def _contents(self) -> Get | None:
         """What reads contents of files; None where the store has none."""

@@ -11,6 +11,7 @@ from ...events import MESSAGE_KINDS, Event, Json
 from ...events.calls import ToolCall
 from ...events.history import BACK, spent
 from ...events.messages import kind_of, speech_of, text_of
+from ...events.operations import TURN
 from ...formats.parts import (
     Answer,
     Aside,
@@ -253,6 +254,8 @@ def noted(event: Event) -> str:
     if kind == "rewound":
         scope = data.get("scope")
         only = f", {scope} only" if scope in ("files", "conversation") else ""
+        if TURN in data:
+            return f"the turn of event {data[TURN]}{only}"
         before = "before " if data.get("before") is True else ""
         return f"to {before}event {data.get('target', data.get('to'))}{only}"
     if kind in ("undone", "redone"):

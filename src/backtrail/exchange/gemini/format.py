@@ -14,6 +14,7 @@ from pathlib import Path
 from ..._startup.frozen import NamedTuple
 from ...events import Event, Json, NewEvent
 from ...stores.base import Store
+from ..shapes import inner, list_in, number_in, object_in, text_in
 
 Record = dict[str, Json]
 """A message as Gemini CLI writes it."""
@@ -44,13 +45,10 @@ class Stamp(NamedTuple):
 def stamp_of(event: Event) -> Stamp | None:
     """What an event says of Gemini's record; None if nothing."""
     source = event.data.get("source")
-    if not isinstance(source, dict):
+    file, at = text_in(source, "file"), number_in(source, "at")
+    if file is None or at is None:
         return None
-    file, at = source.get("file"), source.get("at")
-    if not isinstance(file, str) or type(at) is not int:
-        return None
-    end = source.get("end")
-    return Stamp(file, at, end if type(end) is int else at)
+    return Stamp(file, at, number_in(source, "end") or at)
 
 
 def source(native_id: str, chat: Path | None) -> dict[str, Json]:
@@ -144,14 +142,9 @@ def atoms(records: Iterable[Record]) -> list[Atom]:
 
 def results(record: Record) -> list[str]:
     """The ids of the calls whose results a message has."""
-    parts = _parts(record.get("content"))
-    answered = [part.get("functionResponse") for part in parts]
-    found = [str(one.get("id")) for one in answered if isinstance(one, dict)]
-    calls = record.get("toolCalls")
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, dict) and call.get("result"):
-            found.append(str(call.get("id")))
-    return found
+    answered = [object_in(part, "functionResponse") for part in _parts(record.get("content"))]
+    calls = [call for call in list_in(record, "toolCalls") if inner(call, "result")]
+    return [str(one.get("id")) for one in (*filter(None, answered), *calls)]
 
 
 def is_prompt(record: Record) -> bool:
@@ -194,20 +187,16 @@ def _with_results(record: Record, done: set[str]) -> Record:
         found = [one for one in calls if isinstance(one, dict) and str(one.get("id")) in done]
         record = {**record, "toolCalls": found}
     if isinstance(content, list):
-        asked = [part.get("functionCall") if isinstance(part, dict) else None for part in content]
-        kept = [
-            part
-            for part, call in zip(content, asked, strict=True)
-            if not isinstance(call, dict) or str(call.get("id")) in done
-        ]
+        asked = [(part, object_in(part, "functionCall")) for part in content]
+        kept = [part for part, call in asked if not call or str(call.get("id")) in done]
         record = {**record, "content": kept}
     return record
 
 
 def _texts(record: Record) -> list[str]:
     parts = (part for part in _parts(record.get("content")) if not part.get("thought"))
-    texts = (part.get("text") for part in parts)
-    return [t for t in texts if isinstance(t, str) and t and not t.startswith(_CONTEXT)]
+    texts = (text_in(part, "text") for part in parts)
+    return [text for text in texts if text and not text.startswith(_CONTEXT)]
 
 
 def _parts(content: Json) -> list[dict[str, Json]]:

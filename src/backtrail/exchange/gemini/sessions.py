@@ -8,7 +8,6 @@ and `/restore` go back to, and what a new native session begins with.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,20 +19,10 @@ from ...events import Event, Json, NewEvent
 from ...events.history import WORK_KINDS
 from ...events.messages import speech_of
 from ...stores.base import Store
+from ..hooks.dialects import home_of
 from ..jsonlines import read_lines
-from .format import (  # fmt: skip
-    ACKNOWLEDGED,
-    BACK,
-    STAMPED,
-    Atom,
-    Chat,
-    Record,
-    atoms,
-    is_answer,
-    is_prompt,
-    once,
-    stamp_of,
-)
+from . import format as gemini
+from .format import Atom, Chat, Record, atoms, stamp_of
 
 AGENT = "gemini"
 
@@ -75,7 +64,9 @@ def _turns(path: Path, after: int, size: int) -> Iterator[tuple[int, int, list[A
 
     A chat that is resumed is empty for some lines, and then what it was.
     """
-    lines = [line for line in read_lines(path, after) if any(mark in line.raw for mark in BACK)]
+    lines = [
+        line for line in read_lines(path, after) if any(mark in line.raw for mark in gemini.BACK)
+    ]
     spots = [(line.at, line.end) for line in lines if line.end <= size]
     said = [atoms(one) for one in states(path, [byte for spot in spots for byte in spot])]
     number = 0
@@ -118,7 +109,7 @@ def _compaction(
     store: Store, session_id: str, path: Path, before: list[Atom], now: list[Atom]
 ) -> dict[str, Json] | None:
     """What a summary says, if the chat begins with one now: itself, and up to where it goes."""
-    if len(now) < 2 or now[0][0] != "user" or now[1] != ACKNOWLEDGED:
+    if len(now) < 2 or now[0][0] != "user" or now[1] != gemini.ACKNOWLEDGED:
         return None
     kept = now[2:]
     if kept != before[len(before) - len(kept) :] or before[:2] == now[:2]:
@@ -133,7 +124,7 @@ def _compaction(
 def _target(store: Store, session_id: str, path: Path, now: list[Atom]) -> int | None:
     """The event after which the chat was as it is `now`; None if it never was."""
     live = {event.seq for event in store.walk(session_id)}
-    events = [event for event in store.read(session_id, kinds=STAMPED) if stamp_of(event)]
+    events = [event for event in store.read(session_id, kinds=gemini.STAMPED) if stamp_of(event)]
     found: list[tuple[int, bool, Event]] = []
     for event, records in _at_events(events, path):
         said = atoms(records)
@@ -187,7 +178,7 @@ def states(path: Path, lengths: Sequence[int]) -> list[list[Record]]:
 
 def chats_of(cwd: str) -> Path:
     """Where Gemini CLI keeps its chats of a folder; `Unsupported` where it was never used."""
-    home = Path(os.environ.get("GEMINI_CLI_HOME") or Path.home()) / ".gemini"
+    home = home_of(AGENT) / ".gemini"
     try:
         projects = msgspec.json.decode((home / "projects.json").read_bytes())["projects"]
         name = projects[cwd]
@@ -232,14 +223,14 @@ def kept_records(
     path = found_chat(folder, stamps[-1].file) if stamps else None
     if path is None:
         return [record for event in spoken if (record := _reported(event))]
-    later = map(stamp_of, store.read(session_id, after=spoken[-1].seq, kinds=STAMPED))
+    later = map(stamp_of, store.read(session_id, after=spoken[-1].seq, kinds=gemini.STAMPED))
     lengths = (stamp.at for stamp in later if stamp and stamp.file == stamps[-1].file)
     # How long the record was with the next event that says so; else all of it counts.
     length = next(lengths, None)
     length = path.stat().st_size if length is None else length
     (records,) = states(path, [length])
     ended = spoken[-1].kind in ("turn_end", "assistant_message", "compaction")
-    return once(records if ended else _unfinished(records))
+    return gemini.once(records if ended else _unfinished(records))
 
 
 def _reported(event: Event) -> Record | None:
@@ -253,8 +244,8 @@ def _reported(event: Event) -> Record | None:
 
 def _unfinished(records: list[Record]) -> list[Record]:
     """A chat whose last turn has no answer yet."""
-    last = max((at for at, one in enumerate(records) if is_prompt(one)), default=-1)
-    return [one for at, one in enumerate(records) if at <= last or not is_answer(one)]
+    last = max((at for at, one in enumerate(records) if gemini.is_prompt(one)), default=-1)
+    return [one for at, one in enumerate(records) if at <= last or not gemini.is_answer(one)]
 
 
 def native_lines(records: list[Record], native_id: str, cwd: str, ts: str) -> list[Record]:
@@ -263,8 +254,3 @@ def native_lines(records: list[Record], native_id: str, cwd: str, ts: str) -> li
     header: Record = {"sessionId": native_id, "projectHash": digest, "startTime": ts,
                       "lastUpdated": ts, "kind": "main"}  # fmt: skip
     return [header, *records]
-
-
-def file_name(native_id: str, ts: str) -> str:
-    """What Gemini CLI calls a record that begins now."""
-    return f"session-{ts[:16].replace(':', '-')}-{native_id[:8]}.jsonl"

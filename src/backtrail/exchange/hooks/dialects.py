@@ -13,6 +13,7 @@ from ..._startup.frozen import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ...events import Json
 
@@ -35,97 +36,76 @@ class Dialect(NamedTuple):
     """Whether its transcript is mirrored; otherwise the conversation is what hooks report."""
     project: str
     """The variable that names the project, where there is one."""
+    home: tuple[str, str]
+    """The variable that names the folder of its things, and that folder in the person's home."""
 
 
 CHECK = "BacktrailCheck"
 """The event by which `hooks status` tries an installed hook."""
 
-_CLAUDE_READERS = (
-    *("Read", "Grep", "Glob", "LS", "NotebookRead", "WebFetch", "WebSearch", "TodoWrite"),
-    *("TodoRead", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskOutput", "BashOutput"),
-    *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "ToolSearch"),
-    # A subagent's own calls come with hooks of their own.
-    *("Agent", "Task"),
-)
-_CODEX_READERS = (
-    *("read_file", "list_dir", "grep_files", "view_image", "web_search", "update_plan"),
-    *("request_user_input", "list_mcp_resources", "read_mcp_resource", "tool_search"),
-    *("get_goal", "create_goal", "update_goal"),
-    # A subagent's own calls come with hooks of their own. These names are put behind a prefix.
-    *(
-        f"{space}{name}"
-        for space in ("", "multi_agent_v1", "collaboration")
-        for name in (
-            *("spawn_agent", "wait_agent", "close_agent", "resume_agent", "list_agents"),
-            *("send_input", "send_message", "followup_task", "interrupt_agent"),
-        )
-    ),
-)
-_GEMINI_READERS = (
-    *("read_file", "read_many_files", "list_directory", "glob", "search_file_content"),
-    *("grep_search", "web_fetch", "google_web_search", "write_todos", "ask_user"),
-    *("update_topic", "activate_skill", "enter_plan_mode", "exit_plan_mode", "complete_task"),
-    *("get_internal_docs", "list_mcp_resources", "read_mcp_resource"),
-    *("list_background_processes", "read_background_output"),
-    # A subagent's own calls come with hooks of their own.
-    "invoke_agent",
-)
+# A subagent's own calls come with hooks of their own, so to start or wait for one only reads.
+_CLAUDE_READERS = """
+    Read Grep Glob LS NotebookRead WebFetch WebSearch TodoWrite TodoRead TaskCreate TaskGet TaskList
+    TaskUpdate TaskOutput BashOutput AskUserQuestion EnterPlanMode ExitPlanMode ToolSearch Agent
+    Task
+"""
+_CODEX_READERS = """
+    read_file list_dir grep_files view_image web_search update_plan request_user_input
+    list_mcp_resources read_mcp_resource tool_search get_goal create_goal update_goal
+"""
+_CODEX_AGENTS = """
+    spawn_agent wait_agent close_agent resume_agent list_agents send_input send_message
+    followup_task interrupt_agent
+"""
+"""These names are put behind a prefix, too."""
+
+_GEMINI_READERS = """
+    read_file read_many_files list_directory glob search_file_content grep_search web_fetch
+    google_web_search write_todos ask_user update_topic activate_skill enter_plan_mode
+    exit_plan_mode complete_task get_internal_docs list_mcp_resources read_mcp_resource
+    list_background_processes read_background_output invoke_agent
+"""
+_AGENTS = [
+    f"{prefix}{name}"
+    for prefix in ("", "multi_agent_v1", "collaboration")
+    for name in _CODEX_AGENTS.split()
+]
 
 DIALECTS: dict[str, Dialect] = {
     "claude-code": Dialect(
         "claude-code",
         "Claude Code",
-        {
-            "SessionStart": "start",
-            "UserPromptSubmit": "prompt",
-            "PreToolUse": "before",
-            "PermissionRequest": "asked",
-            "PermissionDenied": "denied",
-            "PostToolUse": "after",
-            "PostToolUseFailure": "failed",
-            "Stop": "stop",
-            "SubagentStop": "substop",
-            "SessionEnd": "end",
-        },
-        frozenset(_CLAUDE_READERS),
+        {"SessionStart": "start", "UserPromptSubmit": "prompt", "PreToolUse": "before",
+         "PermissionRequest": "asked", "PermissionDenied": "denied", "PostToolUse": "after",
+         "PostToolUseFailure": "failed", "Stop": "stop", "SubagentStop": "substop",
+         "SessionEnd": "end"},
+        frozenset(_CLAUDE_READERS.split()),
         True,
         "CLAUDE_PROJECT_DIR",
+        ("CLAUDE_CONFIG_DIR", ".claude"),
     ),
     "codex": Dialect(
         "codex",
         "Codex",
-        {
-            "SessionStart": "start",
-            "UserPromptSubmit": "prompt",
-            "PreToolUse": "before",
-            "PermissionRequest": "asked",
-            "PostToolUse": "after",
-            "Stop": "stop",
-            "Interrupt": "interrupted",
-            "SubagentStop": "substop",
-            "SessionEnd": "end",
-        },
-        frozenset(_CODEX_READERS),
+        {"SessionStart": "start", "UserPromptSubmit": "prompt", "PreToolUse": "before",
+         "PermissionRequest": "asked", "PostToolUse": "after", "Stop": "stop",
+         "Interrupt": "interrupted", "SubagentStop": "substop", "SessionEnd": "end"},
+        frozenset([*_CODEX_READERS.split(), *_AGENTS]),
         True,
         "",
+        ("CODEX_HOME", ".codex"),
     ),
     "gemini": Dialect(
         "gemini",
         "Gemini CLI",
-        {
-            "SessionStart": "start",
-            "BeforeAgent": "prompt",
-            "BeforeTool": "before",
-            "Notification": "asked",
-            "AfterTool": "after",
-            "AfterAgent": "stop",
-            "SessionEnd": "end",
-        },
-        frozenset(_GEMINI_READERS),
+        {"SessionStart": "start", "BeforeAgent": "prompt", "BeforeTool": "before",
+         "Notification": "asked", "AfterTool": "after", "AfterAgent": "stop", "SessionEnd": "end"},
+        frozenset(_GEMINI_READERS.split()),
         False,
         "GEMINI_PROJECT_DIR",
+        ("GEMINI_CLI_HOME", ""),
     ),
-}
+}  # fmt: skip
 """By the name that `backtrail hook` is called with."""
 
 _EDITORS = {
@@ -136,7 +116,15 @@ _EDITORS = {
     "write_file": "file_path",
     "replace": "file_path",
 }
-_PATCH_LINES = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+_PATCH_LINES = ("*** Add File", "*** Update File", "*** Delete File", "*** Move to")
+
+
+def home_of(agent: str) -> Path:
+    """Where an agent keeps its things."""
+    from pathlib import Path
+
+    variable, usual = DIALECTS[agent].home
+    return Path(os.environ.get(variable) or Path.home() / usual)
 
 
 def verb_of(dialect: Dialect, event: Mapping[str, Json]) -> Verb | None:
@@ -193,13 +181,7 @@ def declared(tool: str, given: Json, cwd: str) -> list[str] | None:
 
 def _patched(given: Mapping[str, Json]) -> list[str]:
     """The paths in a patch, wherever in the input it is."""
-    text = next(
-        (v for v in given.values() if isinstance(v, str) and "*** Begin Patch" in v), ""
-    )  # fmt: skip
-    lines = (line.rstrip("\r") for line in text.split("\n"))
-    return [
-        line[len(lead) :].strip()
-        for line in lines
-        for lead in _PATCH_LINES
-        if line.startswith(lead)
-    ]
+    texts = (value for value in given.values() if isinstance(value, str))
+    text = next((text for text in texts if "*** Begin Patch" in text), "")
+    found = (line.partition(": ") for line in text.split("\n"))
+    return [name.strip() for lead, _, name in found if lead in _PATCH_LINES]

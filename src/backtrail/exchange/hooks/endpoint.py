@@ -52,19 +52,9 @@ class Hook:
             return
         from .small_files import Miss, note_miss, now
 
-        def text(name: str) -> str:
-            value = self.event.get(name)
-            return value[:200] if isinstance(value, str) else ""
-
-        miss = Miss(
-            now(),
-            self.dialect.agent,
-            text("hook_event_name"),
-            text("session_id"),
-            text("tool_name"),
-            text("cwd"),
-            why[:1000],
-        )
+        given = map(self.event.get, ("hook_event_name", "session_id", "tool_name", "cwd"))
+        name, session, tool, cwd = (v[:200] if isinstance(v, str) else "" for v in given)
+        miss = Miss(now(), self.dialect.agent, name, session, tool, cwd, why[:1000])
         note_miss(self.folder, miss)
 
     def left(self) -> float:
@@ -189,16 +179,8 @@ def _follow(hook: Hook, verb: Verb, store: Store, fields: Fields, settings: Sett
     except LeftBehind:
         return ""
     try:
-        if verb == "before":
-            from .processes import agent_process
-
-            follower.before(agent_process())
-        elif verb in ("after", "failed"):
-            follower.after(failed=verb == "failed")
-        elif follower.is_left:
-            follower.end_calls()
-        else:
-            getattr(follower, verb)()
+        is_over = follower.is_left and verb not in ("before", "after", "failed")
+        getattr(follower, "end_calls" if is_over else verb)()
     finally:
         follower.close()
         for trouble in follower.troubles:

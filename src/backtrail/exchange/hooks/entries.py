@@ -12,6 +12,7 @@ import re
 from ..._startup.frozen import NamedTuple
 from ...errors import InvalidData
 from ...events import Json
+from ..shapes import inner, list_in
 from .dialects import Dialect
 from .jsonfiles import added, is_bare, parsed, removed
 
@@ -51,14 +52,16 @@ def seconds_for(dialect: Dialect, event: str, wait: float = WAIT) -> int:
     return TIMEOUT + (math.ceil(wait) if dialect.events.get(event) == "before" else 0)
 
 
+def _unit(dialect: Dialect) -> int:
+    """How many of the agent's units of time a second has."""
+    return 1000 if dialect.agent == "gemini" else 1
+
+
 def group_for(dialect: Dialect, event: str, command: str, wait: float = WAIT) -> dict[str, Json]:
     """The group that has our hook called."""
-    milliseconds = dialect.agent == "gemini"
-    hook: dict[str, Json] = {"type": "command", "command": command}
-    if milliseconds:
-        hook = {"name": NAME, **hook}
-    seconds = seconds_for(dialect, event, wait)
-    hook["timeout"] = seconds * 1000 if milliseconds else seconds
+    named = {"name": NAME} if dialect.agent == "gemini" else {}
+    hook: dict[str, Json] = {**named, "type": "command", "command": command}
+    hook["timeout"] = seconds_for(dialect, event, wait) * _unit(dialect)
     group: dict[str, Json] = {"hooks": [hook]}
     if dialect.agent == "claude-code" and event in _TOOL_EVENTS:
         # Tools that only read do not even start a process.
@@ -68,11 +71,8 @@ def group_for(dialect: Dialect, event: str, command: str, wait: float = WAIT) ->
 
 def is_ours(command: Json, agent: str) -> bool:
     """Whether a command is a hook of ours for that agent, wherever it was installed."""
-    if not isinstance(command, str):
-        return False
-    return bool(
-        re.search(rf"(?:^|[\s/'\"])backtrail['\"]?\s+hook\s+{re.escape(agent)}\s*$", command)
-    )
+    call = rf"(?:^|[\s/'\"])backtrail['\"]?\s+hook\s+{re.escape(agent)}\s*$"
+    return isinstance(command, str) and re.search(call, command) is not None
 
 
 def find_ours(text: str, name: str, agent: str) -> list[Ours]:
@@ -80,10 +80,9 @@ def find_ours(text: str, name: str, agent: str) -> list[Ours]:
     found: list[Ours] = []
     for event, groups in _hooks(parsed(text, name, agent), name).items():
         for at, group in enumerate(groups):
-            hooks = group.get("hooks") if isinstance(group, dict) else None
-            for number, hook in enumerate(hooks if isinstance(hooks, list) else ()):
-                if isinstance(hook, dict) and is_ours(hook.get("command"), agent):
-                    assert isinstance(hooks, list)
+            hooks = list_in(group, "hooks")
+            for number, hook in enumerate(hooks):
+                if is_ours(inner(hook, "command"), agent):
                     found.append(Ours(event, at, number, hook["command"], len(hooks) == 1))
     return found
 
@@ -91,12 +90,11 @@ def find_ours(text: str, name: str, agent: str) -> list[Ours]:
 def waiting(text: str, name: str, dialect: Dialect) -> float:
     """How long the hook before a call may wait, as a settings file has it; 0 if not at all."""
     before = [event for event, verb in dialect.events.items() if verb == "before"]
-    hooks = _hooks(parsed(text, name, dialect.agent), name) if text.strip() else {}
-    ours = find_ours(text, name, dialect.agent) if hooks else []
+    hooks = _hooks(parsed(text, name, dialect.agent), name)
+    ours = find_ours(text, name, dialect.agent)
     found = [hooks[o.event][o.group]["hooks"][o.hook] for o in ours if o.event in before]
     given = [hook.get("timeout") for hook in found]
-    unit = 1000 if dialect.agent == "gemini" else 1
-    numbers = [value / unit for value in given if isinstance(value, (int, float))]
+    numbers = [value / _unit(dialect) for value in given if isinstance(value, (int, float))]
     return max(0.0, min(numbers, default=0.0) - TIMEOUT)
 
 
@@ -110,10 +108,9 @@ def with_ours(text: str, name: str, dialect: Dialect, command: str, wait: float 
         text = "{}\n"
     for event, group in wanted.items():
         settings = parsed(text, name, dialect.agent)
-        hooks = _hooks(settings, name)
         if "hooks" not in settings:
             text = added(text, (), "hooks", {event: [group]})
-        elif event not in hooks:
+        elif event not in settings["hooks"]:
             text = added(text, ("hooks",), event, [group])
         else:
             text = added(text, ("hooks", event), None, group)
@@ -122,8 +119,6 @@ def with_ours(text: str, name: str, dialect: Dialect, command: str, wait: float 
 
 def without_ours(text: str, name: str, agent: str) -> str:
     """The text without our hooks, and without what held nothing else."""
-    if not text.strip():
-        return text
     for ours in reversed(find_ours(text, name, agent)):
         if not ours.alone:
             text = removed(text, ("hooks", ours.event, ours.group, "hooks", ours.hook))
@@ -137,8 +132,6 @@ def without_ours(text: str, name: str, agent: str) -> str:
 def _is_installed(
     text: str, name: str, dialect: Dialect, wanted: dict[str, dict[str, Json]]
 ) -> bool:
-    if not text.strip():
-        return False
     hooks = _hooks(parsed(text, name, dialect.agent), name)
     ours = find_ours(text, name, dialect.agent)
     at = {(one.event, one.group) for one in ours}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._startup.frozen import NamedTuple
+from ..shapes import folder_in, inner, text_in
 from .dialects import Dialect, declared, digest_of, gist_of
 
 if TYPE_CHECKING:
@@ -76,21 +77,17 @@ class Fields(NamedTuple):
     @property
     def failed(self) -> bool:
         """Whether a tool's response says that it failed; Gemini CLI has no event for that."""
-        response = self.raw.get("tool_response")
-        return isinstance(response, dict) and isinstance(response.get("error"), dict)
+        return isinstance(inner(self.raw, "tool_response", "error"), dict)
 
     @property
     def prompt(self) -> str:
         """What a person says."""
-        said = self.raw.get("prompt")
-        return said if isinstance(said, str) else ""
+        return text_in(self.raw, "prompt") or ""
 
     @property
     def answer(self) -> str | None:
         """What the agent said last in a turn; None where the event does not say it."""
-        said = self.raw.get("last_assistant_message")
-        said = self.raw.get("prompt_response") if said is None else said
-        return said if isinstance(said, str) else None
+        return text_in(self.raw, "last_assistant_message") or text_in(self.raw, "prompt_response")
 
     @property
     def event_id(self) -> str | None:
@@ -110,9 +107,7 @@ class Fields(NamedTuple):
 
     def declared(self, cwd: str) -> list[str] | None:
         """The paths that the tool names, relative ones from `cwd` where the event says no other."""
-        own = self.raw.get("cwd")
-        cwd = own if isinstance(own, str) and own.startswith("/") else cwd
-        return declared(self.tool, self.given, cwd)
+        return declared(self.tool, self.given, folder_in(self.raw, "cwd") or cwd)
 
     def ran_from(self, now: float) -> float:
         """When a call began to run, given the event of its end, which came just `now`.

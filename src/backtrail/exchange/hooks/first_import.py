@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +135,7 @@ def go_on(store: Store, cwd: str) -> None:
 def run(url: str, scope: str, cwd: str) -> int:
     """The first import, to its end, whatever time it takes."""
     from ...errors import BacktrailError
-    from ...files.depot import Depot
+    from ...files.depot import opened
     from ...stores.opening import open_store
     from ...stores.wrapper import store_name
     from .small_files import Miss, note_miss, now
@@ -143,24 +143,17 @@ def run(url: str, scope: str, cwd: str) -> int:
     os.nice(10)
     folder = None
     try:
-        with open_store(url, scope=scope) as store:
+        with open_store(url, scope=scope) as store, opened(store) as depot:
             folder = folder_of(store)
-            depot = Depot.of(store)
-            try:
-                workspace = depot.workspace(cwd, store)
-                try:
-                    with claimed(store, workspace) as ours:
-                        if ours and workspace.is_new():
-                            failure = _failure(store, workspace)
-                            failure.touch(0o600)
-                            workspace.scan(
-                                (store_name(store), "hooks-baseline"), store, rebind=True
-                            )
-                            failure.unlink()
-                finally:
-                    workspace.close()
-            finally:
-                depot.close()
+            with (
+                closing(depot.workspace(cwd, store)) as workspace,
+                claimed(store, workspace) as ours,
+            ):
+                if ours and workspace.is_new():
+                    failure = _failure(store, workspace)
+                    failure.touch(0o600)
+                    workspace.scan((store_name(store), "hooks-baseline"), store, rebind=True)
+                    failure.unlink()
     except (BacktrailError, OSError) as error:
         note_miss(folder, Miss(now(), "", "baseline", "", "", cwd, str(error)))
         return 1

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from ..._startup.frozen import NamedTuple
 from ...errors import BacktrailError, NotFound, Unsafe
 from ...events import NewEvent
-from ...files.changes.host import Host, NotWatched
-from ...files.changes.owed import Ended, Grab
+from ...files.changes.brackets import Ended, Grab, report_missed
+from ...files.changes.host import Folder, Host, NotWatched
 from ...files.changes.shared import SharedRecorder
 from ...files.names import declared as below
 from ...files.workspace.firstimport import PARTIAL
+from ..shapes import text_in
 from .fields import Fields, await_words, clipped, is_note, user_message
 from .first_import import awaited, forget_wait, is_there
 from .identify import identify
@@ -73,8 +74,9 @@ class Follower:
         self.cwd = found.cwd or fields.cwd
         self.root = found.root or self.cwd
         host = Host(self._folder, self._last_tree, self._refused, self._missed, self._complain)
-        self.files = SharedRecorder(store, self.id, host, first_import=self._is_imported)
-        branch = self.files.folder.branch() if self.is_new else None
+        folder = Folder(store, self.id, host, first_import=self._is_imported)
+        self.files = SharedRecorder(folder)
+        branch = folder.branch() if self.is_new else None
         if branch:
             store.update(self.id, metadata={"git_branch": branch})
 
@@ -103,7 +105,7 @@ class Follower:
         try:
             self.files.leave()
         finally:
-            self.files.close()
+            self.files.folder.close()
 
     # --- what the recorder asks for ------------------------------------------------------
 
@@ -156,7 +158,9 @@ class Follower:
                 data = {"at": 1, "label": None, "metadata": {}, **details}
                 self._append([NewEvent("checkpoint", data)])
         elif self.fields.raw.get("source") == "resume":
-            if self.files.is_over():
+            from ...files.changes.reversal import Reversals
+
+            if Reversals(self.store, self.id).is_over():
                 # Whatever changed since the agent left is not its own.
                 self.files.look()
             self._append([NewEvent("session_resume", {"by": self.dialect.agent})])
@@ -221,9 +225,10 @@ class Follower:
             self.troubles.append(f"the record of the chat was not read: {error}")
         return went_back
 
-    def before(self, runner: tuple[int, int]) -> None:
+    def before(self) -> None:
         """A tool is about to run."""
         from ...files.changes.brackets import Runner
+        from .processes import agent_process
 
         if self._go_back():
             # The files went back, too, and the call comes after that.
@@ -235,10 +240,11 @@ class Follower:
             # All it touches lies outside.
             return
         sought = fields.sought
-        process = Runner(*runner, fields.agent, self.dialect.agent, sought.given, sought.gist)
+        agent = fields.agent, self.dialect.agent, sought.given, sought.gist
         begun = self.files.begin(
-            fields.tool, fields.call, paths, runner=process, wait=self._patience.wait
-        )
+            fields.tool, fields.call, paths,
+            runner=Runner(*agent_process(), *agent), wait=self._patience.wait,
+        )  # fmt: skip
         if isinstance(begun, Grab):
             from .small_files import keep_grab
 
@@ -256,6 +262,10 @@ class Follower:
         if bracket is not None:
             self.files.drop(bracket)
 
+    def failed(self) -> None:
+        """A tool is done, and failed."""
+        self.after(failed=True)
+
     def after(self, *, failed: bool = False) -> None:
         """A tool is done."""
         fields = self.fields
@@ -266,11 +276,9 @@ class Follower:
         if files is None and not outside and self._is_mirrored:
             return
         data: dict[str, Json] = {"name": fields.tool, "input": clipped(fields.given)}
-        data |= {"call": fields.call} if fields.call else {}
-        data |= {"agent": fields.agent} if fields.agent else {}
-        data |= {"error": True} if failed else {}
-        data |= self._source()
-        data |= ended.details
+        more = {"call": fields.call, "agent": fields.agent, "error": failed}
+        data |= {name: value for name, value in more.items() if value}
+        data |= {**self._source(), **ended.details}
         if outside:
             data["files"] = {**(files or {}), "outside": outside}
         if not self._is_mirrored:
@@ -282,14 +290,14 @@ class Follower:
         try:
             stored = self._append([NewEvent("action", data, id=bracket.id if bracket else None)])
         except BaseException:
-            self.files.unrecorded([ended])
+            self.files.recorded([ended])
             raise
         self.files.recorded([ended], stored)
-        self.files.say_missed([ended])
+        report_missed([ended], self._missed)
 
     def _ended(self) -> Ended:
         """What the call did to the files."""
-        fields, workspace = self.fields, self.files.folder.workspace()
+        fields, workspace = self.fields, self.files.watched()
         if workspace is None:
             return Ended(None, {})
         sought = fields.sought
@@ -312,7 +320,7 @@ class Follower:
         Of the first, None stands for anything.
         """
         paths = self.fields.declared(self.cwd)
-        workspace = self.files.folder.workspace()
+        workspace = self.files.watched()
         if paths is None or workspace is None:
             return None, []
         found, outside = below(workspace.root, paths)
@@ -328,7 +336,7 @@ class Follower:
 
     def _end_turn(self, reason: str) -> None:
         answer, transcript = self.fields.answer, self.fields.transcript
-        if answer is not None and transcript and (self._is_mirrored or self._is_first_turn):
+        if answer and transcript and (self._is_mirrored or self._is_first_turn):
             await_words(answer, transcript)
         self.mirror()
         self.files.end_agent("", running_in, late=False)
@@ -339,8 +347,20 @@ class Follower:
         kinds = ("user_message", "turn_end")
         last = next(self.store.read(self.id, kinds=kinds, reverse=True, limit=1), None)
         if last is not None and last.kind == "user_message":
-            events.append(NewEvent("turn_end", {"turn": last.seq, "reason": reason}))
+            self._append([])
+            data = {"turn": last.seq, "reason": reason, **self._net()}
+            events.append(NewEvent("turn_end", data))
         self._append(events)
+
+    def _net(self) -> dict[str, Json]:
+        """What the turn did to the files, counted for lists."""
+        from ...session.filepoints import last_turn, net_of
+
+        workspace = self.files.workspace
+        prompt, events = last_turn(self.store, self.id)
+        if prompt is None or workspace is None or not any("files" in e.data for e in events):
+            return {}
+        return net_of(self.store, self.id, workspace.get, events)
 
     def substop(self) -> None:
         """A subagent is done."""
@@ -356,8 +376,7 @@ class Follower:
         self.files.end_agent(None, running_in)
         # What it put back by itself is distinguished from what others change once it is gone.
         self.files.look(prompt=True)
-        reason = self.fields.raw.get("reason")
-        reason = reason if isinstance(reason, str) and reason else "other"
+        reason = text_in(self.fields.raw, "reason") or "other"
         last = next(self.store.read(self.id, reverse=True, limit=1), None)
         # Gemini CLI says it several times.
         is_noted = last is not None and last.kind == "session_end"
@@ -370,12 +389,12 @@ class Follower:
 
     def _append(self, events: list[NewEvent], since: str | None = None) -> list[Event]:
         """Append, behind what is owed of the files, which happened `since`."""
-        owed = self.files.owed()
+        owed = self.files.queue.waiting
         if any(event.id is not None for event, _ in owed):
             for event, _ in list(owed):
                 self.store.append(self.id, [_dated(event, since)])
                 self.files.settle(1)
-        owed = self.files.owed()
+        owed = self.files.queue.waiting
         batch = [*(_dated(event, since) for event, _ in owed), *events]
         stored = self.store.append(self.id, batch) if batch else []
         self.files.settle(len(owed))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..._startup.frozen import NamedTuple
 from ...errors import AlreadyExists
 from ...events import NewEvent, SessionInfo, new_id
+from ..shapes import text_in
 
 if TYPE_CHECKING:
     from ...settings import Settings
@@ -69,35 +70,26 @@ def _left(store: Store, dialect: Dialect, fields: Fields, *, begins: bool) -> Id
 
 def _has_open(store: Store, session_id: str) -> bool:
     """Whether a call of a session is under way."""
-    from ...files.depot import Depot
+    from ...files.depot import opened
 
-    depot = Depot.of(store)
-    try:
-        calls = depot.catalogue.calls()
+    with opened(store) as depot:
+        calls = depot.catalogue.lines.calls()
         return any(call.owner == session_id and not call.ended for call in calls)
-    finally:
-        depot.close()
 
 
 def _made(
     store: Store, dialect: Dialect, fields: Fields, settings: Settings, seconds: float, key: str
 ) -> Identified:
-    from ...files.workspace.project import chosen_root
+    from ...files.workspace.roots import chosen_root
 
     # A project that takes too long to count is too large, as the record says.
     root = chosen_root(fields.cwd, settings, seconds=seconds)
     native = {"agent": dialect.agent, "id": fields.session}
     native |= {"path": str(fields.transcript)} if fields.transcript else {}
-    model = fields.raw.get("model")
     info = SessionInfo(
-        id=new_id(),
-        key=key,
-        cwd=fields.cwd,
-        root=root.path,
-        agent_name=dialect.agent,
-        model=model if isinstance(model, str) else None,
-        metadata={"native": native, **root.refused()},
-    )
+        id=new_id(), key=key, cwd=fields.cwd, root=root.path, agent_name=dialect.agent,
+        model=text_in(fields.raw, "model"), metadata={"native": native, **root.refused()},
+    )  # fmt: skip
     try:
         store.create(info)
     except AlreadyExists:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import Conflict, InvalidData, Unsafe, Unsupported
-from ...stores.disk.fs import failed, sync_directory, write_all
-from .dialects import Dialect
+from ...stores.disk.fs import failed, replace_file
+from .dialects import Dialect, home_of
 from .entries import WAIT, find_ours, group_for, waiting, with_ours, without_ours
 from .jsonfiles import blanked, parsed, read
 
@@ -74,16 +74,13 @@ def settings_file(dialect: Dialect, scope: Scope, project: Path) -> Path:
     """The file of an agent's settings."""
     if scope not in scopes(dialect):
         raise InvalidData(f"{dialect.title} has no `--{scope}` settings: use --user or --project")
-    home = Path.home()
+    home = home_of(dialect.agent)
     if dialect.agent == "claude-code":
-        if scope == "user":
-            return Path(os.environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "settings.json"
-        return project / ".claude" / f"settings{'.local' if scope == 'local' else ''}.json"
+        name = "settings.local.json" if scope == "local" else "settings.json"
+        return (home if scope == "user" else project / ".claude") / name
     if dialect.agent == "codex":
-        folder = Path(os.environ.get("CODEX_HOME") or home / ".codex")
-        return (folder if scope == "user" else project / ".codex") / "hooks.json"
-    own = Path(os.environ.get("GEMINI_CLI_HOME") or home)
-    return (own if scope == "user" else project) / ".gemini" / "settings.json"
+        return (home if scope == "user" else project / ".codex") / "hooks.json"
+    return (home if scope == "user" else project) / ".gemini" / "settings.json"
 
 
 def check_inside(path: Path, project: Path) -> None:
@@ -149,7 +146,7 @@ def plan_uninstall(dialect: Dialect, path: Path) -> Change:
     if before is None:
         return Change(path, None, None)
     name = str(path)
-    ours = find_ours(before, name, dialect.agent) if before.strip() else []
+    ours = find_ours(before, name, dialect.agent)
     if not ours:
         return Change(path, before, before)
     kept = read(backup_of(path))
@@ -199,10 +196,10 @@ def apply(change: Change, copy: Literal["make", "leave", "drop"], *, shared: boo
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             if copy == "make" and change.before is not None:
-                _replace(kept, change.before, 0o600)
+                replace_file(kept, change.before.encode())
             there = path.stat() if change.before is not None else None
             new = 0o666 & ~_umask() if shared else 0o600
-            _replace(path, change.after, there.st_mode & 0o7777 if there else new, there)
+            replace_file(path, change.after.encode(), new, like=there)
         if copy == "drop":
             kept.unlink(missing_ok=True)
     except OSError as error:
@@ -214,28 +211,6 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _replace(path: Path, text: str, mode: int, like: os.stat_result | None = None) -> None:
-    """Put a text in the place of a file, whole or not at all; its owner stays."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        try:
-            new = os.fstat(fd)
-            if like is not None and (like.st_uid, like.st_gid) != (new.st_uid, new.st_gid):
-                # Refused where we may not: a file that is not ours stays its owner's.
-                os.fchown(fd, like.st_uid, like.st_gid)
-            os.fchmod(fd, mode)
-            write_all(fd, text.encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
 
 
 # --- advice ------------------------------------------------------------------------------

@@ -56,8 +56,7 @@ def is_installed(project: Path) -> bool:
         for scope in scopes(dialect):
             path = settings_file(dialect, scope, project)
             try:
-                text = read(path)
-                if text and text.strip() and find_ours(text, str(path), dialect.agent):
+                if find_ours(read(path) or "", str(path), dialect.agent):
                     return True
             except BacktrailError:
                 # `hooks status` reports what is wrong with it.
@@ -84,12 +83,10 @@ def recent(folder: Path | None, agent: str | None) -> list[Miss]:
 def _in_file(dialect: Dialect, scope: Scope, project: Path, wait: float) -> list[Installed]:
     path = settings_file(dialect, scope, project)
     try:
-        text = read(path)
-        ours = find_ours(text, str(path), dialect.agent) if text and text.strip() else []
+        text = read(path) or ""
+        ours = find_ours(text, str(path), dialect.agent)
     except BacktrailError as error:
         return [Installed(dialect.agent, scope, str(path), problem=str(error))]
-    if text is None:
-        return []
     found: list[Installed] = []
     for command in dict.fromkeys(one.command for one in ours):
         events = [one.event for one in ours if one.command == command]

@@ -71,8 +71,10 @@ def blanked(text: str) -> str:
 def parsed(text: str, name: str, agent: str = "") -> dict[str, Json]:
     """The object in a file; `InvalidData` with the place where it is none.
 
-    Comments are taken where the agent takes them.
+    Comments are taken where the agent takes them. A blank file is an empty object.
     """
+    if not text.strip():
+        return {}
     text = blanked(text) if agent in COMMENTED else text
 
     def once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

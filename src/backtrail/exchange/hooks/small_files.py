@@ -26,7 +26,7 @@ from .places import append_line, folder_of, state_folder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...files.changes.owed import Grab
+    from ...files.changes.brackets import Grab
     from ...stores.base import Store
 
 FILE = "misses.jsonl"
@@ -122,7 +122,16 @@ def leave_note(store: Store, session_id: str, text: str) -> None:
 
 def take_notes(store: Store, session_id: str) -> list[str]:
     """What was left for a session, each once, and leave nothing."""
-    text = _moved_note(store, session_id) or ""
+    path = _note_path(store, session_id)
+    taken = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        # A move, so that of two hooks only one reports it.
+        path.rename(taken)
+        text = taken.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return []
+    finally:
+        taken.unlink(missing_ok=True)
     return list(dict.fromkeys(line for line in text.split("\n") if line))
 
 
@@ -134,20 +143,6 @@ def restored(paths: Sequence[str]) -> str:
         "The user restored these files to an earlier state with Backtrail: "
         f"{names}{more}; read them again before you change them."
     )
-
-
-def _moved_note(store: Store, session_id: str) -> str | None:
-    path = _note_path(store, session_id)
-    taken = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # A move, so that of two hooks only one reports it.
-        path.rename(taken)
-    except FileNotFoundError:
-        return None
-    try:
-        return taken.read_text("utf-8", "replace")
-    finally:
-        taken.unlink(missing_ok=True)
 
 
 def _note_path(store: Store, session_id: str) -> Path:
@@ -175,7 +170,7 @@ def keep_grab(store: Store, session_id: str, call: str, grab: Grab) -> None:
 
 def take_grab(store: Store, session_id: str, call: str) -> Grab | None:
     """What was kept for a call, and keep it no longer."""
-    from ...files.changes.owed import Grab
+    from ...files.changes.brackets import Grab
 
     path = _grab_path(store, session_id, call)
     try:

@@ -1,4 +1,4 @@
-"""Who changed what: from the transitions in a call's bracket to the changes that are its own.
+"""Which call changed what: from the transitions in a bracket to the changes that are its own.
 
 A tool that declares its paths owns a change of these; any other change belongs to
 the calls that declared nothing. Of the calls of one session, the first to end claims what
@@ -23,7 +23,7 @@ from ...events import Json
 from ..beneath import descriptor
 from ..names import shown
 from ..trees import Get, diff_trees
-from ..workspace.marks import origin_of, thing_at
+from ..workspace.index import origin_of, thing_at
 from .brackets import Bracket, Met, Transition
 
 if TYPE_CHECKING:

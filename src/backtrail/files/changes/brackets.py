@@ -1,16 +1,29 @@
-"""The words of a workspace's line of time: its place, the calls under way, what changed."""
+"""The words of a workspace's line of time: its place, the calls under way, what changed.
+
+And of what a recorder owes its session's log: how it is said, and the queue it waits in.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..._startup.frozen import NamedTuple
-from ...events import Event, Json, timestamp
+from ...events import Event, Json, NewEvent, timestamp
+from ...events.history import BACK
+from ..names import shown
 from ..workspace.roots import Identity
+
+if TYPE_CHECKING:
+    from ...errors import BacktrailError
+    from ..workspace.snapshot import Log
+    from ..workspace.workspace import Workspace
+    from .reversal import Reversal
 
 _RECENT = 200
 
@@ -250,3 +263,147 @@ class Sought(NamedTuple):
     def alike(self, brackets: Iterable[Bracket]) -> Bracket | None:
         """A call that has this command or path, whatever its tool is called."""
         return next((b for b in brackets if self.gist and b.gist == self.gist), None)
+
+
+# --- what is owed ----------------------------------------------------------------------
+
+
+_CARRIED = frozenset({"files", "tree", "git", "workspace"})
+"""What an event says about files; the rest says what happened."""
+
+
+class Grab(NamedTuple):
+    """A call that began before the first import was done: the paths it named, as they were."""
+
+    before: bytes
+    paths: list[bytes]
+
+    def ended(self, here: Workspace | None, log: Log) -> Ended:
+        """What the call did to these paths."""
+        after = here.grab(log, self.paths) if here is not None else self.before
+        if after == self.before:
+            return Ended(None, {})
+        files = {"before": self.before.hex(), "after": after.hex(), "partial": True}
+        return Ended(None, details(None, files, here))
+
+
+class Ended(NamedTuple):
+    """A call that is over: its last bracket, and what its event says about the files.
+
+    With `failure`, the files could not be looked at.
+    """
+
+    bracket: Bracket | None
+    details: dict[str, Json]
+    failure: BacktrailError | None = None
+
+    @property
+    def files(self) -> dict[str, Json] | None:
+        """What the call did to the files, if anything."""
+        return self.details.get("files")
+
+
+def report_missed(ended: Iterable[Ended], missed: Callable[[BacktrailError], None]) -> None:
+    """Have it heard where the files could not be looked at: raise, or go on, as `missed` does."""
+    for one in ended:
+        if one.failure is not None:
+            missed(one.failure)
+
+
+class Owed(NamedTuple):
+    """An event that is to be appended; then its bracket is not needed any more."""
+
+    event: NewEvent
+    bracket: Bracket | None
+
+
+def details(
+    bracket: Bracket | None, files: dict[str, Json] | None, here: Workspace | None,
+    state: dict[str, Json] | None = None,
+) -> dict[str, Json]:  # fmt: skip
+    """What an event says about the files: what changed, or the `state` they are in.
+
+    Every event that carries files gets it here.
+    """
+    stamp = bracket.stamp if bracket is not None else {}
+    if not stamp and here is not None:
+        stamp = here.stamp()
+    where: dict[str, Json] = {"workspace": stamp} if stamp else {}
+    if files is None:
+        return {**state, **where} if state else {}
+    said = files if bracket is None else {**files, "brackets": [bracket.id]}
+    return {"files": said, **where}
+
+
+def call_event(
+    bracket: Bracket, how: str, files: dict[str, Json], here: Workspace | None,
+    id: str | None = None,
+) -> NewEvent:  # fmt: skip
+    """What a call did that no event of its own says, or not now; `how` it ended, if it did not."""
+    data: dict[str, Json] = {"name": bracket.name, **({how: True} if how else {})}
+    data |= details(bracket, files, here)
+    data |= {"call": bracket.call} if bracket.call else {}
+    data |= {"agent": bracket.agent} if bracket.agent else {}
+    return NewEvent("action", data, id=id)
+
+
+def others_events(
+    known: bytes, tree: bytes, back: Reversal | None, here: Workspace | None
+) -> list[NewEvent]:
+    """What others changed, and what the session's own agent put back."""
+    found: list[NewEvent] = []
+    files: dict[str, Json] = {"before": known.hex(), "after": tree.hex()}
+    if back is None or back.others:
+        more = {"foreign": [shown(path) for path in sorted(back.back)]} if back else {}
+        found.append(NewEvent("files_changed", details(None, files | more, here)))
+    if back is not None:
+        more = {"foreign": [shown(path) for path in sorted(back.others)]} if back.others else {}
+        data = {BACK: back.to, **details(None, files | more, here)}
+        found.append(NewEvent("files_changed", data))
+    return found
+
+
+def as_event(event: NewEvent) -> Event:
+    """An event that is not in the log yet."""
+    return Event(0, "", "", event.kind, dict(event.data))
+
+
+class Queue:
+    """The events that are owed, in order.
+
+    One waits until it is in the log, so no later append gets in front of it. Only a caller
+    that keeps others from appending takes from the queue.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Owed] = []
+        self.lock = threading.Lock()
+
+    def put(self, event: NewEvent, bracket: Bracket | None) -> None:
+        """Have the next append take an event along."""
+        with self.lock:
+            self.waiting.append(Owed(event, bracket))
+
+    def take(self, count: int | None = None) -> list[Owed]:
+        """Take the first ones, or all."""
+        with self.lock:
+            count = len(self.waiting) if count is None else count
+            taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        return taken
+
+    def take_back(self, calls: Collection[str]) -> list[Ended]:
+        """What calls did that is owed yet: their results say it after all.
+
+        Only what is last of all, since changes are recorded in the order of time.
+        """
+        found: list[Ended] = []
+        with self.lock:
+            while self.waiting:
+                event, bracket = self.waiting[-1]
+                own = bracket is not None and bracket.call in calls and event.id is None
+                if bracket is None or not own or "interrupted" not in event.data:
+                    break
+                self.waiting.pop()
+                details = {name: event.data[name] for name in _CARRIED & event.data.keys()}
+                found.insert(0, Ended(bracket, details))
+        return found

@@ -1,33 +1,27 @@
-"""What is known about workspaces beside their trees: one line of time for each.
+"""What is known about workspaces beside their trees: where they are, and restores under way.
 
-Every scan that finds something new records a *transition* from the last known tree, with
-the brackets (tool calls) that were open since the scan before. So it is known later which call
-changed what, also between sessions and processes. Transitions are kept for as long as a
-bracket is open that began before them. The journal of a restore is here too.
-
-All this serves to attribute changes; the events in the logs carry the outcome. So only the writer
-of a journal waits for the disk here.
+Their lines of time are in `timeline`. All this serves to attribute changes; the events in the logs
+carry the outcome. So only the writer of a journal waits for the disk here.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
-from ...errors import BacktrailError, Damaged
-from ...events import Json, new_id
+from ...errors import Damaged
+from ...events import Json
 from ...stores.disk.checks import decoded, typed
+from ...stores.disk.fs import failed, sync_directory
 from ...stores.disk.schema import Schema
 from ...stores.disk.transactions import Execute
-from ...telemetry import logger
+from ..names import RESTORING
 from ..workspace.roots import Identity
-from .brackets import Bracket, Met, Opening, Place, Runner, Split, Transition, own_birth
-from .timeline import Line, Lines
+from .brackets import Place
+from .timeline import Lines
 
 _FIRST = """
 CREATE TABLE workspaces(
@@ -57,8 +51,8 @@ class Catalogue:
 
     def __init__(self, path: Path) -> None:
         self._folder = path.parent
-        self._lines = Lines(path, SCHEMA)
-        self._database = self._lines.database
+        self.lines = Lines(path, SCHEMA)
+        self._database = self.lines.database
 
     # --- places --------------------------------------------------------------------------
 
@@ -108,164 +102,18 @@ class Catalogue:
             )
         return Place(n, identity, path)
 
-    # --- the line of time ----------------------------------------------------------------
-
-    def tree(self, workspace: int) -> bytes | None:
-        """The last known tree."""
-        return self._lines.line(workspace).tree
-
-    def record(self, workspace: int, tree: bytes, *, restored: bool = False) -> None:
-        """A scan found `tree`: a transition, unless that is what was known.
-
-        What a restore did is recorded by its own event, and is no call's, whichever are open.
-        """
-        if self.tree(workspace) != tree:
-            with self._lines.moving(workspace) as now:
-                now.line = now.line.moved(tree, restored=restored)
-
-    # --- brackets ------------------------------------------------------------------------
-
-    def open_bracket(
-        self, workspace: int, owner: str, tree: bytes | None, paths: list[bytes] | None,
-        name: str, call: str | None, runner: Runner | None = None, opening: Opening | None = None,
-    ) -> tuple[Bracket, list[Bracket]]:  # fmt: skip
-        """A call begins with `tree`, which a scan found just now; None: the newest state known.
-
-        `runner` is the process whose death ends it; this one by default. `opening` is what
-        the machine knows of it. The calls that were there before it come with it.
-        """
-        pid = os.getpid()
-        pid, birth, agent, program, given, gist = runner or Runner(pid, own_birth(pid))
-        id, since, store, mark, met = opening or Opening(new_id(), time.time())
-        with self._lines.moving(workspace) as now:
-            there = now.line.calls
-            tree = now.line.newest if tree is None else tree
-            line = now.line.moved(tree)
-            bracket = Bracket(
-                id, owner, line.changes, tree, paths, since, name, call, pid, birth, agent,
-                store=store, program=program, mark=mark, met=list(met), given=given, gist=gist,
-            )  # fmt: skip
-            now.line = line.opened(bracket)
-        return bracket, list(there)
-
-    def end_bracket(
-        self, workspace: int, bracket: Bracket, tree: bytes, *, recorded: bool,
-        met: Collection[Met] = (),
-    ) -> tuple[list[Transition], set[str]]:  # fmt: skip
-        """A call is over, and a scan found `tree`: what changed meanwhile, and which others are at
-        work.
-
-        Unless it is `recorded`, or there is nothing to record, the bracket stays until
-        `close_bracket`: this process is about to record it. `met` are all the calls elsewhere
-        that it met.
-        """
-        pid = os.getpid()
-        with self._lines.moving(workspace) as now:
-            line = now.line.moved(tree)
-            spans = now.since(line, bracket.opened)
-            if recorded or not spans:
-                now.line = line.without(bracket.id)
-            else:
-                ended = replace(
-                    bracket,
-                    ended=True,
-                    named=True,
-                    pid=pid,
-                    born=own_birth(pid),
-                    met=list(met),
-                )
-                now.line = line.changed(ended)
-        return spans, line.open_besides(bracket)
-
-    def seen_by(self, workspace: int, bracket: Bracket) -> tuple[list[Transition], set[str]]:
-        """What changed since a call began, and which others are at work, up to the last scan."""
-        line = self._lines.line(workspace)
-        return self._lines.since(line, bracket.opened), line.open_besides(bracket)
-
-    def ask(self, workspace: int, bracket: Bracket, at: float) -> None:
-        """A person is asked whether an open call may run; the first time counts."""
-        with self._lines.moving(workspace) as now:
-            for call in now.line.calls:
-                if call.id == bracket.id and not (call.ended or call.question):
-                    now.line = now.line.changed(replace(call, question=at))
-
-    def split(
-        self, workspace: int, bracket: Bracket, *, over: bool, left_to: Runner | None = None
-    ) -> Split | None:
-        """A call up to the newest state known; None if nothing changed in it, or it is over.
-
-        It goes on in a second bracket, unless it is `over`; with `left_to`, as a call of that
-        process that its agent gave up. The first one stays until `close_bracket` if there is
-        something to record: this process is about to do that.
-        """
-        pid = os.getpid()
-        with self._lines.moving(workspace) as now:
-            line = now.line
-            if not any(call.id == bracket.id and not call.ended for call in line.calls):
-                # Another process of the session was quicker.
-                return None
-            spans = now.since(line, bracket.opened)
-            goes_on = bracket
-            if left_to is not None:
-                goes_on = replace(bracket, pid=left_to.pid, born=left_to.born, left=True)
-            if not spans:
-                if over:
-                    now.line = line.without(bracket.id)
-                elif goes_on is not bracket:
-                    now.line = line.changed(goes_on)
-                return None
-            later = None if over else _later(line, goes_on)
-            recorded_by = replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))
-            ended = line.changed(recorded_by)
-            now.line = ended if later is None else ended.opened(later)
-        return Split(line.newest, spans, line.open_besides(bracket), later)
-
-    def keep_bracket(
-        self, workspace: int, bracket: Bracket, files: dict[str, Json], runner: Runner
-    ) -> None:
-        """What an ended call did is kept, and no transition is needed for it any more.
-
-        `runner` is the process that is about to record it.
-        """
-        pid, born = runner[:2]
-        ended = replace(bracket, ended=True, named=True, files=files, pid=pid, born=born)
-        with self._lines.moving(workspace) as now:
-            now.line = now.line.changed(replace(ended, opened=now.line.changes))
-
-    def close_bracket(self, workspace: int, bracket: Bracket) -> None:
-        """Forget a call. Transitions that no other bracket needs are dropped with it."""
-        with self._lines.moving(workspace) as now:
-            now.line = now.line.without(bracket.id)
-
-    def settle_bracket(self, workspace: int, bracket: Bracket) -> None:
-        """What an ended call did is recorded: forget it. If that fails, the next process does.
-
-        Killed in between, its session finds it, and sees in its log that it is recorded.
-        """
-        try:
-            self.close_bracket(workspace, bracket)
-        except BacktrailError:
-            self._lines.over.add(bracket.id)
-            logger().warning("a recorded call stays in %s", self._database.path, exc_info=True)
-
-    def brackets(self, workspace: int) -> list[Bracket]:
-        """The calls under way, and those that ended and are not recorded yet."""
-        return list(self._lines.line(workspace).calls)
-
     # --- the journal ---------------------------------------------------------------------
 
     def write_journal(self, place: Place, content: bytes) -> None:
         """A restore begins: its plan and its final event, on the disk when this returns."""
         with self._database.writing() as execute:
             # In the transaction, so that no process takes the mark away that has seen no journal.
-            from ..restore.unfinished import put_mark
-
-            put_mark(self._folder)
+            _put_mark(self._folder)
             execute(
                 "INSERT INTO journals VALUES(?, ?, ?, ?, ?, ?)",
                 (place.n, *place.identity, place.path, content),
             )
-        self._lines.flush()
+        self._database.flush()
 
     def journal(self, workspace: int) -> tuple[Place, bytes] | None:
         """The restore that was cut short, if any, and for which directory it was meant."""
@@ -285,7 +133,7 @@ class Catalogue:
         with self._database.writing() as execute:
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
             self._unmark(execute)
-        self._lines.flush()
+        self._database.flush()
 
     def unfinished(self) -> list[Place]:
         """The directories whose restore was cut short, or is under way."""
@@ -297,9 +145,7 @@ class Catalogue:
 
     def _unmark(self, execute: Execute) -> None:
         if execute("SELECT 1 FROM journals WHERE workspace > 0").fetchone() is None:
-            from ..restore.unfinished import take_mark
-
-            take_mark(self._folder)
+            _take_mark(self._folder)
 
     def set_aside(self, workspace: int, why: str) -> None:
         """The restore that was cut short can never be finished: keep it, out of the way."""
@@ -316,7 +162,7 @@ class Catalogue:
             )
             execute("DELETE FROM journals WHERE workspace = ?", (workspace,))
             self._unmark(execute)
-        self._lines.flush()
+        self._database.flush()
 
     def set_aside_of(self, workspace: int) -> tuple[str, bytes] | None:
         """Why a restore was set aside, and its journal; None if none was."""
@@ -334,24 +180,6 @@ class Catalogue:
 
     # --- all of them ---------------------------------------------------------------------
 
-    def trees(self, *besides: str) -> set[bytes]:
-        """The trees that workspaces and calls rely on, but for the calls with these ids."""
-        found: set[bytes] = set()
-        for line in self._lines.all():
-            found |= self._lines.trees(line.without(*besides))
-        return found
-
-    def calls(self) -> list[Bracket]:
-        """The calls of all workspaces, as `brackets` has them."""
-        return [call for line in self._lines.all() for call in line.calls]
-
-    def give_up(self, ids: Collection[str]) -> None:
-        """Forget calls that will not be recorded any more."""
-        for line in self._lines.all():
-            if any(call.id in ids for call in line.calls):
-                with self._lines.moving(line.workspace) as now:
-                    now.line = now.line.without(*ids)
-
     def places(self) -> list[Place]:
         """Every workspace known."""
         with self._database.reading() as connection:
@@ -362,7 +190,7 @@ class Catalogue:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._lines.close()
+        self._database.close()
 
 
 _decode_aside = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
@@ -383,6 +211,17 @@ def _place(row: Json) -> Place:
     return Place(row[0], Identity(*row[1:4]), path, bool(gone))
 
 
-def _later(line: Line, bracket: Bracket) -> Bracket:
-    """A second bracket of a call, from the newest state known on."""
-    return replace(bracket, id=new_id(), opened=line.changes, tree=line.newest)
+def _put_mark(folder: Path) -> None:
+    """Say that a restore begins. It is on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        os.close(os.open(folder / RESTORING, flags, 0o600))
+        sync_directory(folder)
+    except OSError as error:
+        raise failed(error, f"write {folder / RESTORING}") from error
+
+
+def _take_mark(folder: Path) -> None:
+    """Say that no restore is unfinished. One that stays costs each opening of a session a look."""
+    with suppress(OSError):
+        (folder / RESTORING).unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,8 @@ class Folder:
     """The workspace of a session, if it has one.
 
     `unwatched` says why it has none. `fresh` says that whatever directory is there now counts,
-    `rebound` that it is another one since the last look. `lock` guards all of this, and what
-    the recorder knows about calls.
+    `rebound` that it is another one since the last look, `importing` that the first import may
+    not be done. `lock` guards all of this, and what the recorder knows about calls.
     """
 
     def __init__(
@@ -57,57 +58,59 @@ class Folder:
         background: bool = False, progress: Callable[[int], None] | None = None,
         first_import: FirstImport | None = None,
     ) -> None:  # fmt: skip
+        self.store = store
+        self.id = session_id
+        self.host = host
         self.unwatched: str | None = None
         self.opened: Workspace | None = None
         self.depot: Depot | None = None
         self.baseline: Baseline | None = None
         self.fresh = False
         self.rebound = False
+        self.importing = first_import is not None
         self.lock = threading.RLock()
-        self._store = store
-        self._id = session_id
-        self._host = host
         self._force = force
         self._background = background
         self._progress = progress
         self._first_import = first_import
         self._is_imported: bool | None = None
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> threading.RLock:
         """Have a lock that no thread of the parent holds."""
         self.lock = threading.RLock()
+        return self.lock
 
-    @property
+    @cached_property
     def log(self) -> Log:
         """The session's log, as contents name it that it relies on."""
-        return store_name(self._store), self._id
+        return store_name(self.store), self.id
 
     def workspace(self) -> Workspace | None:
         """The workspace, opened when first needed; None where files are not captured."""
         with self.lock:
             if self.opened is None and self.unwatched is None:
                 try:
-                    self._open(self._host.where())
+                    self._open(self.host.where())
                 except NotWatched as why:
                     self.unwatched = str(why)
                 except Closed:
                     raise
                 except BacktrailError as error:
                     self.unwatched = str(error)
-                    self._host.refused(error)
+                    self.host.refused(error)
             return self.opened
 
     def _open(self, cwd: str) -> None:
         if not self._force:
             refuse_broad(cwd)
-        if not Path(cwd).is_dir() and self._host.known() is None:
+        if not Path(cwd).is_dir() and self.host.known() is None:
             raise Unsupported(f"{cwd} is not a directory, so no files are captured")
         # The database is loaded only where files are captured.
         from ..depot import Depot
 
-        depot = Depot.of(self._store)
+        depot = Depot.of(self.store)
         try:
-            self.opened = depot.workspace(cwd, self._store, self._progress)
+            self.opened = depot.workspace(cwd, self.store, self._progress)
         except BaseException:
             depot.close()
             raise
@@ -118,23 +121,20 @@ class Folder:
     def _begin_baseline(self, workspace: Workspace) -> None:
         from ..workspace.firstimport import Baseline
 
-        rebind, self.fresh = self.is_chosen, False
+        rebind, self.fresh, self.importing = self.fresh or self.rebound, False, True
         self.baseline = Baseline(
-            lambda stop: workspace.scan(self.log, self._store, rebind=rebind, stop=stop, adopt=True)
+            lambda stop: workspace.scan(self.log, self.store, rebind=rebind, stop=stop, adopt=True)
         )
 
     def is_partial(self, wait: float | None) -> bool:
         """Whether the first import is still under way, after waiting for it."""
+        if not self.importing:
+            return False
         if self._first_import is not None and self.opened is not None:
             if self._is_imported is None or (wait and not self._is_imported):
                 self._is_imported = self._first_import(self.opened, self.log, wait or 0)
             return not self._is_imported
         return self.baseline is not None and not self.baseline.wait(wait)
-
-    @property
-    def is_chosen(self) -> bool:
-        """Whether a caller chose the directory just now, whichever the session knew."""
-        return self.fresh or self.rebound
 
     def take_anew(self) -> None:
         """Take whatever directory is there now as the session's from here on."""

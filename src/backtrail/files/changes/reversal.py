@@ -7,19 +7,29 @@ the agent's own doing.
 An agent with a rewind of its own, such as Claude Code's "restore code", reports no restore of
 files. What is seen is that paths which the session changed are again as they were at
 an earlier prompt of it. What the agent could not have done is a person's: `Means`.
+
+`Foresight` says what going back would find of all this, and of calls; none ends by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from ..._startup.frozen import NamedTuple
 from ...errors import Damaged, NotFound
 from ...events import Event, SessionInfo
-from ...events.history import NOTED, REPEATS, noted_in, tree_of
+from ...events.history import NOTED, REPEATS, newest_look, noted_in, tree_of
 from ...stores.base import Store
 from ..trees import Difference, Entry, Get, alike, diff_trees, look_up
+from .brackets import as_event, call_event, is_recorded, others_events
 from .effects import changes_of
+
+if TYPE_CHECKING:
+    from ...events import NewEvent
+    from ..workspace.workspace import Workspace
+    from .recorder import Recorder
 
 _KINDS = ("rewound", "undone", "redone")
 
@@ -223,3 +233,120 @@ def _is_kept(event: Event, means: Means) -> bool:
     return (
         means.editors is None or event.kind != "action" or event.data.get("name") in means.editors
     )
+
+
+_LIFE = ("session_end", "session_resume", "user_message")
+"""Kinds that say whether an agent is at a session."""
+
+
+class Reversals:
+    """What the agent of one session put back by itself, as the session's log says."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._id = session_id
+
+    def agent(self) -> str | None:
+        """The agent with a record, and a rewind, of its own that the session is of."""
+        native = self._store.record(self._id).metadata.get("native")
+        return str(native.get("agent")) if isinstance(native, dict) else None
+
+    def is_over(self) -> bool:
+        """Whether the agent has left the session: what changes then is not its doing."""
+        for event in self._store.read(self._id, reverse=True, kinds=_LIFE):
+            # A session that a person opens here is not thereby open in the agent.
+            if event.kind != "session_resume" or "by" in event.data:
+                return event.kind == "session_end"
+        return False
+
+    def find(
+        self, get: Get, known: bytes, tree: bytes, owed: Iterable[Event] = ()
+    ) -> Reversal | None:
+        """What it put back between two states. Events that are `owed` come first, newest first."""
+        means = MEANS.get(self.agent() or "")
+        if means is None or self.is_over():
+            return None
+        newest_first = chain(owed, self._store.read(self._id, reverse=True))
+        return reversal(get, newest_first, known, tree, means, self._restored(get, tree))
+
+    def _restored(self, get: Get, tree: bytes) -> Collection[bytes]:
+        """The paths that are as rewinds left them which the session has not seen yet."""
+        last = newest_look(self._store.read(self._id, reverse=True))
+        if last is None:
+            return ()
+        info = self._store.record(self._id)
+        return left_so(get, restores(self._store, info, Since(last.seq, last.ts)), tree)
+
+
+# --- foreseen --------------------------------------------------------------------------
+
+
+class Foresight:
+    """What a recorder would owe if the session went back now."""
+
+    def __init__(self, recorder: Recorder, workspace: Workspace) -> None:
+        self._recorder = recorder
+        self._workspace = workspace
+        self._store, self._id = recorder.folder.store, recorder.folder.id
+
+    def owed(self, *, force: bool) -> list[NewEvent]:
+        """What would be owed, by `force` or not.
+
+        In the order in which `end_orphans`, `look` and `catch_up_elsewhere` owe it.
+        """
+        recorder, workspace = self._recorder, self._workspace
+        with recorder.lock:
+            tree = workspace.glance(recorder.log, self._store)
+            over = workspace.orphans(self._id, recorder.unseen, self._store)
+            on = [bracket for _, bracket in recorder.going(workspace)]
+            if force:
+                known = {bracket.id for bracket in on}
+                on += [b for b in recorder.mine(workspace) if b.id not in known and not b.ended]
+            passed = {bracket.id for bracket in over}
+            seen: set[str] = set()
+            found = [one.event for one in recorder.queue.waiting]
+            for bracket in [*over, *(one for one in on if one.id not in passed)]:
+                if bracket.ended and is_recorded(bracket, self._store.read(self._id, reverse=True)):
+                    continue
+                files = bracket.files
+                if files is None:
+                    late = bracket.id in passed
+                    done = workspace.foreseen(bracket, tree, self._store, seen, late=late)
+                    files = done.to_dict() if done is not None else None
+                seen.add(bracket.id)
+                if files is not None:
+                    how = "interrupted" if bracket.id in passed else "so_far"
+                    id = bracket.id if recorder.shared else None
+                    found.append(call_event(bracket, how, files, workspace, id))
+            return found
+
+    def put_back(self, tree: bytes, owed: Sequence[NewEvent] = ()) -> Reversal | None:
+        """What the session's agent put back by itself since the last look.
+
+        The events that are `owed` count as recorded. While a call of the session is open, whatever
+        changes is perhaps the call's.
+        """
+        recorder, known = self._recorder, self._known_behind(owed)
+        reversals = Reversals(self._store, self._id)
+        if known is None or known == tree or reversals.agent() is None:
+            return None
+        over = {b.id for b in self._workspace.orphans(self._id, recorder.unseen, self._store)}
+        if any(not b.ended and b.id not in over for b in recorder.mine(self._workspace)):
+            return None
+        newest_first = [as_event(one) for one in reversed(owed)]
+        return reversals.find(self._workspace.blobs.get, known, tree, newest_first)
+
+    def _known_behind(self, owed: Sequence[NewEvent]) -> bytes | None:
+        """The state that is known once `owed` is recorded. A preview keeps it nowhere: until the
+        deed others may append.
+        """
+        trees = (tree_of(as_event(one)) for one in reversed(owed))
+        newest = next((tree for tree in trees if tree is not None), None)
+        return newest or self._recorder.tree or self._recorder.folder.host.known()
+
+    def back(self, tree: bytes, owed: list[NewEvent]) -> list[NewEvent]:
+        """What would be recorded of the agent's own, behind what is `owed` already."""
+        known, back = self._known_behind(owed), self.put_back(tree, owed)
+        if known is None or back is None:
+            return []
+        return others_events(known, tree, back, self._workspace)

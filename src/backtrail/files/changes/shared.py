@@ -25,25 +25,27 @@ class SharedRecorder(Recorder):
 
     shared = True
 
-    def _owe_others(
-        self, workspace: Workspace, tree: bytes, besides: str = "", *, prompt: bool = False
-    ) -> None:
-        if any(bracket.id != besides for bracket in self._mine(workspace)):
+    def _owe_others(self, tree: bytes, besides: str = "", *, prompt: bool = False) -> None:
+        workspace = self.workspace
+        if workspace is None or any(one.id != besides for one in self.mine(workspace)):
             # Another process may be about to append what its call did.
             return
         known = self.known_tree()
         if not prompt or known is None or known == tree:
             self.owe_others(tree)
             return
-        self.owe_others(tree, self._reversal(workspace, known, tree))
+        from .reversal import Reversals
+
+        back = Reversals(self._store, self._id).find(workspace.blobs.get, known, tree)
+        self.owe_others(tree, back)
 
     def outdated(self) -> list[str]:
         """The files that are other than the agent thinks, since they were taken back.
 
         To be asked before its prompt is appended: from then on it knows.
         """
-        workspace = self.folder.workspace()
-        now = None if workspace is None else workspace.catalogue.tree(workspace.place.n)
+        workspace = self.watched()
+        now = None if workspace is None else workspace.catalogue.lines.tree(workspace.place.n)
         if workspace is None or now is None:
             return []
         from .reversal import last_prompt, restores, unknown
@@ -54,14 +56,14 @@ class SharedRecorder(Recorder):
             return []
         return [shown(path) for path in unknown(workspace.blobs.get, last[0], found, now)]
 
-    def _going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
-        self.under_way = {b.id: b for b in self._mine(workspace) if not b.ended}
+    def going(self, workspace: Workspace) -> list[tuple[str, Bracket]]:
+        self.under_way = {b.id: b for b in self.mine(workspace) if not b.ended}
         return list(self.under_way.items())
 
     def find(self, sought: Sought) -> Bracket | None:
         """The call under way that another process began."""
-        workspace = self.folder.workspace()
-        there = [] if workspace is None else self._mine(workspace)
+        workspace = self.watched()
+        there = [] if workspace is None else self.mine(workspace)
         bracket = sought.among(b for b in there if not (b.left or _is_being_recorded(b)))
         if bracket is not None:
             self.under_way[bracket.id] = bracket
@@ -69,16 +71,16 @@ class SharedRecorder(Recorder):
 
     def ask(self, sought: Sought) -> None:
         """A person is asked whether a call may run. Without a result that is not known."""
-        workspace = self.folder.workspace()
+        workspace = self.watched()
         if workspace is None:
             return
-        open_now = [b for b in self._mine(workspace) if not (b.ended or b.left)]
+        open_now = [b for b in self.mine(workspace) if not (b.ended or b.left)]
         waiting = [b for b in open_now if not b.question and b.agent == sought.agent]
         bracket = sought.among(open_now)
         if bracket is None or bracket.question:
             bracket = sought.alike(waiting) or bracket or (waiting[-1] if waiting else None)
         if bracket is not None:
-            workspace.catalogue.ask(workspace.place.n, bracket, time.time())
+            workspace.catalogue.lines.ask(workspace.place.n, bracket, time.time())
 
     def end_agent(
         self, agent: str | None, running: Running | None = None, *, late: bool = True
@@ -89,11 +91,11 @@ class SharedRecorder(Recorder):
         asked about and that has no result it is not known whether it ran. Unless it is `late`, the
         agent was at work until now.
         """
-        workspace = self.folder.workspace()
+        workspace = self.watched()
         if workspace is None or workspace.is_new():
             return
         try:
-            for bracket in self._mine(workspace):
+            for bracket in self.mine(workspace):
                 if agent not in (None, bracket.agent) or _is_being_recorded(bracket):
                     continue
                 process = None
@@ -112,14 +114,11 @@ class SharedRecorder(Recorder):
     def _give_up(self, workspace: Workspace, bracket: Bracket, process: Process) -> None:
         """A call goes on without its agent, in a process that is the bracket's from now on."""
         workspace.scan(self.log, self._store)
-        split = workspace.catalogue.split(
+        split = workspace.catalogue.lines.split(
             workspace.place.n, bracket, over=False, left_to=Runner(process.pid, process.born)
         )
-        if split is None:
-            return
-        done = workspace.so_far(bracket, self.log, split, process.since)
-        if done is not None:
-            self._owe_call(bracket, {"interrupted": True}, done.to_dict(), bracket.id)
+        how, since = "interrupted", process.since
+        if self.owe_so_far(workspace, bracket, split, how, bracket.id, since) and split:
             self.tree = split.tree
 
 

@@ -1,33 +1,41 @@
 """Where a workspace stands: its newest tree, its calls, and what changed since they began.
 
+Every scan that finds something new records a *transition* from the last known tree, with
+the brackets (tool calls) that were open since the scan before. So it is known later which call
+changed what, also between sessions and processes. Transitions are kept for as long as a
+bracket is open that began before them.
+
 A line is read from its rows in the database of the catalogue, moved as a value, and written back
 in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
 from ..._startup.frozen import NamedTuple
+from ...errors import BacktrailError
+from ...events import Json, new_id
 from ...stores.disk.checks import decoded, typed, whole_number
 from ...stores.disk.database import Database
 from ...stores.disk.schema import Schema
 from ...stores.disk.transactions import Execute
+from ...telemetry import logger
 from ..trays import move_tray
-from .brackets import Bracket, Transition
+from .brackets import Bracket, Met, Opening, Runner, Split, Transition, own_birth
 
 _decode_bracket = msgspec.json.Decoder(Bracket).decode
 _decode_brackets = msgspec.json.Decoder(list[Bracket]).decode
 
 _MOST_PROCESSES = 1 << 31
-
-Older = Callable[[int], list[Transition]]
-"""What changed after the transition of a number, as far as the database knows."""
 
 
 class Line(NamedTuple):
@@ -73,23 +81,6 @@ class Line(NamedTuple):
         first = min((call.opened for call in calls), default=self.changes)
         spans = tuple(span for span in self.spans if span.n > first)
         return Line(self.workspace, self.tree, self.changes, calls, self.base, spans)
-
-    def since(self, number: int, older: Older) -> list[Transition]:
-        """What changed since the transition of this number."""
-        before = older(number) if number < self.base else []
-        # A record of an earlier version may have been moved already: then later ones are there.
-        return [
-            *(span for span in before if span.n <= self.base),
-            *(span for span in self.spans if span.n > number),
-        ]
-
-    def trees(self, older: Older) -> set[bytes]:
-        """The newest tree, and those that calls rely on."""
-        found = set() if self.tree is None else {self.tree}
-        if self.calls:
-            for span in self.since(min(call.opened for call in self.calls), older):
-                found.update((span.before, span.after))
-        return found
 
     def open_besides(self, bracket: Bracket) -> set[str]:
         """The other calls under way."""
@@ -142,7 +133,7 @@ def stored_spans(execute: Execute, workspace: int, after: int) -> list[Transitio
     what = f"a change of workspace {workspace}"
     for row in rows:
         typed(row, what, int, bytes, bytes, str)
-    return [Transition(n, b, a, decoded(_decode_brackets, who, what)) for n, b, a, who in rows]
+    return [Transition(n, b, a, decoded(_decode_brackets, calls, what)) for n, b, a, calls in rows]
 
 
 def store(execute: Execute, line: Line) -> None:
@@ -207,7 +198,7 @@ _decode_record = msgspec.msgpack.Decoder(_Record).decode
 
 def _unpacked(body: bytes) -> Line:
     workspace, tree, changes, calls, brackets, base, written = _decode_record(body)
-    spans = (Transition(n, b, a, [brackets[i] for i in who]) for n, b, a, who in written)
+    spans = (Transition(n, b, a, [brackets[i] for i in at]) for n, b, a, at in written)
     return _checked(Line(workspace, tree, changes, tuple(brackets[:calls]), base, tuple(spans)))
 
 
@@ -220,13 +211,42 @@ def latest_lines(records: list[bytes]) -> dict[int, Line]:
 # --- the database ------------------------------------------------------------------------
 
 
+class Moving:
+    """The line of a workspace beside the database. What `line` is set to is kept, by its holder."""
+
+    __slots__ = ("_execute", "line")
+
+    def __init__(self, execute: Execute, line: Line) -> None:
+        self._execute = execute
+        self.line = line
+
+    def since(self, number: int, line: Line | None = None) -> list[Transition]:
+        """What changed since the transition of this number, also in a `line` not stored yet."""
+        line = line or self.line
+        before = stored_spans(self._execute, line.workspace, number) if number < line.base else []
+        # A record of an earlier version may have been moved already: then later ones are there.
+        return [
+            *(span for span in before if span.n <= line.base),
+            *(span for span in line.spans if span.n > number),
+        ]
+
+    def trees(self) -> set[bytes]:
+        """The newest tree, and those that calls rely on."""
+        line = self.line
+        found = set() if line.tree is None else {line.tree}
+        if line.calls:
+            for span in self.since(min(call.opened for call in line.calls)):
+                found.update((span.before, span.after))
+        return found
+
+
 class Lines:
     """The lines of all workspaces of one catalogue."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self.database = Database(path, synced=False, schema=schema)
         # Calls that are over for everybody, and could not be taken from their line yet.
-        self.over: set[str] = set()
+        self._over: set[str] = set()
         try:
             # Lines that an earlier version left in front of the database, and that cannot be
             # moved there now.
@@ -242,17 +262,20 @@ class Lines:
 
     def _line(self, execute: Execute, workspace: int) -> Line:
         line = self._left.get(workspace) or stored_line(execute, workspace)
-        over = self.over.intersection(call.id for call in line.calls) if self.over else ()
+        over = self._over.intersection(call.id for call in line.calls) if self._over else ()
         return line.without(*over) if over else line
 
     def all(self) -> list[Line]:
         """Where all workspaces stand; one that moves meanwhile may be there as it was, too."""
         with self.database.reading() as connection:
-            rows = connection.execute("SELECT n FROM workspaces").fetchall()
-            return [self._line(connection.execute, n) for (n,) in rows]
+            return self._all(connection.execute)
+
+    def _all(self, execute: Execute) -> list[Line]:
+        rows = execute("SELECT n FROM workspaces").fetchall()
+        return [self._line(execute, n) for (n,) in rows]
 
     @contextmanager
-    def moving(self, workspace: int) -> Iterator[Moving]:
+    def _moving(self, workspace: int) -> Iterator[Moving]:
         """A context in which the line of a workspace may be moved by the caller alone."""
         with self.database.writing() as execute:
             now = Moving(execute, self._line(execute, workspace))
@@ -261,43 +284,167 @@ class Lines:
             if now.line is not before:
                 store(execute, now.line)
 
-    def since(self, line: Line, number: int) -> list[Transition]:
-        """What changed since the transition of this number."""
+    # --- moving it -----------------------------------------------------------------------
+
+    def tree(self, workspace: int) -> bytes | None:
+        """The last known tree."""
+        return self.line(workspace).tree
+
+    def record(self, workspace: int, tree: bytes, *, restored: bool = False) -> None:
+        """A scan found `tree`: a transition, unless that is what was known.
+
+        What a restore did is recorded by its own event, and is no call's, whichever are open.
+        """
+        if self.tree(workspace) != tree:
+            with self._moving(workspace) as now:
+                now.line = now.line.moved(tree, restored=restored)
+
+    # --- brackets ------------------------------------------------------------------------
+
+    def open_bracket(
+        self, workspace: int, owner: str, tree: bytes | None, paths: list[bytes] | None,
+        name: str, call: str | None, runner: Runner | None = None, opening: Opening | None = None,
+    ) -> tuple[Bracket, list[Bracket]]:  # fmt: skip
+        """A call begins with `tree`, which a scan found just now; None: the newest state known.
+
+        `runner` is the process whose death ends it; this one by default. `opening` is what
+        the machine knows of it. The calls that were there before it come with it.
+        """
+        pid = os.getpid()
+        pid, birth, agent, program, given, gist = runner or Runner(pid, own_birth(pid))
+        id, since, store, mark, met = opening or Opening(new_id(), time.time())
+        with self._moving(workspace) as now:
+            there = now.line.calls
+            tree = now.line.newest if tree is None else tree
+            line = now.line.moved(tree)
+            bracket = Bracket(
+                id, owner, line.changes, tree, paths, since, name, call, pid, birth, agent,
+                store=store, program=program, mark=mark, met=list(met), given=given, gist=gist,
+            )  # fmt: skip
+            now.line = line.opened(bracket)
+        return bracket, list(there)
+
+    def end_bracket(
+        self, workspace: int, bracket: Bracket, tree: bytes, *, met: Collection[Met] = ()
+    ) -> tuple[list[Transition], set[str]]:
+        """A call is over, and a scan found `tree`: what changed meanwhile, and which others are at
+        work.
+
+        Unless there is nothing to record, the bracket stays until `close_bracket`: this process
+        is about to record it. `met` are all the calls elsewhere that it met.
+        """
+        with self._moving(workspace) as now:
+            line = now.line.moved(tree)
+            spans = now.since(bracket.opened, line)
+            if spans:
+                now.line = line.changed(replace(_to_record(bracket), met=list(met)))
+            else:
+                now.line = line.without(bracket.id)
+        return spans, line.open_besides(bracket)
+
+    def seen_by(self, workspace: int, bracket: Bracket) -> tuple[list[Transition], set[str]]:
+        """What changed since a call began, and which others are at work, up to the last scan."""
         with self.database.reading() as connection:
-            return _since(connection.execute, line, number)
+            now = Moving(connection.execute, self._line(connection.execute, workspace))
+            return now.since(bracket.opened), now.line.open_besides(bracket)
 
-    def trees(self, line: Line) -> set[bytes]:
-        """The trees that a workspace and its calls rely on."""
+    def ask(self, workspace: int, bracket: Bracket, at: float) -> None:
+        """A person is asked whether an open call may run; the first time counts."""
+        with self._moving(workspace) as now:
+            for call in now.line.calls:
+                if call.id == bracket.id and not (call.ended or call.question):
+                    now.line = now.line.changed(replace(call, question=at))
+
+    def split(
+        self, workspace: int, bracket: Bracket, *, over: bool, left_to: Runner | None = None
+    ) -> Split | None:
+        """A call up to the newest state known; None if nothing changed in it, or it is over.
+
+        It goes on in a second bracket, unless it is `over`; with `left_to`, as a call of that
+        process that its agent gave up. The first one stays until `close_bracket` if there is
+        something to record: this process is about to do that.
+        """
+        with self._moving(workspace) as now:
+            line = now.line
+            if not any(call.id == bracket.id and not call.ended for call in line.calls):
+                # Another process of the session was quicker.
+                return None
+            spans = now.since(bracket.opened, line)
+            goes_on = bracket
+            if left_to is not None:
+                goes_on = replace(bracket, pid=left_to.pid, born=left_to.born, left=True)
+            if not spans:
+                if over:
+                    now.line = line.without(bracket.id)
+                elif goes_on is not bracket:
+                    now.line = line.changed(goes_on)
+                return None
+            # Where it goes on, from the newest state known.
+            later = replace(goes_on, id=new_id(), opened=line.changes, tree=line.newest)
+            ended = line.changed(_to_record(bracket))
+            now.line = ended if over else ended.opened(later)
+        return Split(line.newest, spans, line.open_besides(bracket), None if over else later)
+
+    def keep_bracket(
+        self, workspace: int, bracket: Bracket, files: dict[str, Json], runner: Runner
+    ) -> None:
+        """What an ended call did is kept, and no transition is needed for it any more.
+
+        `runner` is the process that is about to record it.
+        """
+        pid, born = runner[:2]
+        ended = replace(bracket, ended=True, named=True, files=files, pid=pid, born=born)
+        with self._moving(workspace) as now:
+            now.line = now.line.changed(replace(ended, opened=now.line.changes))
+
+    def close_bracket(self, workspace: int, bracket: Bracket) -> None:
+        """Forget a call. Transitions that no other bracket needs are dropped with it."""
+        with self._moving(workspace) as now:
+            now.line = now.line.without(bracket.id)
+
+    def settle_bracket(self, workspace: int, bracket: Bracket) -> None:
+        """What an ended call did is recorded: forget it. If that fails, the next process does.
+
+        Killed in between, its session finds it, and sees in its log that it is recorded.
+        """
+        try:
+            self.close_bracket(workspace, bracket)
+        except BacktrailError:
+            self._over.add(bracket.id)
+            logger().warning("a recorded call stays in %s", self.database.path, exc_info=True)
+
+    def brackets(self, workspace: int) -> list[Bracket]:
+        """The calls under way, and those that ended and are not recorded yet."""
+        return list(self.line(workspace).calls)
+
+    # --- all of them ---------------------------------------------------------------------
+
+    def trees(self, *besides: str) -> set[bytes]:
+        """The trees that workspaces and calls rely on, but for the calls with these ids."""
+        found: set[bytes] = set()
         with self.database.reading() as connection:
-            return line.trees(lambda n: stored_spans(connection.execute, line.workspace, n))
+            for line in self._all(connection.execute):
+                found |= Moving(connection.execute, line.without(*besides)).trees()
+        return found
 
-    def flush(self) -> None:
-        """Return when all of it is on the disk."""
-        self.database.flush()
+    def calls(self) -> list[Bracket]:
+        """The calls of all workspaces, as `brackets` has them."""
+        return [call for line in self.all() for call in line.calls]
 
-    def close(self) -> None:
-        """Let go of the files."""
-        self.database.close()
-
-
-class Moving:
-    """The line of a workspace, while only its holder moves it. What `line` is set to is kept."""
-
-    __slots__ = ("_execute", "line")
-
-    def __init__(self, execute: Execute, line: Line) -> None:
-        self._execute = execute
-        self.line = line
-
-    def since(self, line: Line, number: int) -> list[Transition]:
-        """What changed since the transition of this number, `line` not being stored yet."""
-        return _since(self._execute, line, number)
-
-
-def _since(execute: Execute, line: Line, number: int) -> list[Transition]:
-    return line.since(number, lambda after: stored_spans(execute, line.workspace, after))
+    def give_up(self, ids: Collection[str]) -> None:
+        """Forget calls that will not be recorded any more."""
+        for line in self.all():
+            if any(call.id in ids for call in line.calls):
+                with self._moving(line.workspace) as now:
+                    now.line = now.line.without(*ids)
 
 
 def _take(writer: apsw.Connection, records: list[bytes]) -> None:
     for line in latest_lines(records).values():
         store(writer.execute, line)
+
+
+def _to_record(bracket: Bracket) -> Bracket:
+    """A call that is over, and that this process is about to record."""
+    pid = os.getpid()
+    return replace(bracket, ended=True, named=True, pid=pid, born=own_birth(pid))

@@ -196,7 +196,7 @@ class Blobs(ABC):
         self.close()
 
 
-# --- for those who implement it ----------------------------------------------------------
+# --- for implementations -----------------------------------------------------------------
 
 
 def checked(digest: bytes, content: bytes) -> bytes:

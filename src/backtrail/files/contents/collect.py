@@ -160,11 +160,11 @@ class _Collection:
         self._grace = grace
         self._dry_run = dry_run
         self._dropped: set[Reference] = set()
-        self._lost = {call.id for call in depot.catalogue.calls() if _is_lost(call)}
+        self._lost = {call.id for call in depot.catalogue.lines.calls() if _is_lost(call)}
 
     def run(self, limit: int) -> Collected:
         if not self._dry_run:
-            self._depot.catalogue.give_up(self._lost)
+            self._depot.catalogue.lines.give_up(self._lost)
         sessions = self._drop_gone()
         done = self._sweep()
         blobs, size, points = done.blobs, done.bytes, 0
@@ -218,7 +218,7 @@ class _Collection:
 
     def _present(self) -> set[bytes]:
         """The trees that workspaces rely on."""
-        return self._depot.catalogue.trees(*self._lost)
+        return self._depot.catalogue.lines.trees(*self._lost)
 
     def _used(self, done: Garbage, limit: int) -> int:
         """The bytes on the disk; in a dry run, what would be left of them."""

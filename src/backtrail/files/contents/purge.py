@@ -157,12 +157,12 @@ class _Purging:
         roots = {reference.root for reference in references}
         held = set(reach(blobs.get, roots, self._report))
         # What a killed call did is not recorded any more.
-        left = [c.id for c in depot.catalogue.calls() if c.owner == session_id and is_dead(c)]
-        depot.catalogue.give_up(left)
+        left = [c.id for c in depot.catalogue.lines.calls() if c.owner == session_id and is_dead(c)]
+        depot.catalogue.lines.give_up(left)
         drop(blobs, references)
         try:
             done = mark_and_sweep(
-                blobs, depot.catalogue.trees(), planned(depot), only=held, grace=0
+                blobs, depot.catalogue.lines.trees(), planned(depot), only=held, grace=0
             )
             if done.held:
                 # Some of it may be held by a tree that cannot be read.
@@ -370,7 +370,7 @@ def _on_disk(depot: Depot, digests: Collection[bytes], roots: set[str] | None) -
     for place in depot.catalogue.places():
         if roots is not None and os.fsdecode(place.path) not in roots:
             continue
-        tree = depot.catalogue.tree(place.n)
+        tree = depot.catalogue.lines.tree(place.n)
         todo = [(place.path, tree)] if tree is not None and digests else []
         while todo:
             above, tree = todo.pop()

@@ -21,6 +21,9 @@ from .plan import ALREADY, Plan, Step, step_to
 OnConflict = Literal["keep", "merge", "aside", "overwrite"]
 """What to do with a path that others changed as well."""
 
+Decisions = OnConflict | Mapping[str, OnConflict]
+"""The same for every path, or path by path, as a plan shows them; one that is not named is kept."""
+
 GONE = "it is not there now"
 """Why nothing can be taken out of a path where nothing is."""
 
@@ -34,8 +37,8 @@ Put = Callable[[bytes], bytes]
 
 
 def resolve(
-    get: Get, put: Put, plan: Plan, choice: OnConflict, suffix: str,
-    taken: Mapping[bytes, Sequence[Own]],
+    get: Get, put: Put, plan: Plan, decisions: Decisions, suffix: str,
+    taken: Mapping[bytes, Sequence[Own]], otherwise: OnConflict = "keep",
 ) -> Plan:  # fmt: skip
     """The plan with its conflicts decided; those that cannot be stay conflicts.
 
@@ -44,16 +47,22 @@ def resolve(
     steps: list[Step] = []
     names = {step.path for step in plan.steps}
     for step in plan.steps:
-        if step.action != "conflict" or choice == "keep":
+        choice = decided(decisions, step.path, otherwise) if step.action == "conflict" else "keep"
+        if choice == "keep":
             steps.append(step)
         elif choice == "overwrite":
-            decided = step_to(step.path, step.before, step.after)
-            steps.append(replace(decided, reason=step.reason, uncertain=step.uncertain))
+            wanted = step_to(step.path, step.before, step.after)
+            steps.append(replace(wanted, reason=step.reason, uncertain=step.uncertain))
         elif choice == "merge":
             steps.append(_merged(get, put, step, taken.get(step.path, ())))
         else:
             steps.extend(_aside(get, plan, names, step, suffix))
     return replace(plan, steps=steps)
+
+
+def decided(decisions: Decisions, path: bytes, otherwise: OnConflict) -> OnConflict:
+    """What is to be done with a path that is in conflict."""
+    return decisions if isinstance(decisions, str) else decisions.get(shown(path), otherwise)
 
 
 def _merged(get: Get, put: Put, step: Step, taken: Sequence[Own]) -> Step:

@@ -16,9 +16,8 @@ from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
 from ..contents.near import bring_near
 from ..depot import opened
-from ..names import control_in, shown
-from ..trees import EMPTY, EMPTY_DIGEST, Get
-from ..workspace.ignore import RESERVED
+from ..names import RESERVED, shown
+from ..trees import EMPTY, EMPTY_DIGEST, Get, control_in
 from .moves import settled
 from .plan import Step, plan_exact
 from .workbench import Unsynced

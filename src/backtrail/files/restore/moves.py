@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ..._startup.frozen import dataclass, replace
 from ..changes.effects import Conflict
-from ..names import beside, control_in, shown
-from ..trees import UNREADABLE, Difference, Entry, Get, Present, alike, is_veil
+from ..names import beside, shown
+from ..trees import UNREADABLE, Difference, Entry, Get, Present, alike, control_in, is_veil
 from ..workspace.ignore import MOUNTED, OUR_STORE
-from ..workspace.marks import origin_of, plain, thing_at
+from ..workspace.index import origin_of, plain, thing_at
 from .plan import Action, Plan, Step, creation, families, removal, step_to
 
 ASIDE = b".aside"

@@ -24,8 +24,8 @@ from ..changes.effects import (
     conflict_with,
     is_already,
 )
-from ..names import control_in, shown
-from ..trees import REFUSED, Difference, Entry, Get, Present, alike, diff_trees, flatten
+from ..names import shown
+from ..trees import REFUSED, Difference, Entry, Get, Present, alike, control_in, diff_trees, flatten
 from .merge import lines_of
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "move", "skip", "conflict"]

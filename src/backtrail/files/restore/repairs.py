@@ -1,6 +1,6 @@
 """Repairs: open calls ended by hand, restores that were set aside, what killed processes left.
 
-A restore that can never be finished is set aside so that it hinders nobody. Here it is tried
+A restore that can never be finished is set aside so that it hinders no session. Here it is tried
 once more, and given up if it fails again: what it took out of its place goes back there.
 """
 
@@ -22,10 +22,10 @@ from ...stores.wrapper import store_name
 from ..beneath import remove_tree
 from ..changes.brackets import Bracket, Place, is_gone
 from ..depot import Depot, has_contents, opened
-from ..names import shown
-from ..workspace.ignore import is_reserved
+from ..names import is_reserved, shown
 from ..workspace.machine import Machine
 from ..workspace.meetings import open_calls
+from .journal import Recovery
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}")
 _OLD = 3600.0
@@ -51,7 +51,8 @@ def _restores(depot: Depot, place: Place, store: Store) -> Iterator[str]:
         return
     with closing(depot.workspace(os.fsdecode(place.path), store)) as workspace:
         try:
-            finished = workspace.finish_or_give_up(store)
+            with workspace.locked(store, make=True, wide=True) as root:
+                finished = Recovery(workspace).finish_or_give_up(root, store)
             what = "finished" if finished else "given up; what it had taken out is back"
             yield f"a restore in {shown(place.path)} was {what}"
         except (BacktrailError, OSError) as error:
@@ -160,7 +161,7 @@ def listed(store: Store) -> list[Open]:
 
 
 def _open_in(depot: Depot, place: Place) -> list[Bracket]:
-    return [call for call in depot.catalogue.brackets(place.n) if not call.ended]
+    return [call for call in depot.catalogue.lines.brackets(place.n) if not call.ended]
 
 
 def _own(place: Place, call: Bracket, store: Store | None = None) -> Open:
@@ -194,13 +195,13 @@ def end_all(store: Store) -> Iterator[str]:
             calls = _open_in(depot, place)
             if calls:
                 yield from _ended(depot, place, calls, store)
-        marks = {call.mark for call in depot.catalogue.calls()}
+        marks = {call.mark for call in depot.catalogue.lines.calls()}
         yield from _struck(marks, depot.blobs.id)
 
 
 def _ended(depot: Depot, place: Place, calls: list[Bracket], store: Store) -> Iterator[str]:
     if place.gone or not os.path.isdir(place.path):
-        depot.catalogue.give_up([call.id for call in calls])
+        depot.catalogue.lines.give_up([call.id for call in calls])
         for call in calls:
             yield f"forgot {_own(place, call)}; the folder is gone"
         return

@@ -13,48 +13,33 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from ...errors import Damaged, NotFound, StoreFailed, Unsafe
+from ...errors import StoreFailed, Unsafe
 from ..beneath import (
-    DIRECTORY,
-    FILE,
     Directories,
     describe,
-    descriptor,
     exchange,
     is_one_file,
     put_in,
-    take_out,
 )
-from ..changes.effects import Conflict
-from ..names import control_in, shown
-from ..trees import Get, alike
+from ..names import shown
+from ..trees import Get, alike, control_in
 from .plan import Plan, Step
-from .transfers import APPEARED, CHANGED, NO_DIRECTORY, Transfers, number
+from .taking import CHANGED, UNAVAILABLE, Steps, Taking, Transfers, number
 from .workbench import (
     ABSENT,
-    NOT_EMPTY,
-    Deed,
     Deeds,
     Unsynced,
     Workbench,
-    deleted,
     is_directory,
-    new,
-    old,
     read_name,
     same,
 )
 
 _CONTROL = "version control's, which is never written"
-_UNAVAILABLE = "its content cannot be had any more"
-
-Steps = dict[int, Step]
-"""Steps by their numbers in the plan."""
 
 
 class Restore:
@@ -62,15 +47,12 @@ class Restore:
 
     def __init__(self, root: int, id: str, get: Get) -> None:
         self._root = root
-        self._get = get
         self._directories = Directories(root)
         self._bench = Workbench(root, id)
-        self._at = b""
-        self._went: Steps = {}
         self._deeds = Deeds(self._directories, self._bench)
+        self._steps = Taking(self._directories, self._bench, self._deeds, get)
         self._transfers = Transfers(self._directories, self._bench, self._deeds, finishing=False)
         self._checked: set[bytes] = set()
-        self._stuck: list[bytes] = []
 
     def apply(self, plan: Plan) -> Plan:
         """Do what the plan says; the plan as it went, with what turned into conflicts.
@@ -86,7 +68,7 @@ class Restore:
         try:
             try:
                 self._begin(plan)
-                if lacking := self._built(steps):
+                if lacking := self._steps.built(steps):
                     raise self._unavailable(steps[lacking[0]])
                 self._take_all(plan, steps)
                 self._sync(steps)
@@ -113,7 +95,7 @@ class Restore:
         self._transfers = Transfers(self._directories, self._bench, self._deeds, finishing=True)
         steps = {index: step for index, step in enumerate(plan.steps) if step.acts}
         for index in [i for i, step in steps.items() if _is_refused(step)]:
-            self._note(index, steps.pop(index), _CONTROL)
+            self._steps.note(index, steps.pop(index), _CONTROL)
         try:
             self._begin(plan)
             for name in self._bench.names():
@@ -121,8 +103,8 @@ class Restore:
             # Where something is to be moved away, what is there is not what shall come.
             left = {step.source for step in steps.values() if step.source}
             todo = {i: s for i, s in steps.items() if s.path in left or not self._is_done(s)}
-            for index in self._built(todo):
-                self._note(index, steps.pop(index), _UNAVAILABLE)
+            for index in self._steps.built(todo):
+                self._steps.note(index, steps.pop(index), UNAVAILABLE)
             self._take_all(plan, steps)
             self._sync(steps)
             self._clear(plan)
@@ -171,23 +153,17 @@ class Restore:
         what = error.strerror or str(error)
         half = "; the next use of the workspace finishes it" if kind is HalfRestored else ""
         return kind(
-            f"cannot restore {shown(self._at) or 'the root'}: {what}{half}", errno=error.errno
+            f"cannot restore {shown(self._steps.at) or 'the root'}: {what}{half}", errno=error.errno
         )
 
     def _unavailable(self, step: Step) -> StoreFailed:
-        self._at = step.path
+        self._steps.at = step.path
         return StoreFailed(f"the content of {shown(step.path)} cannot be had", errno=errno.EIO)
 
-    def _note(self, index: int, step: Step, reason: str) -> Step:
-        """The step turns into a conflict. What was to be moved stays, and nothing comes there."""
-        if step.source:
-            self._stuck += [step.source, step.path]
-        code: Conflict = "lost" if reason == _UNAVAILABLE else "during"
-        self._went[index] = replace(step, action="conflict", reason=reason, code=code)
-        return self._went[index]
-
     def _as_it_went(self, plan: Plan) -> Plan:
-        return replace(plan, steps=[self._went.get(i, step) for i, step in enumerate(plan.steps)])
+        return replace(
+            plan, steps=[self._steps.went.get(i, step) for i, step in enumerate(plan.steps)]
+        )
 
     # --- before and after ----------------------------------------------------------------
 
@@ -195,26 +171,7 @@ class Restore:
         """Open the workbench, and the directories that may not be written in."""
         self._bench.open()
         for path, mode in plan.opened:
-            self._set_mode(path, mode | 0o700)
-
-    def _built(self, steps: Steps) -> list[int]:
-        """Build all that comes, before any name changes; the steps that lack their content."""
-        built: list[int] = []
-        lacking: list[int] = []
-        coming = [item for item in steps.items() if item[1].action not in ("chmod", "move")]
-        entries = [(index, step.path, step.after) for index, step in coming if step.after]
-        self._bench.expect(len(entries))
-        for index, path, entry in entries:
-            self._at = path
-            try:
-                content = self._get(entry.value) if entry.kind == "file" else b""
-            except (NotFound, Damaged):
-                lacking.append(index)
-                continue
-            self._bench.build(index, entry, content)
-            built.append(index)
-        self._bench.finish(built)
-        return lacking
+            self._steps.set_mode(path, mode | 0o700)
 
     def _sync(self, steps: Steps) -> None:
         """Sync every directory in which a name changed."""
@@ -223,7 +180,7 @@ class Restore:
         unsynced = Unsynced(self._root, len(paths))
         try:
             for path in paths:
-                self._at = path
+                self._steps.at = path
                 try:
                     unsynced.add(os.dup(self._directories.at(path)))
                 except ABSENT:
@@ -243,7 +200,7 @@ class Restore:
         index, what = read_name(name)
         step = plan.steps[index] if 0 <= index < len(plan.steps) else None
         step = None if step is not None and _is_refused(step) else step
-        self._at = step.path if step is not None else name
+        self._steps.at = step.path if step is not None else name
         known = what == b"part" or name in self._checked
         known = known or (what != b"mov" and step is not None and self._bench.knows(name, step))
         if known and self._bench.drop(name):
@@ -261,7 +218,7 @@ class Restore:
         place = self._put_beside(name, parent, home)
         if step is not None:
             there = "" if place == home else f": what was there is now {shown(place)}"
-            self._note(index, step, CHANGED + there)
+            self._steps.note(index, step, CHANGED + there)
 
     def _put_beside(self, name: bytes, parent: int, home: bytes) -> bytes:
         """Put something to its place or, if that is taken, beside it; the name it got."""
@@ -280,9 +237,9 @@ class Restore:
         for index, step in sorted(moves.items(), key=lambda item: item[1].path):
             if step.source:
                 ready = self._is_ready(step, made, left)
-                self._at = step.source
+                self._steps.at = step.source
                 if reason := self._transfers.leave(index, step, ready=ready):
-                    self._note(index, step, reason)
+                    self._steps.note(index, step, reason)
 
     def _is_ready(self, move: Step, made: dict[bytes, tuple[int, Step]], left: set[bytes]) -> bool:
         """Whether the directories above a thing's new place are there, and stay; makes them."""
@@ -294,25 +251,25 @@ class Restore:
             if step.path in left or not (from_directory and is_directory(step.after)):
                 return False
         for index, step in steps:
-            self._at = step.path
-            if self._take(index, step).action == "conflict":
+            self._steps.at = step.path
+            if self._steps.take(index, step).action == "conflict":
                 return False
         return True
 
     def _move_in(self, moves: Steps) -> None:
         """Give everything its name that had to wait for its place."""
         for index, step in sorted(moves.items(), key=lambda item: item[1].path):
-            if step.source and index not in self._went:
-                self._at = step.path
-                make_way = partial(self._make_way, index, step)
+            if step.source and index not in self._steps.went:
+                self._steps.at = step.path
+                make_way = partial(self._steps.make_way, index, step)
                 if reason := self._transfers.arrive(index, step, make_way):
-                    self._note(index, step, reason)
+                    self._steps.note(index, step, reason)
         # Below a thing that came, a name is that thing's own, whatever left the place before.
-        came = [s.path for n, s in moves.items() if s.source and n not in self._went]
+        came = [s.path for n, s in moves.items() if s.source and n not in self._steps.went]
         for index, step in moves.items():
             is_new = any(step.path.startswith(path + b"/") for path in came)
             if not (step.source or is_new or self._transfers.is_left(step)):
-                self._note(index, step, "could not be moved")
+                self._steps.note(index, step, "could not be moved")
 
     # --- taking steps --------------------------------------------------------------------
 
@@ -321,143 +278,18 @@ class Restore:
         self._move_out(moves, steps)
         for index, step in in_order(steps):
             if index not in moves:
-                self._at = step.path
-                self._went[index] = self._take(index, step)
+                self._steps.at = step.path
+                self._steps.went[index] = self._steps.take(index, step)
         self._move_in(moves)
         self._look_again(steps)
         for _, step in sorted(steps.items(), key=lambda item: item[1].path, reverse=True):
             if is_directory(step.after):
                 assert step.after is not None
-                self._set_mode(step.path, step.after.mode)
+                self._steps.set_mode(step.path, step.after.mode)
         final = {step.path for step in steps.values() if is_directory(step.after)}
         for path, mode in plan.opened:
             if path not in final:
-                self._set_mode(path, mode)
-
-    def _take(self, index: int, step: Step) -> Step:
-        """Take one step; the step as it went."""
-        if any(step.path == at or step.path.startswith(at + b"/") for at in self._stuck):
-            return self._note(index, step, "what is in the way could not be moved")
-        try:
-            parent, name = self._directories.parent(step.path)
-        except ABSENT:
-            if step.after is None:
-                return step
-            return self._note(index, step, NO_DIRECTORY)
-        there = describe(parent, name)
-        if same(there, step.after):
-            return step
-        if not same(there, step.before):
-            return self._note(index, step, CHANGED)
-        self._directories.forget(step.path)
-        try:
-            if step.action == "chmod":
-                return self._chmod(index, parent, name, step)
-            if step.after is None:
-                return self._delete(index, parent, name, step)
-            if step.before is None:
-                if not self._put(index, parent, name, step):
-                    return self._note(index, step, APPEARED)
-                return step
-            return self._swap(index, parent, name, step)
-        except FileNotFoundError:
-            return self._note(index, step, CHANGED)
-
-    def _put(self, index: int, parent: int, name: bytes, step: Step) -> bool:
-        if not put_in(self._bench.fd, new(index), parent, name):
-            return False
-        self._deeds.add(Deed("put", index, step.path, new(index)))
-        return True
-
-    def _swap(self, index: int, parent: int, name: bytes, step: Step) -> Step:
-        out = new(index)
-        if is_directory(step.before):
-            self._unlock(index, parent, name, step)
-        if exchange(self._bench.fd, out, parent, name):
-            self._deeds.add(Deed("swapped", index, step.path, out))
-            return step if self._bench.holds(out, step.before) else self._give_back(index, step)
-        out = old(index)
-        take_out(parent, name, self._bench.fd, out)
-        self._deeds.add(Deed("took", index, step.path, out))
-        if not self._bench.holds(out, step.before):
-            return self._give_back(index, step)
-        if not self._put(index, parent, name, step):
-            return self._note(index, step, APPEARED)
-        return step
-
-    def _unlock(self, index: int, parent: int, name: bytes, step: Step) -> None:
-        """Let a directory be moved: its entry for the one above is written then."""
-        try:
-            fd = os.open(name, DIRECTORY, dir_fd=parent)
-        except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EACCES):
-                return
-            raise
-        try:
-            mode = stat.S_IMODE(os.fstat(fd).st_mode)
-            if mode & 0o300 != 0o300:
-                self._deeds.add(Deed("mode", index, step.path, mode=mode))
-                os.fchmod(fd, mode | 0o700)
-        finally:
-            os.close(fd)
-
-    def _delete(self, index: int, parent: int, name: bytes, step: Step) -> Step:
-        if is_directory(step.before):
-            mode = stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-            try:
-                os.rmdir(name, dir_fd=parent)
-            except OSError as error:
-                if error.errno == errno.ENOTDIR:
-                    return self._note(index, step, CHANGED)
-                if error.errno not in NOT_EMPTY:
-                    raise
-                return replace(step, action="skip", reason="not empty")
-            self._deeds.add(Deed("removed", index, step.path, mode=mode))
-            return step
-        take_out(parent, name, self._bench.fd, deleted(index))
-        self._deeds.add(Deed("took", index, step.path, deleted(index)))
-        if self._bench.holds(deleted(index), step.before):
-            return step
-        return self._give_back(index, step)
-
-    def _chmod(self, index: int, parent: int, name: bytes, step: Step) -> Step:
-        assert step.after is not None
-        if step.after.kind != "file":
-            return step
-        with descriptor(name, FILE, dir_fd=parent) as fd:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                return self._note(index, step, CHANGED)
-            if status.st_nlink == 1:
-                mode = stat.S_IMODE(status.st_mode)
-                self._deeds.add(Deed("mode", index, step.path, mode=mode))
-                os.fchmod(fd, step.after.mode)
-                os.fsync(fd)
-                return step
-        # Its other names may be outside the workspace, and the mode is theirs too.
-        if self._built({index: replace(step, action="write")}):
-            return self._note(index, step, _UNAVAILABLE)
-        return self._swap(index, parent, name, step)
-
-    def _make_way(self, index: int, step: Step, parent: int, name: bytes) -> bool:
-        """Take out what the plan says is at the name to move to; False if it is another."""
-        if step.before is None or not same(describe(parent, name), step.before):
-            return False
-        self._directories.forget(step.path)
-        return self._delete(index, parent, name, replace(step, after=None)).action == "move"
-
-    def _set_mode(self, path: bytes, mode: int) -> None:
-        """Directories get their modes last: a read-only one could not be filled."""
-        self._at = path
-        try:
-            fd = self._directories.at(path)
-        except ABSENT:
-            return
-        now = stat.S_IMODE(os.fstat(fd).st_mode)
-        if now != mode:
-            self._deeds.add(Deed("mode", -1, path, mode=now))
-            os.fchmod(fd, mode)
-            os.fsync(fd)
+                self._steps.set_mode(path, mode)
 
     def _look_again(self, steps: Steps) -> None:
         """Give back what was written to after it was swapped out, or still writes to.
@@ -467,18 +299,13 @@ class Restore:
         """
         for deed in self._deeds.taken_out():
             step = steps[deed.index]
-            self._at = step.path
+            self._steps.at = step.path
             if self._bench.knows(deed.name, step):
                 self._checked.add(deed.name)
             elif not is_directory(step.after):
-                self._give_back(deed.index, step)
+                self._steps.give_back(deed.index, step)
 
     # --- taking back ---------------------------------------------------------------------
-
-    def _give_back(self, index: int, step: Step) -> Step:
-        """Undo one step, because what came out is not ours to remove."""
-        self._deeds.undo_step(index, step)
-        return self._note(index, step, CHANGED)
 
     def _take_back(self, plan: Plan, steps: Steps, error: OSError) -> None:
         """Undo all that was done, and say which path failed."""
@@ -514,7 +341,7 @@ class Restore:
             return
         if known and not _is_refused(plan.steps[index]):
             step = plan.steps[index]
-            self._at = step.path
+            self._steps.at = step.path
             try:
                 parent, home = self._directories.parent(step.path)
                 there = describe(parent, home)
@@ -534,7 +361,7 @@ class Restore:
         self._drop(plan, name)
 
     def _is_done(self, step: Step) -> bool:
-        self._at = step.path
+        self._steps.at = step.path
         if step.action == "move":
             return False
         try:

@@ -7,16 +7,14 @@ over: so opening a session looks at one name, and at the catalogue only where th
 from __future__ import annotations
 
 import os
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ...errors import BacktrailError, SessionBusy
 from ...events import Problem
 from ...stores.base import Store
-from ...stores.disk.fs import failed, sync_directory
 from ...stores.wrapper import unwrapped
-from ..names import shown
+from ..names import RESTORING, shown
 from ..workspace.machine import identity_at
 
 if TYPE_CHECKING:
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from ..changes.catalogue import Catalogue
 
 LOG = "files"
-
-MARK = "unfinished"
-"""The name that is beside the catalogue while it has the journal of a restore."""
 
 UNDER_WAY = "under way"
 """What a session's problem is called where a restore is at work now."""
@@ -38,23 +33,7 @@ CUT_SHORT = "restore"
 def is_marked(store: Store) -> bool:
     """Whether a restore may have been cut short in any directory that a store watches over."""
     contents = unwrapped(store).contents
-    return contents is not None and os.path.lexists(f"{contents}/{MARK}")
-
-
-def put_mark(folder: Path) -> None:
-    """Say that a restore begins. It is on the disk when this returns."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        os.close(os.open(folder / MARK, flags, 0o600))
-        sync_directory(folder)
-    except OSError as error:
-        raise failed(error, f"write {folder / MARK}") from error
-
-
-def take_mark(folder: Path) -> None:
-    """Say that no restore is unfinished. One that stays costs each opening of a session a look."""
-    with suppress(OSError):
-        (folder / MARK).unlink()
+    return contents is not None and os.path.lexists(f"{contents}/{RESTORING}")
 
 
 def at_opening(

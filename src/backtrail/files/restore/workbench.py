@@ -33,8 +33,8 @@ from ..beneath import (
     take_out,
     write_file,
 )
+from ..names import RESERVED
 from ..trees import Entry, alike
-from ..workspace.ignore import RESERVED
 from .plan import Step
 
 _SYNC_THREADS = 8

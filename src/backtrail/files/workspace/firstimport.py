@@ -14,8 +14,7 @@ from collections.abc import Callable
 
 from ...errors import BacktrailError
 from ..beneath import FILE, Directories, descriptor
-from ..names import control_in, is_marker
-from ..trees import Entry, Tree, digest_of, encode_tree
+from ..trees import Entry, Tree, control_in, digest_of, encode_tree, is_marker
 from .ignore import FILE_LIMIT
 from .scan import Stopped
 
@@ -42,7 +41,7 @@ class Baseline:
         except Stopped:
             return
         except BacktrailError as error:
-            # The next scan meets the same and raises it where somebody listens.
+            # The next scan meets the same and raises it where a caller hears of it.
             self.error = error
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -14,17 +14,16 @@ is one by its marker and its layout, a database by what is written in it.
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Callable, Collection, Iterable
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from ..._startup.frozen import NamedTuple
 from ...stores.disk import fs, identity
 from ..beneath import DIRECTORY, descriptor
-from ..names import MARKER, is_control, is_marker
+from ..trees import MARKER, is_control, is_marker
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
@@ -38,17 +37,6 @@ FILE_LIMIT = 20 * 1024 * 1024
 HEAVY_FILES = 2000
 HEAVY_BYTES = 50 * 1024 * 1024
 """Above either, a directory that git ignores is opaque."""
-
-RESERVED = b".backtrail-tmp-"
-"""How the names begin that a restore builds new things under; an id follows."""
-
-_RESERVED = re.escape(RESERVED) + rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-
-
-def is_reserved(name: bytes) -> bool:
-    """Whether a name is one that a restore uses: such a thing is in no tree."""
-    return name.startswith(RESERVED) and re.fullmatch(_RESERVED, name) is not None
-
 
 GIT_RULES = b".gitignore"
 OUR_RULES = b".backtrailignore"
@@ -83,34 +71,6 @@ IGNORED = b"ignored by git, and heavy"
 
 LASTING = frozenset({VERSION_CONTROL, PACKAGES, BUILD})
 """Reasons that hold as long as the directory is there, even if its tool is not at home now."""
-
-
-class OwnPlaces:
-    """The files and folders of a store of ours, which are never captured.
-
-    A file is one of them by its name and by what it is: under another name, as a second
-    link, it is a file like others.
-    """
-
-    def __init__(self, places: Collection[str] = ()) -> None:
-        self._places = places
-
-    @cached_property
-    def names(self) -> set[bytes]:
-        """What they are called, in lower case, also where the store was opened by a link."""
-        paths = [*self._places, *map(os.path.realpath, self._places)]
-        return {os.fsencode(os.path.basename(path)).lower() for path in paths}
-
-    def identities(self) -> set[tuple[int, int]]:
-        """The devices and inodes of those that are there."""
-        found = set()
-        for place in self._places:
-            try:
-                status = os.stat(place)
-            except OSError:
-                continue
-            found.add((status.st_dev, status.st_ino))
-        return found
 
 
 Names = Callable[[bytes], bool]
@@ -307,6 +267,34 @@ def parts_in(folder: bytes, names: Collection[bytes]) -> set[bytes]:
             return stores_among(fd, names)
     except OSError:
         return set()
+
+
+def entries_below(root: bytes) -> Iterator[tuple[os.DirEntry[bytes], bool]]:
+    """Everything below a directory that a scan may enter, each with whether it is a directory."""
+    todo = [root]
+    while todo:
+        folder = todo.pop()
+        try:
+            with os.scandir(folder) as found:
+                entries = list(found)
+        except OSError:
+            continue
+        names = {entry.name for entry in entries}
+        ours = parts_in(folder, names)
+        for entry in entries:
+            if entry.name in ours:
+                # A store is never captured.
+                continue
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder and opaque_name(entry.name, names.__contains__, partial(_has, entry.path)):
+                continue
+            if is_folder:
+                todo.append(entry.path)
+            yield entry, is_folder
+
+
+def _has(folder: bytes, name: bytes) -> bool:
+    return os.path.lexists(folder + b"/" + name)
 
 
 def _has_sessions(fd: int) -> bool:

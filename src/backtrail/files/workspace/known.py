@@ -1,6 +1,6 @@
 """What is known about a directory: its numbers, its files, and what goes with them.
 
-Most directories are as they were, and nobody asks more about their files than that. So the
+Most directories are as they were, and no reader asks more about their files than that. So the
 files of a directory are kept packed, as they are saved: their names in one string, their
 numbers in another. They become objects when they are to be seen or changed, and are packed
 again by the next scan that finds them unchanged.
@@ -109,7 +109,7 @@ class PackedFiles(msgspec.Struct, array_like=True, gc=False):
     def _unpacked_numbers(self) -> list[Numbers]:
         numbers = _decoded(_decode_numbers, self.numbers)
         if len(numbers) != len(self):
-            raise IndexDamaged("the index tells of other files than it names")
+            raise IndexDamaged("the index describes other files than it names")
         return numbers
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class PackedFiles(msgspec.Struct, array_like=True, gc=False):
         """What is known besides numbers, in the order of the names."""
         facts = _decoded(_decode_facts, self.facts)
         if len(facts) != len(self):
-            raise IndexDamaged("the index tells of other files than it names")
+            raise IndexDamaged("the index describes other files than it names")
         return facts
 
     def stirred_in(self, fd: int) -> list[bytes]:

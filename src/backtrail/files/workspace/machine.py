@@ -6,8 +6,8 @@ directory, named by which directory it is, wherever it is. The folders are in
 `BACKTRAIL_STATE`, else in the user's state folder. Other users of the machine have their
 own, and are not seen.
 
-Everything here is small files, written under the root's lock and never synced: who did what
-is in the logs. A power cut may bring back an old number, so numbers leap with each boot.
+Everything here is small files, written under the root's lock and never synced: the logs say
+which call did what. A power cut may bring back an old number, so numbers leap with each boot.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 from ..._startup.folders import state_folder
 from ..._startup.frozen import NamedTuple
@@ -29,6 +31,7 @@ from .roots import Identity, identity
 VARIABLE = "BACKTRAIL_STATE"
 
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ADD = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME = 64
 _ABOUT = 8192
 _LEAP = 100_000
@@ -61,7 +64,7 @@ def identity_at(path: bytes) -> Identity | None:
 
 
 class About(NamedTuple):
-    """What the lock's file says beside who had it last: the root's number, tree, id, place.
+    """What the lock's file says beside its last holder: the root's number, tree, id, place.
 
     The number counts the states of the root that any store's scan or restore found. `tree`
     is the one it stands for.
@@ -182,8 +185,7 @@ class Machine:
         line = _line(key, path)
         if b"\n" + line in self.map():
             return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with descriptor(self._map, flags, 0o600) as fd:
+        with descriptor(self._map, _ADD, 0o600) as fd:
             os.write(fd, line)
 
     def related(self, key: str, path: bytes) -> list[Registered]:
@@ -231,10 +233,36 @@ class Machine:
         return found
 
 
+class RootIds:
+    """The ids of roots as a store has them, too, in a file beside its contents."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "root-ids"
+        self._known: dict[str, str] = {}
+
+    def read(self, key: str) -> str:
+        """The id of a root, from the file; empty if it has none."""
+        try:
+            lines = self._path.read_text("ascii").splitlines()
+            self._known = dict(line.split() for line in lines)
+        except (OSError, ValueError):
+            self._known = {}
+        return self._known.get(key, "")
+
+    def note(self, key: str, id: str) -> None:
+        """Have the store know the id of a root."""
+        if self._known.get(key) == id:
+            return
+        self._known[key] = id
+        # The registry knows it, and the store may do so the next time.
+        with suppress(OSError), descriptor(self._path, _ADD, 0o600) as fd:
+            os.write(fd, f"{key} {id}\n".encode())
+
+
 class Root:
     """One directory in the registry: its lock, its number, its open calls.
 
-    `acquire` first; who holds the lock may read and write the rest.
+    `acquire` first; only the holder of the lock reads and writes the rest.
     """
 
     def __init__(self, machine: Machine, key: str, path: bytes) -> None:
@@ -259,7 +287,7 @@ class Root:
                 continue
             if os.fstat(self.lock.fd).st_nlink:
                 return
-            # Somebody cleared the registry, or the folder: this lock is nobody's.
+            # The registry was cleared, or the folder: no other process knows this lock.
             self.lock.drop()
             self.lock.release()
             self._about = None

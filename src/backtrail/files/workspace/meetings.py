@@ -18,6 +18,8 @@ from contextlib import suppress
 import msgspec
 
 from ..._startup.frozen import NamedTuple
+from ...errors import Owner, SessionBusy
+from ...events import timestamp
 from ...stores.disk import forks
 from ..beneath import descriptor
 from ..changes.brackets import Met, is_gone
@@ -64,6 +66,32 @@ class Other(NamedTuple):
     mark: str
     call: OpenCall
     root: Registered
+
+
+class UnderWay(NamedTuple):
+    """A call that is open, as it is shown to a person."""
+
+    session: str
+    name: str
+    program: str
+    pid: int
+    since: float
+    root: str
+
+    def __str__(self) -> str:
+        program = f" of {self.program}" if self.program else ""
+        return (
+            f"`{self.name}` in session `{self.session}`{program} (process {self.pid}, since "
+            f"{timestamp(self.since)}) is under way in {self.root}"
+        )
+
+    def refusal(self) -> SessionBusy:
+        """The error for a caller that wants to go back meanwhile."""
+        return SessionBusy(
+            f"{self}: what it does could not be told from a way back; nothing was changed. Wait "
+            "for it, or insist with `--force` (in Python `force=True`)",
+            owner=Owner(self.pid, os.uname().nodename, timestamp(self.since)),
+        )
 
 
 _decode_call = msgspec.json.Decoder(OpenCall).decode

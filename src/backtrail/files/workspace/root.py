@@ -10,31 +10,26 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._startup.frozen import NamedTuple
-from ...errors import BacktrailError, Conflict, Damaged, NotFound, SessionBusy
+from ...errors import BacktrailError, Conflict, NotFound
 from ...events import Json, timestamp
 from ...events.history import newest_look, root_of, tree_of
 from ...stores.base import Store
 from ...stores.disk.fs import failed
 from ...stores.disk.locks import WAIT
-from ..beneath import DIRECTORY, descriptor
+from ..beneath import DIRECTORY
 from ..changes.brackets import Place, is_dead
 from ..changes.catalogue import Catalogue
 from ..contents.blobs import Blobs, CachedBlobs
 from ..names import meant, shown
-from ..trees import EMPTY_DIGEST, diff_trees, look_up
-from .ignore import OwnPlaces
-from .machine import About, Machine, Root, identity_at
+from ..trees import EMPTY_DIGEST, differing, look_up
+from .machine import About, Machine, Root, RootIds, identity_at
 from .meetings import Meetings
 from .roots import Identity, identity
-from .scan import Limits
 from .snapshot import Log, Looking
-
-if TYPE_CHECKING:
-    from ..restore.journal import Journal
-    from ..restore.plan import Plan
+from .verdicts import Limits, OwnPlaces
 
 
 class Known(NamedTuple):
@@ -48,14 +43,6 @@ class Known(NamedTuple):
     tree: bytes
     id: str
     at: str
-
-
-class Finished(NamedTuple):
-    """A restore that was cut short, its plan as it went, and whether its log was found."""
-
-    journal: Journal
-    done: Plan
-    is_recorded: bool
 
 
 class Rooted:
@@ -87,12 +74,13 @@ class Rooted:
         self.meetings = Meetings(self._registered, blobs.id)
         self._about: About | None = None
         self._continues: About | None = None
-        self._ids: dict[str, str] = {}
+        self._ids = RootIds(state)
         self._expected: Known | None = None
         self._looked_for: Log | None = None
         self._besides: list[Root] = []
         self._noise = os.urandom(8).hex()
-        self._is_whole = False
+        self.is_whole = False
+        """Whether no restore was cut short as long as no other process takes the lock."""
         self._checked: tuple[int, int, int] | None = None
         self._state = state
         self._limits = Limits(own=own or OwnPlaces())
@@ -113,7 +101,7 @@ class Rooted:
         about = self._about or self._registered.about()
         return {"id": about.id, "n": about.n} if about is not None else {}
 
-    def _expect(self, log: Log, store: Store | None) -> None:
+    def expect(self, log: Log, store: Store | None) -> None:
         """The next look is for a session: if it knows its root, another one is refused."""
         if store is None or self._looked_for == log:
             return
@@ -158,9 +146,10 @@ class Rooted:
 
     def _goes_on(self, place: Place) -> bool:
         """Whether a workspace goes on in another directory at its path."""
-        if self.catalogue.tree(place.n) in (None, EMPTY_DIGEST):
+        line = self.catalogue.lines.line(place.n)
+        if line.tree in (None, EMPTY_DIGEST):
             return True
-        return any(not (call.ended or is_dead(call)) for call in self.catalogue.brackets(place.n))
+        return any(not (call.ended or is_dead(call)) for call in line.calls)
 
     def locked(
         self, store: Store | None = None, *, rebind: bool = False, make: bool = False,
@@ -188,7 +177,9 @@ class Rooted:
                 if expected is not None:
                     self._check_expected(fd, expected, store, rebind)
                 if cut_short:
-                    self._recover(fd, store)
+                    from ..restore.journal import Recovery
+
+                    Recovery(self).finish(fd, store)
         except BaseException:
             self._leave(fd)
             raise
@@ -236,7 +227,7 @@ class Rooted:
         """
         name = f"{os.getpid()} {self._noise}".encode()
         try:
-            if self._is_whole and self._registered.last_taker() == name:
+            if self.is_whole and self._registered.last_taker() == name:
                 return False
             self._registered.leave_name(name)
             named = True
@@ -244,8 +235,8 @@ class Rooted:
             # Perhaps the disk is full: then it is looked up next time, too.
             named = False
         cut_short = self.catalogue.journal(self.place.n) is not None
-        self._say_set_aside()
-        self._is_whole = named and not cut_short
+        self.say_set_aside()
+        self.is_whole = named and not cut_short
         return cut_short
 
     def _open_root(self, make: bool) -> int:
@@ -289,28 +280,9 @@ class Rooted:
         So a registry that was lost, or is another one, does not make it another root. Its
         numbers go on from the time, which is far beyond all that were used.
         """
-        try:
-            text = (self._state / "root-ids").read_text("ascii")
-            self._ids = dict(line.split() for line in text.splitlines())
-        except (OSError, ValueError):
-            self._ids = {}
-        id = self._ids.get(self._registered.key, "")
+        id = self._ids.read(self._registered.key)
         if len(id) == 32 and self._registered.about() is None:
             self._continues = About(int(time.time()), b"", id, "", b"")
-
-    def _note_id(self, about: About) -> None:
-        """Have the store know the root's id, too."""
-        key = self._registered.key
-        if self._ids.get(key) == about.id:
-            return
-        self._ids[key] = about.id
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            with descriptor(self._state / "root-ids", flags, 0o600) as fd:
-                os.write(fd, f"{key} {about.id}\n".encode())
-        except OSError:
-            # The registry knows it, and the store may do so the next time.
-            return
 
     def _check_expected(self, fd: int, known: Known, store: Store | None, rebind: bool) -> None:
         """Refuse a directory that is not the one the session knows, unless it is just like it."""
@@ -322,10 +294,10 @@ class Rooted:
             is_another = timestamp(self.place.identity.born / 1e9) > known.at
         if is_another and not rebind and not _is_moved_fork(store, known):
             tree = self._looking.captured(fd, None)
-            if differing := self.differing(known.tree, tree):
+            if how := differing(self.get, known.tree, tree):
                 raise Conflict(
                     f"{self.path} is another directory than the one the session knows, and "
-                    f"{differing}: `relocate` takes it as it is"
+                    f"{how}: `relocate` takes it as it is"
                 )
         self._expected = None
 
@@ -347,40 +319,21 @@ class Rooted:
         if here.is_same(self.place.identity):
             self.place = self.catalogue.rebind(self.place.n, here, self.root)
             return
-        known = self.catalogue.tree(self.place.n)
-        calls = [call for call in self.catalogue.brackets(self.place.n) if not call.ended]
+        known = self.catalogue.lines.tree(self.place.n)
+        calls = [call for call in self.catalogue.lines.brackets(self.place.n) if not call.ended]
         if not rebind and known != EMPTY_DIGEST and not calls:
             self._looking.forget()
             tree = self._looking.captured(fd, None)
-            if known is not None and (differing := self.differing(known, tree)):
+            if known is not None and (how := differing(self.get, known, tree)):
                 raise Conflict(
                     f"{self.path} is another directory than the one watched over, and "
-                    f"{differing}: `relocate` takes it as it is"
+                    f"{how}: `relocate` takes it as it is"
                 )
         if rebind:
             self.catalogue.drop_journal(self.place.n)
         self._rebind(here)
 
-    def differing(self, known: bytes, tree: bytes) -> str:
-        """In which captured paths two states differ, for people; empty if in none.
-
-        What neither has captured may be anything in both, and is never touched.
-        """
-        if known == tree:
-            return ""
-        try:
-            paths = [
-                path
-                for path, *states in diff_trees(self.get, known, tree)
-                if any(state is not None and state.kept for state in states)
-            ]
-        except (NotFound, Damaged):
-            return "its content differs"
-        few = ", ".join(shown(path) for path in paths[:3])
-        count = "1 path differs" if len(paths) == 1 else f"{len(paths)} paths differ"
-        return f"{count} ({few}{', …' if len(paths) > 3 else ''})" if paths else ""
-
-    # --- a restore that was cut short ----------------------------------------------------
+    # --- looking -------------------------------------------------------------------------
 
     @property
     def cut_short(self) -> bool:
@@ -393,119 +346,27 @@ class Rooted:
             with self.locked(store, wait=wait):
                 return
 
-    def _recover(self, root: int, store: Store | None) -> None:
-        """Finish a restore that was cut short."""
-        found = self.catalogue.journal(self.place.n)
-        if found is None:
-            return
-        place, content = found
-        moved = place.path != self.place.path and not place.identity.born
-        if moved or not place.identity.is_same(self.place.identity):
-            self._complain(
-                f"a restore of {shown(place.path)} was cut short, and another directory is there"
-            )
-            return
-        try:
-            journal, done, is_recorded = self._finished(root, content, store)
-        except (OSError, Conflict, SessionBusy):
-            raise
-        except Exception as error:
-            self._set_aside(root, error)
-            return
-        if not is_recorded:
-            self._complain(
-                f"a restore was finished, and the log of its session `{journal.session_id}` does "
-                f"not tell: its store is not at {journal.store} any more"
-            )
-        self.catalogue.drop_journal(self.place.n)
-        for step in done.conflicts:
-            if step not in journal.plan.steps:
-                self._complain(f"a restore was finished without {shown(step.path)}: {step.reason}")
-
-    def _finished(self, root: int, content: bytes, store: Store | None) -> Finished:
-        """Do what a journal says, and record it in its log, if that is found."""
-        from dataclasses import replace
-
-        from ..restore.journal import decoded, record
-        from ..restore.restore import Restore
-
-        journal = decoded(content)
-        done = Restore(root, journal.id, self.blobs.get).finish(journal.plan)
-        after = self._verified(root, journal.log, done)
-        whole = replace(journal, plan=done, workspace=self.stamp())
-        return Finished(journal, done, record(whole, after, store))
-
-    def _set_aside(self, root: int, error: Exception) -> None:
-        """Put a restore out of the way that can never be finished.
-
-        How far it came is no call's doing, whichever are open.
-        """
-        self._restored(root, None)
-        self.catalogue.set_aside(self.place.n, f"{type(error).__name__}: {error}")
-        self._say_set_aside()
-
-    def _say_set_aside(self) -> None:
+    def say_set_aside(self) -> None:
+        """Note a restore that can never be finished, if one is kept."""
         found = self.catalogue.set_aside_of(self.place.n)
         if found is not None:
-            self._complain(
+            self.complain(
                 f"a restore of {self.path} was cut short and cannot be finished ({found[0]}): "
                 "`backtrail doctor --repair` tries again, or gives it up"
             )
 
-    def finish_or_give_up(self, store: Store | None) -> bool:
-        """Try once more what was set aside; False if it was given up.
-
-        Then what it had taken out of its place is back, and it is no call's change.
-        """
-        with self.locked(store, make=True, wide=True) as root:
-            found = self.catalogue.set_aside_of(self.place.n)
-            if found is None:
-                return True
-            finished = True
-            try:
-                self._finished(root, found[1], store)
-            except (OSError, Conflict, SessionBusy):
-                raise
-            except Exception:
-                # Whatever a damaged journal raises: the person asked to be rid of it.
-                finished = False
-                self._give_up(root, found[1])
-            self.catalogue.drop_set_aside(self.place.n)
-            self.problems.clear()
-            return finished
-
-    def _give_up(self, root: int, content: bytes) -> None:
-        from ..restore.journal import decoded
-        from ..restore.restore import Restore
-
-        try:
-            journal = decoded(content)
-        except Exception:
-            # Nothing says what was meant, so nothing can be put back.
-            return
-        Restore(root, journal.id, self.blobs.get).give_up(journal.plan)
-        self._restored(root, None)
-
-    def _complain(self, note: str) -> None:
+    def complain(self, note: str) -> None:
+        """Note something for the person; once."""
         if note not in self.problems:
             self.problems.append(note)
 
-    def _verified(self, root: int, log: Log, plan: Plan) -> bytes:
-        """The tree after a restore, looking only at what it touched.
-
-        What it left alone may be changed by others at any time, and is not its own.
-        """
-        acts = [step for step in plan.steps if step.acts]
-        kept = [step.path for step in acts if step.after is not None and step.after.kept]
-        return self._restored(root, log, [step.path for step in acts], kept)
-
-    def _restored(
+    def restored(
         self, root: int, log: Log | None, paths: Collection[bytes] | None = None,
         kept: Collection[bytes] = (),
     ) -> bytes:  # fmt: skip
         """The tree now, in which what changed is a restore's doing and no call's."""
         tree = self._looking.captured(root, log, paths, kept=kept)
-        self.catalogue.record(self.place.n, tree, restored=True)
+        self.catalogue.lines.record(self.place.n, tree, restored=True)
         self._number(tree)
         return tree
 
@@ -516,15 +377,16 @@ class Rooted:
             if like is None and last is not None:
                 like = last._replace(n=max(last.n, int(time.time())))
             self._about = self._registered.moved(tree, like)
-            self._note_id(self._about)
+            self._ids.note(self._registered.key, self._about.id)
         except OSError as error:
             raise failed(error, f"write {self._registered.lock.path}") from error
 
-    def _scan(
+    def scanned(
         self, root: int, log: Log, stop: Callable[[], bool] | None = None, *, adopt: bool = False
     ) -> bytes:
+        """The present tree, stored. The caller holds the lock."""
         tree = self._looking.captured(root, log, None, stop, adopt=adopt)
-        self.catalogue.record(self.place.n, tree)
+        self.catalogue.lines.record(self.place.n, tree)
         self._number(tree)
         return tree
 

@@ -17,35 +17,20 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable
 
-import msgspec
-
 from ...errors import BacktrailError, StoreFailed
 from ..beneath import DIRECTORY
-from ..names import MARKER, is_control
-from ..trees import UNREADABLE
+from ..names import is_reserved
+from ..trees import MARKER
 from .ignore import (
-    FILE_LIMIT,
     IGNORE_FILES,
-    LEFT_OUT_FILE,
-    MOUNT_POINTS,
     MOUNTED,
-    OUR_NAME,
     OUR_STORE,
-    VERSION_CONTROL,
-    OwnPlaces,
-    is_mount_point,
-    is_reserved,
-    is_store,
-    stores_among,
 )
-from .index import Arrivals, Index
-from .known import Glance, KnownDirectory, KnownFile, left_out
-from .marks import Mark, Sightings, plain
+from .index import Index
+from .known import Glance, KnownDirectory, KnownFile
 from .reader import Capture, Reading, is_gone, unreadable
 from .trail import Frame, Paths, Trail, by_name, is_there
-
-GRANULARITY = 20_000_000
-"""Nanoseconds within which two changes may carry one time: two ticks of a slow kernel clock."""
+from .verdicts import Hidden, Limits, Verdicts
 
 _REPORT = 1000
 _AT_ONCE = 200
@@ -56,21 +41,6 @@ Found = list[tuple[bytes, os.stat_result | OSError]]
 
 class Stopped(BacktrailError):
     """A scan was asked to stop; the next one goes on from there."""
-
-
-class _Hidden(Exception):
-    """A directory turns out not to be entered, for a reason."""
-
-    def __init__(self, reason: bytes) -> None:
-        self.reason = reason
-
-
-class Limits(msgspec.Struct):
-    """What a scan does not capture."""
-
-    file_size: int = FILE_LIMIT
-    own: OwnPlaces = OwnPlaces()
-    granularity: int = GRANULARITY
 
 
 class Scanner:
@@ -88,18 +58,16 @@ class Scanner:
         *, adopt: bool = True, kept: Collection[bytes] = (),
     ) -> None:  # fmt: skip
         self.index = index
-        self._kept = frozenset(kept)
+        self._kept = kept
         self._adopts = adopt
         self.capture = capture
         self.limits = limits or Limits()
         self.progress = progress
         self.stop = stop
         self._seen = self._reported = 0
-        self._ours: set[tuple[int, int]] | None = None
         self._glance: Glance
         self._trail: Trail
-        self._sightings: Sightings
-        self._arrivals: Arrivals
+        self._verdicts: Verdicts
         self._dirty: list[tuple[KnownDirectory, set[bytes]]] = []
 
     def scan(self, root: int, paths: Collection[bytes] | None = None) -> bytes:
@@ -119,7 +87,6 @@ class Scanner:
         index.device = status.st_dev
         start = time.time_ns() - self.limits.granularity
         self.capture.begin(index, self.limits.file_size, start)
-        self._arrivals = Arrivals(index)
         heard = self.progress is not None or self.stop is not None
         self._glance = Glance(index.device, self._pause if heard else None)
         adopts = self._adopts = self._adopts or not index.adopted
@@ -127,12 +94,15 @@ class Scanner:
             index.adopt()
         in_force = None if adopts else index.rules
         self._trail = Trail(Frame(root, b"", index.root, status, only), in_force)
-        self._sightings = Sightings(index.marks, root)
+        self._verdicts = Verdicts(
+            index, self._trail, root, self.limits.own, adopts=adopts, kept=self._kept
+        )
         try:
             if only is not None or not index.root.digest or not self._glance.look(root, index.root):
                 self._walk()
-                index.prune()
-                self._arrivals.settle(partly=only is not None)
+                if index.marks or index.rules:
+                    index.prune()
+                self._verdicts.arrivals.settle(partly=only is not None)
             if only is None:
                 index.looked = start
             if adopts and only is None and (index.pending or not index.adopted):
@@ -196,7 +166,7 @@ class Scanner:
         except OSError as error:
             if is_gone(error) or error.errno == errno.ELOOP:
                 # Removed or replaced under the scan: the next one lists the directory above.
-                self._arrivals.left_all(known)
+                self._verdicts.arrivals.left_all(known)
                 del above.known.directories[name]
                 above.known.opaque.pop(name, None)
                 above.changed.add(name)
@@ -206,14 +176,14 @@ class Scanner:
             return False
         frame = Frame(fd, name, known, os.fstat(fd), only, above.relist)
         if frame.status.st_ino != known.inode:
-            self._arrivals.left(known.inode)
-            if self._is_moved_here(above, frame):
+            self._verdicts.arrivals.left(known.inode)
+            if self._verdicts.is_moved_here(above, frame):
                 os.close(fd)
                 return False
         self._trail.push(frame)
         try:
             self._visit(frame)
-        except _Hidden as hidden:
+        except Hidden as hidden:
             self._trail.pop()
             self._hide(above, name, hidden.reason)
             return False
@@ -234,77 +204,6 @@ class Scanner:
             above.changed.add(name)
             self.index.changed = self.index.changed or above.before is None
 
-    # --- what is not captured ------------------------------------------------------------
-
-    def _is_moved_here(self, above: Frame, frame: Frame) -> bool:
-        """Whether a directory is one that was not captured under another name.
-
-        Then it is not captured under this one either.
-        """
-        name = frame.name
-        reason = self._moved(above, name, frame.status)
-        if not reason:
-            return False
-        self._arrivals.left_all(above.known.directories.pop(name))
-        above.known.opaque[name] = reason
-        above.changed.add(name)
-        self._mark(above, {name})
-        return True
-
-    def _moved(self, frame: Frame, name: bytes, status: os.stat_result) -> bytes:
-        """Why a thing is not captured that was known under another name; empty if it was not.
-
-        Where it first was, the rules decide, with the next prompt.
-        """
-        if not self._sightings.may_be(status.st_ino):
-            return b""
-        path = self._trail.path_in(frame, name)
-        known = self._sightings.known(frame.fd, name, path)
-        if known is None or (self._adopts and known[0] == known[1].origin == path):
-            return b""
-        return known[1].reason_at(path)
-
-    def _mark(self, frame: Frame, names: Collection[bytes] | None = None) -> None:
-        """Note which things are not captured in a directory (or these of them), and whence."""
-        marks = self.index.marks
-        left = list(left_out(frame.known))
-        if not left and not marks:
-            return
-        where = self._trail.path_in(frame)
-        old = marks.get(where, {})
-        new: dict[bytes, Mark] = {}
-        for name, reason in left:
-            base = plain(reason)
-            if base in (OUR_STORE, OUR_NAME, MOUNTED) or base.startswith(UNREADABLE):
-                continue
-            if names is not None and name not in names:
-                if name in old:
-                    new[name] = old[name]
-                continue
-            path = where + b"/" + name if where else name
-            mark = self._sightings.mark(frame.fd, name, path, base)
-            if mark is not None:
-                new[name] = mark
-                self._explain(frame, name, reason, mark.reason_at(path))
-        if new != old:
-            self.index.changed = True
-            if new:
-                marks[where] = new
-            else:
-                del marks[where]
-
-    def _explain(self, frame: Frame, name: bytes, noted: bytes, reason: bytes) -> None:
-        """Note where a thing came from, or that it is back."""
-        if reason == noted:
-            return
-        known = frame.known
-        if name in known.opaque:
-            known.opaque[name] = reason
-        else:
-            known.files[name].value = reason
-        frame.changed.add(name)
-        self.index.changed = True
-
     # --- one directory -------------------------------------------------------------------
 
     def _visit(self, frame: Frame) -> None:
@@ -312,7 +211,7 @@ class Scanner:
         known, status = frame.known, frame.status
         self._pause()
         if status.st_dev != self.index.device:
-            raise _Hidden(MOUNTED)
+            raise Hidden(MOUNTED)
         if frame.only is not None:
             self._look_at(frame, frame.only)
         elif frame.relist or not known.is_as(status):
@@ -336,12 +235,12 @@ class Scanner:
     def _look(self, frame: Frame, stirred: list[bytes]) -> None:
         """Find out which of the known files changed."""
         changed, _ = self._changed(frame, stirred)
-        if self._changes_rules(frame, {name for name, _ in changed}):
+        if self._verdicts.changes_rules(frame, {name for name, _ in changed}):
             frame.relist = True
             self._list(frame)
         else:
             self._take(frame, changed)
-            self._mark(frame, {name for name, _ in changed})
+            self._verdicts.mark(frame, {name for name, _ in changed})
 
     def _list(self, frame: Frame) -> None:
         """List a directory that is new or changed."""
@@ -352,10 +251,10 @@ class Scanner:
         files = {name: file for name, file in known.files.items() if found.get(name) is False}
         gone = known.files.keys() - files.keys()
         for name in gone:
-            self._arrivals.left(known.files[name].inode)
+            self._verdicts.arrivals.left(known.files[name].inode)
         known.files = files
         todo, again = self._changed(frame, [name for name in found if not found[name]])
-        again = self._choose(frame, [name for name in found if found[name]]) or again
+        again = self._verdicts.choose(frame, [name for name in found if found[name]]) or again
         mode = stat.S_IMODE(status.st_mode)
         frame.moved = mode != known.mode
         known.mode = mode
@@ -363,45 +262,15 @@ class Scanner:
         known.inode = status.st_ino
         known.racy = again or self.capture.racy(known.mtime, known.ctime)
         touched = gone.union(name for name, _ in todo)
-        frame.relist = self._changes_rules(frame, touched) or frame.relist
+        frame.relist = self._verdicts.changes_rules(frame, touched) or frame.relist
         self._seen += len(found)
         if gone:
             frame.changed |= gone
             self.index.changed = True
         self._take(frame, todo)
-        self._mark(frame)
-        if self._adopts:
-            self._keep_rules(frame)
-
-    def _changes_rules(self, frame: Frame, names: Collection[bytes]) -> bool:
-        """Whether other rules are in force here from now on, and all below is looked at.
-
-        Rules that change inside a call wait for the next prompt.
-        """
-        touched = any(name in IGNORE_FILES for name in names)
-        pending = self.index.pending
-        if not (touched or pending):
-            return False
-        where = self._trail.path_in(frame)
-        if self._adopts:
-            return touched or where in pending
-        if touched and where not in pending:
-            pending.add(where)
-            self.index.changed = True
-        return False
-
-    def _keep_rules(self, frame: Frame) -> None:
-        """Keep the ignore files of a directory that was listed: they are in force now."""
-        rules = self.index.rules
-        if not rules and not any(frame.has(name) for name in IGNORE_FILES):
-            return
-        where = self._trail.path_in(frame)
-        read = dict(self._trail.read(len(self._trail.frames) - 1))
-        if read != rules.get(where, {}):
-            self.index.changed = True
-            rules.pop(where, None)
-            if read:
-                rules[where] = read
+        self._verdicts.mark(frame)
+        if self._verdicts.adopts:
+            self._verdicts.keep_rules(frame)
 
     def _names(self, frame: Frame) -> dict[bytes, bool]:
         """The names in a directory, and whether they are directories."""
@@ -413,38 +282,10 @@ class Scanner:
             reason = unreadable(error)
             if root:
                 raise StoreFailed(f"cannot list the workspace: {error.strerror}") from error
-            raise _Hidden(reason) from error
-        frame.ours = ours = self._stores_in(frame, found.keys())
+            raise Hidden(reason) from error
+        frame.ours = ours = self._verdicts.stores_in(frame, found.keys())
         frame.reserved = [name for name in found if is_reserved(name)]
         return {n: found[n] for n in found if n not in ours and not is_reserved(n)}
-
-    def _stores_in(self, frame: Frame, names: Collection[bytes]) -> Collection[bytes]:
-        """The names in a directory that belong to stores; `_Hidden` if it is one as a whole.
-
-        A directory that was captured is none as a whole, and nothing captured in it is a store's,
-        unless it is the one that this session is in.
-        """
-        own = self._is_ours(frame.status)
-        known = frame.known
-
-        def captured(name: bytes) -> bool:
-            if name in known.directories:
-                return True
-            file = known.files.get(name)
-            return file is not None and file.kind != "skipped"
-
-        ours = stores_among(frame.fd, names, captured, own=own)
-        if len(self._trail.frames) > 1:
-            is_whole = own if len(ours) < 2 else not known.inode and (own or is_store(ours, names))
-            if is_whole:
-                raise _Hidden(OUR_STORE)
-        return ours
-
-    def _is_ours(self, status: os.stat_result) -> bool:
-        """Whether a directory belongs to a store of ours, which makes them before all else."""
-        if self._ours is None:
-            self._ours = self.limits.own.identities()
-        return _identity(status) in self._ours
 
     def _changed(self, frame: Frame, names: Iterable[bytes]) -> tuple[Found, bool]:
         """Which of these names are not the files they were; whether to list again next time."""
@@ -462,39 +303,6 @@ class Scanner:
                 changed.append((name, now))
         return changed, again
 
-    def _choose(self, frame: Frame, names: Collection[bytes]) -> bool:
-        """Decide which of the directories listed are entered, and which are opaque.
-
-        Captured once, captured always; but version control never is. The answer is whether
-        to list again next time.
-        """
-        known, again = frame.known, False
-        directories, opaque = {}, dict.fromkeys(frame.ours, OUR_STORE)
-        opaque.update(dict.fromkeys(frame.reserved, OUR_NAME))
-        # A sandbox makes them in the folder it runs in, which may be below the root.
-        mounts = not frame.name or MOUNT_POINTS.issubset(names)
-        for name in names:
-            child = None if is_control(name) else known.directories.get(name)
-            reason = known.opaque.get(name, b"")
-            if child is None and not reason and mounts and is_mount_point(frame.fd, name):
-                # What may come into it does not show in the numbers of this folder.
-                again = True
-                continue
-            if child is None:
-                reason = self._trail.why_not(name, frame.has)
-                if not reason:
-                    child = KnownDirectory()
-            if child is not None:
-                directories[name] = child
-            if reason:
-                opaque[name] = reason
-        for name in known.directories.keys() - directories.keys():
-            self._arrivals.left_all(known.directories[name])
-        frame.changed |= known.directories.keys() ^ directories.keys()
-        frame.changed.update(name for name, _ in known.opaque.items() ^ opaque.items())
-        known.directories, known.opaque = directories, opaque
-        return again
-
     # --- files ---------------------------------------------------------------------------
 
     def _take(self, frame: Frame, found: Found) -> None:
@@ -504,33 +312,22 @@ class Scanner:
         known = frame.known
         frame.changed.update([name for name, _ in found])
         readings: list[Reading] = []
-        own = self.limits.own
         for name, now in found:
             old = known.files.get(name)
             if old is not None and (isinstance(now, OSError) or old.inode != now.st_ino):
-                self._arrivals.left(old.inode)
+                self._verdicts.arrivals.left(old.inode)
             if isinstance(now, OSError):
                 self._lost(known, name, now)
                 continue
-            captured = old is not None and old.kind != "skipped"
-            if name.lower() in own.names and _identity(now) in own.identities():
-                # A store makes files while we look; one that was found is there by now.
-                reason = OUR_STORE
-            else:
-                reason = self._trail.why_not_file(name, captured or self._keeps(frame, name))
-                if not reason and (old is None or not captured or old.inode != now.st_ino):
-                    moved = self._moved(frame, name, now)
-                    # What is too large, or no file, shows when it is looked at.
-                    reason = moved if plain(moved) in (LEFT_OUT_FILE, VERSION_CONTROL) else b""
+            reason = self._verdicts.why_not_file(frame, name, now, old)
             if reason:
                 known.files.pop(name, None)
                 known.opaque[name] = reason
             else:
                 known.opaque.pop(name, None)
                 readings.append(Reading(name, now, old))
-                is_new = old is None or old.inode != now.st_ino
-                if is_new and self.index.looked and not self._sightings.may_be(now.st_ino):
-                    self._arrivals.came(frame.fd, name, now)
+                if old is None or old.inode != now.st_ino:
+                    self._verdicts.arrived(frame, name, now)
         for at in range(0, len(readings), _AT_ONCE):
             self._pause()
             self.capture.files(frame.fd, readings[at : at + _AT_ONCE], known)
@@ -550,14 +347,14 @@ class Scanner:
         known = frame.known
         frame.names, frame.before = IGNORE_FILES, _snapshot(known)
         ours: Collection[bytes] = ()
-        suspect = OUR_STORE in known.opaque.values() or self._is_ours(frame.status)
+        suspect = OUR_STORE in known.opaque.values() or self._verdicts.is_ours(frame.status)
         if suspect or is_there(frame.fd, MARKER):
-            ours = self._stores_in(frame, {*map(os.fsencode, os.listdir(frame.fd))})
+            ours = self._verdicts.stores_in(frame, {*map(os.fsencode, os.listdir(frame.fd))})
         if not known.inode:
             known.mode, known.inode = stat.S_IMODE(frame.status.st_mode), frame.status.st_ino
         names = [n for n in only.names if n not in ours and not is_reserved(n)]
         changed, _ = self._changed(frame, names)
-        if self._changes_rules(frame, {name for name, _ in changed}):
+        if self._verdicts.changes_rules(frame, {name for name, _ in changed}):
             frame.only, frame.relist = None, True
             self._list(frame)
             return
@@ -569,40 +366,32 @@ class Scanner:
                 # What keeps us from looking at it shows when it is entered.
                 continue
             else:
-                self._arrivals.left_all(known.directories.get(name))
+                self._verdicts.arrivals.left_all(known.directories.get(name))
                 if known.directories.pop(name, None) or known.opaque.pop(name, None):
                     frame.changed.add(name)
                 files.append((name, now))
         self._take(frame, files)
-        self._mark(frame, names)
+        self._verdicts.mark(frame, names)
         frame.todo = iter([(n, only.names[n]) for n in names if n in known.directories])
 
     def _declared(self, frame: Frame, name: bytes) -> None:
         """A name is a directory; decide about it if it is new."""
         known = frame.known
         if (file := known.files.pop(name, None)) is not None:
-            self._arrivals.left(file.inode)
+            self._verdicts.arrivals.left(file.inode)
             frame.changed.add(name)
         if name in known.directories:
             return
         frame.changed.add(name)
         reason = self._trail.why_not(name, lambda inner: is_there(frame.fd, inner))
-        if reason and not self._keeps(frame, name):
+        if reason and not self._verdicts.keeps(frame, name):
             known.opaque[name] = reason
         else:
             known.opaque.pop(name, None)
             known.directories[name] = KnownDirectory()
-
-    def _keeps(self, frame: Frame, name: bytes) -> bool:
-        """Whether a restore brought this name back."""
-        return bool(self._kept) and self._trail.path_in(frame, name) in self._kept
 
 
 def _snapshot(known: KnownDirectory) -> tuple[object, ...]:
     """What the index says about a directory, but for its files."""
     numbers = (known.mode, known.mtime, known.ctime, known.inode, known.racy)
     return *numbers, dict(known.opaque), set(known.directories)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino

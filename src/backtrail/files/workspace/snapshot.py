@@ -20,7 +20,8 @@ from ..trees import EMPTY, EMPTY_DIGEST
 from .index import Index
 from .known import IndexDamaged, not_captured
 from .reader import Capture
-from .scan import Limits, Scanner, Stopped
+from .scan import Scanner, Stopped
+from .verdicts import Limits
 
 _TRIES = 5
 _SAVE_EVERY = 3.0

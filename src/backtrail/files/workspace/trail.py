@@ -14,7 +14,7 @@ import msgspec
 
 from ...errors import StoreFailed
 from ..beneath import DIRECTORY, descriptor
-from ..names import is_control
+from ..trees import is_control
 from .ignore import (
     IGNORE_FILES,
     IGNORED,

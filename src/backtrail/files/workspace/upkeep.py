@@ -29,7 +29,7 @@ LONGEST = 1800
 def run(url: str, scope: str, blobs: str, retention: str) -> int:
     """Sweep and collect once, and note beside the store what went."""
     os.nice(10)
-    # Nobody handles it: the process ends.
+    # No handler is set: the process ends.
     signal.alarm(LONGEST)
     try:
         with open_store(url, scope=scope, blobs=blobs or None, create=False) as store:
@@ -53,13 +53,13 @@ def _keep_up(store: Store, retention: str) -> None:
         return
     done = collect(store)
     if done.blobs or done.sessions or done.points:
-        told = ("sessions", "points", "blobs", "bytes", "used", "budget")
+        names = ("sessions", "points", "blobs", "bytes", "used", "budget")
         row = done.to_dict()
-        note_gone(store, {"collected": {name: row[name] for name in told}})
+        note_gone(store, {"collected": {name: row[name] for name in names}})
 
 
 def _alone(store: Store) -> AbstractContextManager[bool]:
-    """Whether nobody else does this, for as long as the block lasts."""
+    """Whether no other process does this, for as long as the block lasts."""
     if store.contents is None or not store.contents.is_dir():
         return nullcontext(True)
     return alone(store.contents / "upkeep-lock")

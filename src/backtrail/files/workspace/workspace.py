@@ -6,18 +6,15 @@ line of time, restores. Contents go to the blob store, attribution to the catalo
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as replaced
 
-from ..._startup.frozen import NamedTuple
-from ...errors import Conflict, Damaged, NotFound, Owner, SessionBusy, StoreFailed
+from ...errors import NotFound
 from ...events import Json, new_id, timestamp
 from ...stores.base import Store
 from ...stores.disk.fs import failed
@@ -38,54 +35,16 @@ from ..changes.brackets import (
 from ..contents.blobs import Reference
 from ..names import shown
 from .firstimport import grab
-from .meetings import OpenCall, distinct
+from .meetings import OpenCall, UnderWay, distinct
 from .root import Rooted
 from .roots import git_head, identity_at
 from .snapshot import Log
 
 if TYPE_CHECKING:
     from ..changes.attribution import Attributed
-    from ..restore.journal import Journal
-    from ..restore.moves import Local
-    from ..restore.plan import Plan
-    from ..trees import Get
 
 LONG_CALL = 10.0
 """Seconds after which a person may well have saved a file during a shell call."""
-
-
-class UnderWay(NamedTuple):
-    """A call that is open, as it is shown to a person."""
-
-    session: str
-    name: str
-    program: str
-    pid: int
-    since: float
-    root: str
-
-    def __str__(self) -> str:
-        program = f" of {self.program}" if self.program else ""
-        return (
-            f"`{self.name}` in session `{self.session}`{program} (process {self.pid}, since "
-            f"{timestamp(self.since)}) is under way in {self.root}"
-        )
-
-    def refusal(self) -> SessionBusy:
-        """The error for a caller that wants to go back meanwhile."""
-        return SessionBusy(
-            f"{self}: what it does could not be told from a way back; nothing was changed. Wait "
-            "for it, or insist with `--force` (in Python `force=True`)",
-            owner=Owner(self.pid, os.uname().nodename, timestamp(self.since)),
-        )
-
-
-class Restored(NamedTuple):
-    """A plan as it went, and the trees around it."""
-
-    plan: Plan
-    before: bytes
-    after: bytes
 
 
 class Workspace(Rooted):
@@ -105,28 +64,28 @@ class Workspace(Rooted):
         `stop` is asked now and then; the scan ends with `Stopped` if it says so. `adopt` brings
         ignore rules into force that changed since the last prompt.
         """
-        self._expect(log, store)
+        self.expect(log, store)
         with self.locked(store, rebind=rebind) as root:
-            return self._looked(root, log, store, stop, adopt=adopt)
+            return self.looked(root, log, store, stop, adopt=adopt)
 
-    def _looked(
+    def looked(
         self, root: int, log: Log, store: Store | None,
         stop: Callable[[], bool] | None = None, *, adopt: bool = False,
     ) -> bytes:  # fmt: skip
         """Scan, and end the calls that are over by now. The caller holds the lock."""
-        tree = self._scan(root, log, stop=stop, adopt=adopt)
+        tree = self.scanned(root, log, stop=stop, adopt=adopt)
         self._end_left(tree, log, store)
         return tree
 
     def glance(self, log: Log, store: Store | None = None) -> bytes:
         """The present tree, stored; unlike `scan`, no call ends by it."""
-        self._expect(log, store)
+        self.expect(log, store)
         with self.locked(store) as root:
-            return self._scan(root, log)
+            return self.scanned(root, log)
 
     def is_new(self) -> bool:
         """Whether nothing was ever scanned here."""
-        return self.catalogue.tree(self.place.n) is None
+        return self.catalogue.lines.tree(self.place.n) is None
 
     def grab(self, log: Log, paths: list[bytes]) -> bytes:
         """A tree of these paths alone, stored, without waiting for a scan under way."""
@@ -152,38 +111,25 @@ class Workspace(Rooted):
         """What the last scan did not keep: path, reason, size."""
         return self._looking.not_captured()
 
-    def local(self) -> Local:
-        """What this machine knows of the present state, and no tree says."""
-        from ..restore.moves import Local
-
-        strangers = self._looking.strangers()
-
-        def is_stranger(path: bytes) -> bool:
-            with descriptor(self.root, DIRECTORY) as root:
-                found = identity_at(root, path)
-            return found is not None and strangers.get(found.inode) == found.born != 0
-
-        return Local(self._looking.was_control, is_stranger if strangers else None)
-
-    # --- who did what --------------------------------------------------------------------
+    # --- calls ---------------------------------------------------------------------------
 
     def begin(
         self, log: Log, name: str, call: str | None, paths: list[bytes] | None,
-        store: Store | None = None, *, rebind: bool = False, runner: Runner | None = None,
-        adopt: bool = False,
+        store: Store | None = None, runner: Runner | None = None, adopt: bool = False,
+        rebind: bool = False,
     ) -> Bracket:  # fmt: skip
         """A call begins; its bracket holds the tree it begins with.
 
         `runner` is the process that runs the call, if it is not this one; `adopt` as in `scan`.
         """
-        self._expect(log, store)
+        self.expect(log, store)
         with self.locked(store, rebind=rebind) as root:
             n = self.place.n
             opening = self._opening(log, name, paths, runner)
             try:
                 tree = self._looking.captured(root, log, paths, sync=False, adopt=adopt)
                 self._end_left(tree, log, store)
-                bracket, there = self.catalogue.open_bracket(
+                bracket, there = self.catalogue.lines.open_bracket(
                     n, log[1], tree, paths, name, call, runner, opening
                 )
             except BaseException:
@@ -204,7 +150,7 @@ class Workspace(Rooted):
         """A bracket that begins with the newest state known, whichever process found that."""
         opening = self._opening(log, name, None, None)
         try:
-            return self.catalogue.open_bracket(
+            return self.catalogue.lines.open_bracket(
                 self.place.n, log[1], None, None, name, None, None, opening
             )[0]
         except BaseException:
@@ -226,14 +172,14 @@ class Workspace(Rooted):
         return Opening(id, since, log[0], mark, met)
 
     def end(
-        self, bracket: Bracket, log: Log, store: Store | None = None, *, recorded: bool = True,
+        self, bracket: Bracket, log: Log, store: Store | None = None, *,
         ran_from: float | None = None, late: bool = False,
     ) -> tuple[bytes, Attributed | None]:  # fmt: skip
         """A call is over: the tree now, and what the call did to the files, if anything.
 
-        A caller that is about to record it says `recorded=False`, and calls `recorded` or `drop`
-        once that is done: killed in between, the bracket is an orphan and can be ended again. So
-        it can where the files cannot be looked at, and this raises.
+        The caller records that, and calls `recorded` or `drop` then: killed in between, the
+        bracket is an orphan and can be ended again. So it can where the files cannot be looked
+        at, and this raises.
 
         What it left lies in its files too, so contents are synced as events are. Where a person
         was asked before it ran, `ran_from` is since when it did, if that is known. One that is
@@ -242,23 +188,29 @@ class Workspace(Rooted):
         sync = store is None or store.durability == "synced"
         with self.locked(store) as root:
             tree = self._looking.captured(root, log, bracket.paths, sync=sync)
-            met = self._met(bracket)
+            self._number(tree)
             until = self._last_sign(bracket, store) if late else None
-            spans, open_now = self.catalogue.end_bracket(
-                self.place.n, bracket, tree, recorded=recorded, met=met
-            )
-            self._unmark(bracket)
-            done = None
-            try:
-                self._number(tree)
-                done = self._attributed(bracket, tree, spans, open_now, met, ran_from, until)
-                if done is not None:
-                    self._rely(log, done)
-            finally:
-                if spans and done is None and not recorded:
-                    self.drop(bracket)
+            done = self._ended(bracket, tree, log, ran_from, until)
             self._end_left(tree, log, store)
         return tree, done
+
+    def _ended(
+        self, call: Bracket, tree: bytes, log: Log, ran_from: float | None = None,
+        until: float | None = None, *, late: bool = False,
+    ) -> Attributed | None:  # fmt: skip
+        """End a call with a tree: what it did, which is to be recorded."""
+        met = self._met(call)
+        spans, open_now = self.catalogue.lines.end_bracket(self.place.n, call, tree, met=met)
+        self._unmark(call)
+        done = None
+        try:
+            done = self._attributed(call, tree, spans, open_now, met, ran_from, until, late=late)
+            if done is not None:
+                self._rely(log, done, () if late else (done.before, done.after))
+        finally:
+            if spans and done is None:
+                self.drop(call)
+        return done
 
     def _met(self, bracket: Bracket) -> list[Met]:
         """The calls elsewhere that a call met. Its files were scanned before this."""
@@ -267,7 +219,7 @@ class Workspace(Rooted):
 
     def _unmark(self, bracket: Bracket) -> None:
         """Strike a call from the open ones of this machine, with the last of its brackets."""
-        calls = self.catalogue.brackets(self.place.n)
+        calls = self.catalogue.lines.brackets(self.place.n)
         if bracket.mark and all(
             call.mark != bracket.mark or call.id == bracket.id for call in calls
         ):
@@ -280,7 +232,7 @@ class Workspace(Rooted):
 
         What they did is kept for their own session to record.
         """
-        for call in self.catalogue.brackets(self.place.n):
+        for call in self.catalogue.lines.brackets(self.place.n):
             if call.owner != log[1] and not call.ended and self.is_over(call, store):
                 self._end_for(call, tree, log, store)
 
@@ -325,34 +277,20 @@ class Workspace(Rooted):
         `log` is the name of the store that asks for it.
         """
         with self.locked(store) as root:
-            calls = [c for c in self.catalogue.brackets(self.place.n) if not c.ended]
+            calls = [c for c in self.catalogue.lines.brackets(self.place.n) if not c.ended]
             if calls:
                 own = calls[0].store or log, calls[0].owner
-                tree = self._scan(root, own)
+                tree = self.scanned(root, own)
                 for call in calls:
                     self._end_for(call, tree, own, store)
         return calls
 
     def _end_for(self, call: Bracket, tree: bytes, log: Log, store: Store | None) -> None:
         """End a call for its session, late as it may be. The caller holds the lock."""
-        met = self._met(call)
-        until = self._last_sign(call, store)
-        spans, open_now = self.catalogue.end_bracket(
-            self.place.n, call, tree, recorded=False, met=met
-        )
-        self._unmark(call)
-        done = None
-        try:
-            done = self._attributed(call, tree, spans, open_now, met, until=until, late=True)
-            if done is not None:
-                own = call.store or log[0], call.owner
-                trees = {tree for part in done.parts for tree in (part.before, part.after)}
-                trees |= {done.before, done.after}
-                self.blobs.write([], [Reference(*own, tree) for tree in trees])
-                self.keep(call, done.to_dict(), NOBODY)
-        finally:
-            if spans and done is None:
-                self.drop(call)
+        own = call.store or log[0], call.owner
+        done = self._ended(call, tree, own, until=self._last_sign(call, store), late=True)
+        if done is not None:
+            self.keep(call, done.to_dict(), NOBODY)
 
     def so_far(
         self, bracket: Bracket, log: Log, split: Split, ran_from: float | None = None
@@ -360,10 +298,10 @@ class Workspace(Rooted):
         """What a call did up to now, if anything; it is to be recorded, as after `end`."""
         done = None
         try:
-            met = self._met(bracket)
-            done = self._attributed(bracket, split.tree, split.spans, split.open_now, met, ran_from)
+            tree, spans, open_now, _ = split
+            done = self._attributed(bracket, tree, spans, open_now, self._met(bracket), ran_from)
             if done is not None:
-                self._rely(log, done)
+                self._rely(log, done, (done.before, done.after))
         finally:
             if done is None:
                 self.drop(bracket)
@@ -377,7 +315,7 @@ class Workspace(Rooted):
 
         It is `late` as in `end`.
         """
-        spans, open_now = self.catalogue.seen_by(self.place.n, bracket)
+        spans, open_now = self.catalogue.lines.seen_by(self.place.n, bracket)
         met = self._met(bracket)
         until = self._last_sign(bracket, store) if late else None
         open_now = open_now.difference(besides)
@@ -386,18 +324,18 @@ class Workspace(Rooted):
     def keep(self, bracket: Bracket, files: dict[str, Json], runner: Runner) -> None:
         """What an ended call did is kept for the process that is to record it."""
         stamped = bracket if bracket.stamp else replaced(bracket, stamp=self.stamp())
-        self.catalogue.keep_bracket(self.place.n, stamped, files, runner)
+        self.catalogue.lines.keep_bracket(self.place.n, stamped, files, runner)
 
     def drop(self, bracket: Bracket) -> None:
         """Forget a call: it is recorded, or there is nothing to record."""
-        self.catalogue.close_bracket(self.place.n, bracket)
+        self.catalogue.lines.close_bracket(self.place.n, bracket)
         self._unmark(bracket)
 
     def recorded(self, bracket: Bracket) -> None:
         """Forget a call whose work is recorded, soon: killed before that, its
         session finds an orphan, and has to look into its log to see that it is recorded.
         """
-        self.catalogue.settle_bracket(self.place.n, bracket)
+        self.catalogue.lines.settle_bracket(self.place.n, bracket)
 
     def _attributed(
         self, bracket: Bracket, tree: bytes, spans: list[Transition], open_now: set[str],
@@ -430,18 +368,21 @@ class Workspace(Rooted):
         at = touched_at(self.root + b"/" + path)
         return at < ran_from or (until is not None and at > until + GRACE)
 
-    def _rely(self, log: Log, done: Attributed) -> None:
-        """Trees between a call's scans may have been found by other sessions, and go with them."""
-        own = {done.before, done.after}
-        parts = {tree for part in done.parts for tree in (part.before, part.after)} - own
-        if parts:
-            self.blobs.write([], [Reference(*log, tree) for tree in parts])
+    def _rely(self, log: Log, done: Attributed, known: Collection[bytes]) -> None:
+        """Trees between a call's scans may have been found by other sessions, and go with them.
+
+        On those `known` the log relies already.
+        """
+        trees = {done.before, done.after}
+        trees.update(tree for part in done.parts for tree in (part.before, part.after))
+        if trees := trees.difference(known):
+            self.blobs.write([], [Reference(*log, tree) for tree in trees])
 
     def orphans(
         self, owner: str, besides: Collection[str] = (), store: Store | None = None
     ) -> list[Bracket]:
         """Calls of a session that are over and were not ended; and `besides`."""
-        open_now = self.catalogue.brackets(self.place.n)
+        open_now = self.catalogue.lines.brackets(self.place.n)
         return [
             call
             for call in open_now
@@ -450,116 +391,30 @@ class Workspace(Rooted):
             or (call.owner == owner and not call.ended and self.is_over(call, store))
         ]
 
-    # --- restoring -----------------------------------------------------------------------
+    # --- beside restores -----------------------------------------------------------------
 
-    def preview(
-        self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None = None
-    ) -> Plan:
-        """The plan for the present state. No call ends by it, not even one that is over."""
-        from dataclasses import replace
-
-        self._expect(log, store)
-        with self.locked(store) as root:
-            plan = plan_for(self._scan(root, log))
-            busy = self.under_way(log, store)
-            notes = [f"{call}: refused meanwhile, unless by force" for call in busy]
-            return replace(plan, warnings=[*plan.warnings, *notes]) if notes else plan
-
-    def restore(
-        self,
-        log: Log,
-        plan_for: Callable[[bytes], Plan],
-        journal_for: Callable[[Plan, bytes], Journal],
-        append: Callable[[Journal, bytes], None],
-        store: Store | None = None,
-        *,
-        force: bool = True,
-        unmake: bool = False,
-    ) -> Restored:
-        """Apply the plan that `plan_for` gives for the present tree, and `append` its events.
-
-        The present state is stored first; that is what undo goes back to. Where the plan
-        changes nothing, nothing is appended. Unless by `force`, it is refused while a call of
-        others is under way here, above or below.
-
-        A root that is gone is made again only for what comes into it. With `unmake` it goes, if
-        nothing is left in it.
-        """
-        from dataclasses import replace
-
-        from ..restore.restore import HalfRestored, Restore, identified
-
-        self._expect(log, store)
-        gone = self._would_do_nothing(log, plan_for, store)
-        if isinstance(gone, Restored):
-            return gone
-        with self.locked(store, make=True, wide=True) as root:
-            now = self._looked(root, log, store)
-            if not force and (busy := self.under_way(log, store)):
-                raise busy[0].refusal()
-            plan = identified(root, plan_for(now))
-            if not plan.acts:
-                return Restored(plan, now, now)
-            self._check_contents(plan)
-            if os.fstatvfs(root).f_flag & os.ST_RDONLY:
-                raise StoreFailed(
-                    f"{self.path} is on a read-only file system: nothing was changed",
-                    errno=errno.EROFS,
-                )
-            if self.catalogue.journal(self.place.n) is not None:
-                raise Conflict(
-                    f"a restore was cut short, and {self.path} is another directory now: "
-                    "`relocate` gives that restore up"
-                )
-            journal = replace(journal_for(plan, now), makes_root=gone)
-            self._is_whole = False
-            self.catalogue.write_journal(self.place, journal.encoded())
-            try:
-                done = Restore(root, journal.id, self.blobs.get).apply(plan)
-            except HalfRestored:
-                raise
-            except BaseException as error:
-                if isinstance(error, StoreFailed):
-                    self.catalogue.drop_journal(self.place.n)
-                    self._remove_root(gone)
-                raise
-            after = self._verified(root, log, done)
-            self._tell_elsewhere(log, done)
-            append(replace(journal, plan=done, workspace=self.stamp()), after)
-            if store is not None:
-                # Files and log agree after a power cut too.
-                store.flush()
-            self.catalogue.drop_journal(self.place.n)
-            self._remove_root(unmake or gone)
-            return Restored(done, now, after)
-
-    def _would_do_nothing(
-        self, log: Log, plan_for: Callable[[bytes], Plan], store: Store | None
-    ) -> Restored | bool:
-        """What a restore comes to that brings nothing into a root that is gone; else if it is."""
-        if os.path.isdir(self.root):
-            return False
-        with self.locked(store, wide=True) as root:
-            if root >= 0:
-                return False
-            now = self._looked(root, log, store)
-            plan = plan_for(now)
-            return True if plan.acts else Restored(plan, now, now)
-
-    def _remove_root(self, wanted: bool) -> None:
-        """Remove the root where that is `wanted` and nothing is in it."""
-        if wanted:
-            with suppress(OSError):
-                os.rmdir(self.root)
-
-    def _tell_elsewhere(self, log: Log, plan: Plan) -> None:
-        """What a restore did is no call's that is open in another store or root."""
-        paths = [step.path for step in plan.steps if step.acts]
+    def note_restore(self, log: Log, paths: list[bytes]) -> None:
+        """What a restore did at `paths` is no call's that is open in another store or root."""
         by = OpenCall(*log, "restore", os.getpid(), own_birth(os.getpid()), paths, time.time())
         try:
             self.meetings.restored(by)
         except OSError as error:
-            self._complain(f"a call elsewhere does not know of a restore: {error.strerror}")
+            self.complain(f"a call elsewhere does not know of a restore: {error.strerror}")
+
+    def is_stranger(self) -> Callable[[bytes], bool] | None:
+        """Whether a file came from where nothing is captured; None if no file did."""
+        strangers = self._looking.strangers()
+
+        def is_one(path: bytes) -> bool:
+            with descriptor(self.root, DIRECTORY) as root:
+                found = identity_at(root, path)
+            return found is not None and strangers.get(found.inode) == found.born != 0
+
+        return is_one if strangers else None
+
+    def was_control(self, path: bytes) -> bool:
+        """Whether what is not captured at a path was once version control's here."""
+        return self._looking.was_control(path)
 
     def under_way(self, log: Log, store: Store | None = None) -> list[UnderWay]:
         """The calls of others that are open here, above or below. The caller holds the lock.
@@ -567,7 +422,7 @@ class Workspace(Rooted):
         The session's own calls in this process are not among them: these know.
         """
         found = []
-        for call in self.catalogue.brackets(self.place.n):
+        for call in self.catalogue.lines.brackets(self.place.n):
             own = call.owner == log[1] and call.pid == os.getpid()
             if not (own or call.ended or self.is_over(call, store)):
                 found.append(UnderWay(call.owner, call.name, call.program, call.pid, call.since,
@@ -576,24 +431,6 @@ class Workspace(Rooted):
             if not is_gone(other.pid, other.born):
                 found.append(UnderWay(other.session, other.name, other.agent, other.pid,
                                       other.since, shown(root.path)))  # fmt: skip
-        return found
-
-    def _check_contents(self, plan: Plan) -> None:
-        """Refuse before anything is touched if a content cannot be had."""
-        for error in self.lacking(plan, self.blobs.get).values():
-            raise error
-
-    def lacking(self, plan: Plan, get: Get) -> dict[bytes, NotFound | Damaged]:
-        """The paths whose contents cannot be had, and why; nothing can be done with them."""
-        found: dict[bytes, NotFound | Damaged] = {}
-        for digest, path in plan.needed().items():
-            try:
-                get(digest)
-            except (NotFound, Damaged) as error:
-                found[path] = type(error)(
-                    f"the content of {shown(path)} cannot be had: {error}; nothing was changed. "
-                    "Name the other paths to go back without it (`paths=`, or behind `--`)"
-                )
         return found
 
 

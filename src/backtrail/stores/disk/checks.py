@@ -51,11 +51,6 @@ def row_sum(key: int, id: str, ts: str, kind: str, follows: int | None, body: by
     return crc32("\n".join((id, ts, kind, place)).encode() + body)
 
 
-def usual_sum(key: int, id: str, ts: str, kind: str, body: bytes) -> int:
-    """`row_sum` of an event that follows the one before it."""
-    return crc32(f"{id}\n{ts}\n{kind}\n{key}\n\n".encode() + body)
-
-
 def check_row(row: Any, unsealed: int) -> None:
     """Raise `Damaged` unless a row of `COLUMNS` is what was written.
 

@@ -146,9 +146,9 @@ class Database:
             self._wait()
         try:
             self.lock.acquire(wait)
+        except BacktrailError:
+            raise
         except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
             raise fs.failed(error, f"lock the database {self.path}") from error
 
     def hold(self, wait: float = WAIT) -> apsw.Connection:
@@ -275,14 +275,10 @@ class Database:
             self._open = False
             readers, self._readers = self._readers, []
         try:
-            with doorway:
+            with fs.failing(f"close the database {self.path}"), doorway:
                 self._let_go(readers)
         except apsw.Error as error:
             raise failure(error, self.path) from error
-        except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
-            raise fs.failed(error, f"close the database {self.path}") from error
 
     def _let_go(self, readers: list[apsw.Connection]) -> None:
         writer, sync = self.connection, self.sync

@@ -7,12 +7,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from ...errors import StoreFailed, Unsafe, Unsupported
+from ...errors import BacktrailError, StoreFailed, Unsafe, Unsupported
 
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs"}
@@ -44,6 +44,17 @@ def failed(error: OSError, doing: str) -> StoreFailed:
     }.get(error.errno or 0)
     message = f"cannot {doing}: {reason}" + (f"; {hint}" if hint else "")
     return StoreFailed(message, errno=error.errno)
+
+
+@contextmanager
+def failing(doing: str) -> Iterator[None]:
+    """Turn errors of the operating system into the library's."""
+    try:
+        yield
+    except BacktrailError:
+        raise
+    except OSError as error:
+        raise failed(error, doing) from error
 
 
 def real_path(path: str) -> str:
@@ -165,24 +176,47 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, whole or not at all, and make it survive a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+def temporary(path: Path) -> Path:
+    """A name beside a file, for what is to take its place."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+
+
+def replace_file(
+    path: Path,
+    content: bytes,
+    mode: int = 0o600,
+    like: os.stat_result | None = None,
+    *,
+    synced: bool = True,
+) -> None:
+    """Put `content` at `path`, whole or not at all.
+
+    If `synced`, it survives a power cut; else what is there then may be empty. Owner and mode
+    are those of the file that it is to be `like`, as far as the system lets us.
+    """
+    beside = temporary(path)
+    fd = open_file(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         try:
+            if like is not None:
+                new, mode = os.fstat(fd), stat.S_IMODE(like.st_mode)
+                if (like.st_uid, like.st_gid) != (new.st_uid, new.st_gid):
+                    # Refused where we may not: a file that is not ours stays its owner's.
+                    os.fchown(fd, like.st_uid, like.st_gid)
+            if mode != 0o600:
+                os.fchmod(fd, mode)
             write_all(fd, content)
-            os.fsync(fd)
+            if synced:
+                os.fsync(fd)
         finally:
             os.close(fd)
-        os.rename(temporary, path)
-    except OSError:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
+        os.rename(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
         raise
-    sync_directory(path.parent)
+    if synced:
+        sync_directory(path.parent)
 
 
 def write_all(fd: int, content: bytes) -> None:

@@ -52,7 +52,7 @@ _WAL_PAGES = 500
 _WAL_KEPT = 64 << 20
 
 # The words are cut and folded in Python. The `ascii` tokenizer leaves everything outside
-# ASCII alone, so that the index and `searching.Query` cannot disagree about a word.
+# ASCII alone, so that the index and `query.Query` cannot disagree about a word.
 _FIRST = """
 CREATE TABLE sessions(
   n INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -166,12 +166,9 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock, dict[
         raise Unsupported(f"{path!r} is not the path of a database: name a file")
     connection: apsw.Connection | None = None
     try:
-        real = fs.real_path(path)
-        # SQLite follows links to these two.
-        fs.refuse_links(f"{real}-wal", f"{real}-journal")
         connection = _existing(path)
         if connection is None:
-            path = real
+            path = fs.real_path(path)
             fs.make_store_folder(Path(path).parent)
         else:
             path = connection.filename
@@ -194,6 +191,9 @@ def prepare(path: str, schema: Schema) -> tuple[apsw.Connection, FileLock, dict[
     except BaseException as error:
         if connection is not None:
             connection.close()
+        if isinstance(error, apsw.CantOpenError):
+            # SQLite follows no link to these.
+            fs.refuse_links(f"{path}-wal", f"{path}-journal", f"{path}-shm")
         if isinstance(error, apsw.Error):
             raise failure(error, path) from error
         if isinstance(error, OSError) and not isinstance(error, BacktrailError):

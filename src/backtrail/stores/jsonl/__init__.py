@@ -11,7 +11,7 @@
 `docs/format.md` is the normative text. `lines.py` is the format of a line, `course.py` which of
 its numbers belong together, `file.py` a log's pages; `reading.py` and `writing.py` are its two
 ends. `folder.py` is a session's folder (`layout.py`, `metadata.py`), `opened.py` has those that are
-open and appends to them, `index.py` is the list of all.
+open and appends to them, `infos.py` knows the records and counts of all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ from __future__ import annotations
 import errno
 import os
 import time
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar, Unpack
 
@@ -36,7 +33,6 @@ from ...errors import (
     NotFound,
     SessionBusy,
     StoreFailed,
-    Unsupported,
 )
 from ...events import (
     MAIN_LOG,
@@ -48,35 +44,34 @@ from ...events import (
     check_log,
     check_session_id,
 )
-from ...events.history import Fold, Mark, fold, walk_pages
+from ...events.history import Mark, walk_pages
 from ...events.messages import Page
 from .. import due
 from ..adopting import Logs
 from ..base import Lease, Store
 from ..batches import Call, Outcome, drafts, observed, observed_each
-from ..disk import forks
-from ..disk.fs import (
-    NO_ROOM,
-    failed,
-    make_directory,
-    make_store_folder,
-    mark,
-    refuse_links,
-    refuse_network,
-    sync_directory,
-)
+from ..disk import forks, fs
 from ..disk.identity import file_identity, make_identity
 from ..disk.locks import FileLock, file_lease
 from ..notes import FileMemory, Memory
 from ..opening import Options
-from ..records import Filters, Range, Wanted, changed_record, folded, new_record, resolved, select
-from .folder import Folder, Marks, adopt_session, make_session
-from .index import Index
+from ..records import Filters, Range, changed_record, new_record, resolved, select
+from .folder import Marks, adopt_session, make_session
+from .infos import Infos
 from .layout import MAIN_FILE, is_session, log_names, log_path, scope_folder
 from .lines import Damage, OnLineDamage
-from .metadata import FoldCache, ancestors_of, is_known_format, read_record
+from .metadata import is_known_format
 from .opened import Appender, OpenFolders
-from .reading import Span, pages_backward, problem_of, read_backward, read_forward
+from .reading import (
+    Span,
+    as_far_as,
+    marks_of,
+    pages_backward,
+    problem_of,
+    read_backward,
+    read_forward,
+    tally_of,
+)
 
 T = TypeVar("T")
 
@@ -111,21 +106,22 @@ class JSONLStore(Store):
         self._reported: set[tuple[str, str, int, str]] = set()
         self._known: set[str] = set()
         self._closed = False
+        self._infos = Infos(self, self._top, self._report)
         self._open = OpenFolders(self._path, self._report)
         self._appender = Appender(self._open, self._failed, synced=self._synced)
-        self._reset()
+        self._names = self._lock()
         with self._failing(f"open the store in {self.root}"):
             if self.scope:
-                refuse_links(self.root / "scopes", self._top)
-            refuse_links(self._place)
+                fs.refuse_links(self.root / "scopes", self._top)
+            fs.refuse_links(self._place)
             is_new = not self.scope and not os.path.isdir(self._place)
             # A scan that comes by knows the folder for a store's before anything is in it.
-            make_store_folder(self.root)
-            mark(self.root)
+            fs.make_store_folder(self.root)
+            fs.mark(self.root)
             if is_new:
                 make_identity(self.root)
-            make_directory(self._sessions)
-            refuse_network(self._place)
+            fs.make_directory(self._sessions)
+            fs.refuse_network(self._place)
         forks.register(self)
 
     @property
@@ -147,14 +143,14 @@ class JSONLStore(Store):
         """The folder for contents of files. The path is made when asked for."""
         return self.root / "blobs"
 
-    def _reset(self) -> None:
-        self._folds: dict[str, FoldCache] = {}
-        self._names = FileLock(f"{self._top}/lock", f"the store in {self.root}")
-
     def after_fork(self) -> None:
         """Forget the parent's open files; they are opened again when needed."""
-        self._reset()
+        self._names = self._lock()
+        self._infos.after_fork()
         self._open.abandon()
+
+    def _lock(self) -> FileLock:
+        return FileLock(f"{self._top}/lock", f"the store in {self.root}")
 
     # --- folders -------------------------------------------------------------------------
 
@@ -162,9 +158,9 @@ class JSONLStore(Store):
     def _failing(self, doing: str) -> Iterator[None]:
         try:
             yield
+        except BacktrailError:
+            raise
         except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
             raise self._failed(error, doing) from error
 
     @contextmanager
@@ -183,7 +179,7 @@ class JSONLStore(Store):
         if error.errno == errno.EMFILE:
             # The next try finds some free.
             self._open.close_unused()
-        return failed(error, doing)
+        return fs.failed(error, doing)
 
     def _path(self, session_id: str) -> Path:
         """The folder of a session that exists."""
@@ -240,56 +236,9 @@ class JSONLStore(Store):
         with self._failing(f"create session `{record.id}`"), self._names.held():
             if is_session(path):
                 raise AlreadyExists(f"session `{record.id}` exists: `Session.open` resumes it")
-            self._check_key(record)
+            self._infos.check_key(record)
             yield path
-            sync_directory(self._sessions)
-
-    def _check_key(self, record: SessionInfo) -> None:
-        if record.key is None:
-            return
-        infos, index = self._listed(key=record.key)
-        if index.is_worth_it:
-            index.save()
-        for info in infos:
-            if info.id != record.id:
-                raise AlreadyExists(f"key `{record.key}` belongs to session `{info.id}`")
-
-    def _ids(self) -> list[str]:
-        """The folders that may be sessions."""
-        found: list[str] = []
-        with os.scandir(self._sessions) as entries:
-            for entry in entries:
-                with suppress(InvalidId):
-                    check_session_id(entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        found.append(entry.name)
-        return found
-
-    def _index(self) -> Index:
-        return Index(self._top, self._place, self.scope)
-
-    def _listed(self, **filters: Unpack[Filters]) -> tuple[list[SessionInfo], Index]:
-        """The sessions that are about what is asked for, oldest first by creation."""
-        wanted, index = Wanted(**filters), self._index()
-        found: list[tuple[str, int, SessionInfo]] = []
-        for id in self._ids():
-            with suppress(NotFound, OSError, Unsupported):
-                one = index.find(id, wanted, self._read_record, self._counted)
-                if one is not None:
-                    found.append((one[1].created_at, *one))
-        found.sort(key=itemgetter(0, 1))
-        return [info for _, _, info in found], index
-
-    def _record(self, session_id: str) -> SessionInfo:
-        """What is stored of the session; from the log where `metadata.json` is damaged."""
-        return self._read_record(session_id)[0]
-
-    def _read_record(self, session_id: str) -> tuple[SessionInfo, bool]:
-        """The same, and whether it could be read from there."""
-        record, problem = read_record(self._sessions / session_id, self.scope)
-        if problem:
-            self._report(session_id, "metadata.json", Damage(0, 0, problem))
-        return record, not problem
+            fs.sync_directory(self._sessions)
 
     def _readable(self, session_id: str, log: str) -> str | Path:
         """A log's file, of a session in a format that we know; that is looked at once."""
@@ -298,7 +247,7 @@ class JSONLStore(Store):
             if not is_known_format(name):
                 # A record that cannot be read must not hide the events.
                 with suppress(OSError):
-                    self._record(session_id)
+                    self._infos.record(session_id)
             self._known.add(session_id)
         return f"{name}/{MAIN_FILE}" if log == MAIN_LOG else log_path(Path(name), log)
 
@@ -309,50 +258,27 @@ class JSONLStore(Store):
     def info(self, session_id: str) -> SessionInfo:
         with self._reading(session_id):
             self._path(session_id)
-            return self._counted(session_id, self._record(session_id))
-
-    def _counted(self, session_id: str, record: SessionInfo) -> SessionInfo:
-        return folded(record, self._fold(self._sessions / session_id, record))
+            return self._infos.counted(session_id)
 
     def record(self, session_id: str) -> SessionInfo:
         with self._reading(session_id):
             self._path(session_id)
-            return self._record(session_id)
-
-    def _fold(self, path: Path, record: SessionInfo) -> Fold:
-        """The log's fold, advanced from where this process or another left it."""
-        id = record.id
-        status = os.stat(path / MAIN_FILE)
-        cache = self._folds.get(id) or FoldCache.load(path)
-        if cache is None or not cache.fits(status):
-            cache = FoldCache(status.st_ino, 0, Fold())
-        if cache.size < status.st_size:
-            state = fold(
-                cache.fold,
-                self.read(id, after=cache.fold.head),
-                lambda seq: self.walk(id, until=seq),
-                own_after=record.fork_seq or 0,
-            )
-            advanced = FoldCache(status.st_ino, status.st_size, state)
-            advanced.save(path, cache)
-            cache = advanced
-        self._folds[id] = cache
-        return cache.fold
+            return self._infos.record(session_id)
 
     def update(self, session_id: str, **changes: Json) -> SessionInfo:
         with self._failing(f"update session `{session_id}`"), self._names.held():
             with self._open.locked(session_id) as folder:
-                record = changed_record(self._record(session_id), changes)
+                record = changed_record(self._infos.record(session_id), changes)
                 if "key" in changes:
-                    self._check_key(record)
-                self._index().forget(session_id)
+                    self._infos.check_key(record)
+                self._infos.forget(session_id)
                 folder.write_record(record)
             return self.info(session_id)
 
     def sessions(self, **filters: Unpack[Filters]) -> list[SessionInfo]:
         self.check_open()
         with self._failing(f"list the sessions in {self.root}"):
-            infos, index = self._listed(**filters)
+            infos, index = self._infos.listed(**filters)
         if index.is_worth_it:
             # Without the lock, if that is not to be had, it is left to the next list.
             with suppress(SessionBusy, OSError):
@@ -373,9 +299,9 @@ class JSONLStore(Store):
                 else:
                     folder.remove_log(log)
             if log is None:
-                self._index().forget(session_id)
-                sync_directory(self._sessions)
-                self._folds.pop(session_id, None)
+                self._infos.forget(session_id)
+                fs.sync_directory(self._sessions)
+                self._infos.recount(session_id)
                 due.note(self, due.name_of(self), due.GRACE)
 
     # --- events --------------------------------------------------------------------------
@@ -400,10 +326,10 @@ class JSONLStore(Store):
             self._path(session_id)
             return []
         call = Call(session_id, batch, log, expected, True, time.monotonic())
-        if self._synced:
-            busy = self._appender.is_busy(session_id, log)
-            if busy or self._is_queued(session_id):
-                return self.queue.do(call) or []
+        if self._synced and (
+            self._appender.is_busy(session_id, log) or self._is_queued(session_id)
+        ):
+            return self.queue.do(call) or []
         [outcome] = self._appender.append_each([call])
         if isinstance(outcome, BaseException):
             raise outcome
@@ -441,28 +367,15 @@ class JSONLStore(Store):
         self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,
         until: int | None = None,
     ) -> list[Mark]:  # fmt: skip
-        found: list[Mark] = []
-        for page in self._pages_within(session_id, after, until):
-            rows = zip(page.seqs, page.kinds, page.follows, strict=True)
-            marks = [Mark(*row) for row in rows if row[2] is not None or row[1] in kinds]
-            found += [mark for mark in reversed(marks) if mark.seq > after]
-        found.reverse()
-        return found
+        return marks_of(self._pages_within(session_id, after, until), kinds, after)
 
     def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
-        found: Counter[str] = Counter()
-        for page in self._pages_within(session_id, after, until):
-            found.update(page.kinds[bisect_right(page.seqs, after) :])
-        return dict(found)
+        return tally_of(self._pages_within(session_id, after, until), after)
 
     def _pages_within(self, session_id: str, after: int, until: int | None) -> Iterator[Page]:
-        """The log up to `until`, newest page first, each in order, as far back as `after`."""
         path = self._readable(session_id, MAIN_LOG)
         pages = pages_backward(path, until, self._reporter(session_id, MAIN_LOG))
-        for page in self._guarded(session_id, pages):
-            yield page
-            if page.seqs and page.seqs[0] <= after + 1:
-                return
+        return as_far_as(self._guarded(session_id, pages), after)
 
     def _reporter(self, session_id: str, log: str) -> OnLineDamage | None:
         if self._on_damage is None:
@@ -488,19 +401,12 @@ class JSONLStore(Store):
                     found = (e for e in self.read(session_id) if e.seq in wanted)
                     shared = {event.seq: (event.id, event.ts) for event in found}
                 folder.purge(log, marks)
-            self._folds.pop(session_id, None)
+            self._infos.recount(session_id)
             if log == MAIN_LOG:
-                for id in self._family(session_id):
+                for id in self._infos.family(session_id):
                     with self._open.locked(id) as folder:
                         folder.purge(log, dict(shared))
-                    self._folds.pop(id, None)
-
-    def _family(self, session_id: str) -> set[str]:
-        """The sessions that may hold copies of this one's events: what forks connect."""
-        ids = [id for id in self._ids() if is_session(f"{self._place}/{id}")]
-        lines = {id: {id, *ancestors_of(self._sessions / id)} for id in ids}
-        own = lines.get(session_id, {session_id})
-        return {id for id, line in lines.items() if id != session_id and line & own}
+                    self._infos.recount(id)
 
     def log_file(self, session_id: str) -> Path | None:
         return self._path(session_id) / MAIN_FILE
@@ -518,34 +424,8 @@ class JSONLStore(Store):
     def verify(self) -> list[Problem]:
         """Read every line of every log under its lock; report each place that is damaged."""
         self.check_open()
-        problems: list[Problem] = []
         with self._failing(f"verify the store in {self.root}"):
-            for entry in sorted(os.scandir(self._sessions), key=lambda entry: entry.name):
-                path = Path(entry.path)
-                try:
-                    if is_session(path):
-                        problems.extend(self._verify(entry.name))
-                        continue
-                    detail = "a folder without a main log: a session that was being made or removed"
-                    problems.append(Problem(entry.name, MAIN_LOG, "stray", detail))
-                except NotFound:
-                    continue
-                except InvalidId as error:
-                    problems.append(Problem(entry.name, MAIN_LOG, "stray", str(error)))
-                except OSError as error:
-                    detail = str(error)
-                    problems.append(Problem(entry.name, MAIN_LOG, "unreadable", detail))
-        return problems
-
-    def _verify(self, session_id: str) -> list[Problem]:
-        try:
-            with self._open.locked(session_id) as folder:
-                return list(folder.verify())
-        except OSError as error:
-            # Without writing there is no lock: what is not finished may be on its way.
-            if error.errno not in NO_ROOM:
-                raise
-            return list(Folder(self._path(session_id), self._report).verify(locked=False))
+            return list(self._open.verify(self._sessions))
 
     def flush(self) -> None:
         self.check_open()

@@ -233,24 +233,21 @@ def _is_borne_out(lines: list[Place]) -> bool:
 def _anchors(lines: list[Place]) -> list[tuple[int, int]]:
     """The place and number of lines that enough plain lines lead up to; of each such stretch one.
 
-    The last holds, and those in front of it whose numbers are below all of its stretch.
+    That is its last, or the last whose number is below those of the next such stretch.
     """
-    found: list[tuple[int, int, int]] = []
-    size, end, first, before = 0, -1, -1, -1
+    begins: list[int] = []
+    end = before = -1
     for index, (at, length, seq, _) in enumerate(lines):
-        goes_on = (at, seq) == (end, before + 1)
-        if not goes_on:
-            size, first = 0, seq
-        size += length
+        if (at, seq) != (end, before + 1):
+            begins.append(index)
         end, before = at + length, seq
-        if goes_on and size >= ANCHOR:
-            if found and found[-1][0] == index - 1:
-                found.pop()
-            found.append((index, seq, first))
     kept: list[tuple[int, int]] = []
-    lowest = MAX_SEQ + 1
-    for place, top, first in reversed(found):
-        if top < lowest:
-            kept.append((place, top))
-            lowest = first
+    behind, lowest = len(lines), MAX_SEQ + 1
+    for first in reversed(begins):
+        offset, _, seq, _ = lines[first]
+        last = min(behind, first + lowest - seq) - 1
+        if last > first and sum(lines[last][:2]) - offset >= ANCHOR:
+            kept.append((last, lines[last][2]))
+            lowest = seq
+        behind = first
     return kept[::-1]

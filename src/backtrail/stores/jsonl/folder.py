@@ -17,7 +17,14 @@ from ...errors import NotFound, Unsafe, Unsupported
 from ...events import MAIN_LOG, Event, NewEvent, Problem, SessionInfo, encode_data
 from ..adopting import Logs, whole, with_main
 from ..batches import PURGED
-from ..disk.fs import make_directory, open_file, replace_file, sync_directory, write_all
+from ..disk.fs import (
+    make_directory,
+    open_file,
+    replace_file,
+    sync_directory,
+    temporary,
+    write_all,
+)
 from ..disk.locks import FileLock
 from .file import MOST, whole_lines
 from .layout import MAIN_FILE, clear, is_session, log_names, log_path
@@ -160,10 +167,10 @@ class Folder:
         path = log_path(self.path, log)
         if not path.exists():
             return
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        beside = temporary(path)
         source = open_file(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            target = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+            target = open_file(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
             try:
                 at = 0
                 while data := whole_lines(source, at, MOST):
@@ -177,9 +184,9 @@ class Folder:
             finally:
                 os.close(target)
             with last_of(path):
-                os.rename(temporary, path)
+                os.rename(beside, path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
             raise
         finally:
             os.close(source)
@@ -224,7 +231,7 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
     """
     make_folder(path)
     ancestors = [] if source is None else [source.parent.name, *ancestors_of(source.parent)]
-    temporary = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
+    ready = temporary(path / MAIN_FILE)
     with ExitStack() as opened:
 
         def made(name: Path) -> int:
@@ -233,7 +240,7 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
             return fd
 
         # Not replaced as a whole: while there is no main log, it is not read.
-        about, target = made(path / "metadata.json"), made(temporary)
+        about, target = made(path / "metadata.json"), made(ready)
         write_all(about, encode_record(record, ancestors))
         written = [about]
         if source is not None and seq:
@@ -244,7 +251,7 @@ def make_session(path: Path, record: SessionInfo, source: Path | None, seq: int)
         for fd in written:
             os.fsync(fd)
     sync_directory(path)
-    os.rename(temporary, path / MAIN_FILE)
+    os.rename(ready, path / MAIN_FILE)
     sync_directory(path)
 
 
@@ -280,7 +287,7 @@ def adopt_session(path: Path, record: SessionInfo, logs: Logs) -> None:
     make_folder(path)
     try:
         replace_file(path / "metadata.json", encode_record(record, []))
-        ready = path / f".{MAIN_FILE}.{os.getpid()}.{os.urandom(4).hex()}"
+        ready = temporary(path / MAIN_FILE)
         for log, events in with_main(logs).items():
             target = ready if log == MAIN_LOG else log_path(path, log)
             make_directory(target.parent)

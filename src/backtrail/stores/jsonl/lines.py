@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from itertools import islice, pairwise
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -27,6 +27,9 @@ from ..._startup.frozen import NamedTuple
 from ...events import MAX_SEQ, Event, is_ts, make_event
 from ...events.messages import Said
 from ..batches import Stored
+
+if TYPE_CHECKING:
+    from .course import Course
 
 _text = msgspec.json.Encoder().encode
 _HEADER = re.compile(rb'\{"seq":(\d{1,18}),"uuid":("[^"\\]*(?:\\.[^"\\]*)*"),"ts":"')
@@ -297,22 +300,6 @@ def _sound(
     return lines if len(lines) == len(sums) and all(map(_is_possible, lines)) else None
 
 
-class Whole(Protocol):
-    """What only the whole log says about a line."""
-
-    def goes_on(self, line: Line, high: int, near: bool) -> bool:
-        """Whether the log goes on with a line that skips numbers above `high`."""
-
-    def plain_until(self, line: Line) -> int:
-        """An offset before which lines count if each, from `line` on, bears the next number.
-
-        At most the offset of `line` if the line itself does not say.
-        """
-
-    def comes_again(self, line: Line) -> bool:
-        """Whether the log goes on with another line of the same number, far behind this one."""
-
-
 class Forward:
     """Sorts good lines into events that count, front to back, over any number of pages.
 
@@ -325,7 +312,7 @@ class Forward:
     """
 
     def __init__(
-        self, damage: OnLineDamage | None, high: int = 0, whole: Whole | None = None
+        self, damage: OnLineDamage | None, high: int = 0, whole: Course | None = None
     ) -> None:
         self._damage = damage
         self._whole = whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import msgspec
 from ...errors import BacktrailError, Damaged, Unsupported
 from ...events import STORED_FIELDS, SessionInfo
 from ...events.history import Fold
-from ..disk.fs import open_file, read_file, write_all
+from ..disk.fs import open_file, read_file, replace_file
 from ..records import new_record
 from .file import MOST
 from .layout import MAIN_FILE
@@ -35,7 +36,7 @@ _BEGIN = b'{\n "format": %d,' % FORMAT
 
 
 def is_known_format(path: str | Path) -> bool:
-    """Whether a session's record begins as we write it; if not, it has to be read to tell."""
+    """Whether a session's record begins as we write it; if not, it has to be read to know."""
     try:
         fd = open_file(f"{path}/metadata.json", _RECORD)
     except OSError:
@@ -137,13 +138,5 @@ class FoldCache:
         """Keep the cache if making it took reading much; failing to is no loss."""
         if self.size - before.size < MOST // 4:
             return
-        temporary = path / f".fold.json.{os.getpid()}.{os.urandom(4).hex()}"
-        try:
-            fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
-            try:
-                write_all(fd, msgspec.json.encode(self))
-            finally:
-                os.close(fd)
-            os.rename(temporary, path / "fold.json")
-        except OSError:
-            return
+        with suppress(OSError):
+            replace_file(path / "fold.json", msgspec.json.encode(self), synced=False)

@@ -5,6 +5,7 @@ An append goes to one log at a time, or to many, and then there is one wait for 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -12,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ...errors import BacktrailError, SessionBusy, StoreFailed
-from ...events import Event, check_session_id
+from ...errors import BacktrailError, InvalidId, NotFound, SessionBusy, StoreFailed
+from ...events import MAIN_LOG, Event, Problem, check_session_id
 from ..batches import Call, Draft, Outcome
+from ..disk.fs import NO_ROOM
 from ..disk.locks import WAIT
 from ..queue import PAUSE, Postponed
 from .folder import Folder, Report
+from .layout import is_session
 from .writing import LogWriter
 
 OPEN_FOLDERS = 128
@@ -130,6 +133,32 @@ class OpenFolders:
             if (extra > most or not folder.dirty) and folder.close(wait=False):
                 del self.by_id[id]
                 extra -= 1
+
+    def verify(self, sessions: Path) -> Iterator[Problem]:
+        """Read every line of every log under its lock; report each place that is damaged."""
+        for entry in sorted(os.scandir(sessions), key=lambda entry: entry.name):
+            try:
+                if is_session(entry.path):
+                    yield from self._verify(entry.name)
+                    continue
+                detail = "a folder without a main log: a session that was being made or removed"
+                yield Problem(entry.name, MAIN_LOG, "stray", detail)
+            except NotFound:
+                continue
+            except InvalidId as error:
+                yield Problem(entry.name, MAIN_LOG, "stray", str(error))
+            except OSError as error:
+                yield Problem(entry.name, MAIN_LOG, "unreadable", str(error))
+
+    def _verify(self, session_id: str) -> list[Problem]:
+        try:
+            with self.locked(session_id) as folder:
+                return list(folder.verify())
+        except OSError as error:
+            # Without writing there is no lock: what is not finished may be on its way.
+            if error.errno not in NO_ROOM:
+                raise
+            return list(Folder(self._find(session_id), self._report).verify(locked=False))
 
     def flush(self) -> None:
         """Return when all that was written is on the disk."""

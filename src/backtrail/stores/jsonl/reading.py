@@ -13,12 +13,15 @@ decision asks the same `Course` about lines that skip numbers.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from ...events import Event, Problem
+from ...events.history import Mark
 from ...events.messages import Page, page_of
 from ..disk.fs import open_file
 from .course import Course
@@ -247,40 +250,6 @@ def _pages_of(file: LogFile, at: int, size: int) -> Iterator[tuple[int, bytes]]:
             os.close(fd)
 
 
-class Back:
-    """Pages of lines, back to front, as `page_before` gives them.
-
-    `bound` is the highest number still wanted; the reader lowers it. `top` is what it was
-    when the file was opened first, or replaced by a purge: above it are lines to pass over.
-    `lost` says that the place to begin at is not found; there are no pages then.
-    """
-
-    def __init__(self, path: str | Path, bound: int | None, most: int | None = None) -> None:
-        self.bound = self.top = bound
-        self.lost = self.replaced = False
-        self._path = path
-        self._most = MOST if most is None else min(most, MOST)
-
-    def __iter__(self) -> Iterator[tuple[int, bytes, int, int]]:
-        file, end, size = LogFile(self._path), -1, FIRST
-        while True:
-            fd, length = file.open()
-            try:
-                self.replaced = file.replaced
-                if file.replaced:
-                    self.top = self.bound
-                    end = end_of(fd, length, self.top)
-                    self.lost = end < 0
-                page = page_before(fd, max(0, end), size)
-            finally:
-                os.close(fd)
-            if not page[1]:
-                return
-            yield page
-            end = page[0] + page[2]
-            size = min(size * 4, self._most)
-
-
 # --- checking ----------------------------------------------------------------------------
 
 
@@ -357,20 +326,29 @@ def pages_backward(
 ) -> Iterator[Page]:
     """The log up to `until`: newest page first, each in order."""
     sorter = Backward()
-    back = Back(path, until, _CACHED)
-    for _, data, skip, high in back:
-        if back.replaced:
-            sorter = Backward()
-        page = None if back.lost else _whole(sound_page(data, skip), high, back.top, sorter)
-        if page is None:
-            break
-        if page.seqs:
-            back.bound = page.seqs[0] - 1
-            yield page
-    else:
-        if not back.lost:
+    file, end, size = LogFile(path), -1, FIRST
+    bound = top = until
+    while True:
+        fd, length = file.open()
+        try:
+            if file.replaced:
+                # Above `top` are lines to pass over.
+                sorter, top = Backward(), bound
+                end = end_of(fd, length, top)
+            start, data, skip, high = page_before(fd, max(0, end), size)
+        finally:
+            os.close(fd)
+        if end >= 0 and not data:
             return
-    yield from _by_line(path, back.bound, damage)
+        page = None if end < 0 else _whole(sound_page(data, skip), high, top, sorter)
+        if page is None:
+            # Or the place to begin at is not found.
+            yield from _by_line(path, bound, damage)
+            return
+        if page.seqs:
+            bound = page.seqs[0] - 1
+            yield page
+        end, size = start + skip, min(size * 4, _CACHED, MOST)
 
 
 def _whole(lines: list[Spoken] | None, high: int, top: int | None, sorter: Backward) -> Page | None:
@@ -404,3 +382,30 @@ def _by_line(path: str | Path, bound: int | None, damage: OnLineDamage | None) -
                 events = []
     if events:
         yield page_of(events[::-1])
+
+
+def as_far_as(newest_first: Iterator[Page], after: int) -> Iterator[Page]:
+    """The pages back to the one with the event behind `after`."""
+    for page in newest_first:
+        yield page
+        if page.seqs and page.seqs[0] <= after + 1:
+            return
+
+
+def marks_of(newest_first: Iterator[Page], kinds: Collection[str], after: int) -> list[Mark]:
+    """The events of some kinds, and all that jump, in order; none up to `after`."""
+    found: list[Mark] = []
+    for page in newest_first:
+        rows = zip(page.seqs, page.kinds, page.follows, strict=True)
+        marks = [Mark(*row) for row in rows if row[2] is not None or row[1] in kinds]
+        found += [mark for mark in reversed(marks) if mark.seq > after]
+    found.reverse()
+    return found
+
+
+def tally_of(pages: Iterator[Page], after: int) -> dict[str, int]:
+    """How many events of each kind there are behind `after`."""
+    found: Counter[str] = Counter()
+    for page in pages:
+        found.update(page.kinds[bisect_right(page.seqs, after) :])
+    return dict(found)

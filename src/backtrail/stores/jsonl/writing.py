@@ -157,19 +157,17 @@ class LogWriter:
     def append_usual(self, lock: FileLock, draft: Draft) -> Event | None:
         """Append one event with nothing special about it; None if the log is not as we left it.
 
-        Every append comes through here, so it is the steps of `append` in one piece.
+        Every append comes through here.
         """
         if not lock.try_acquire():
             return None
         try:
             if self.sync.failure is not None or not self.unchanged():
                 return None
-            id, _, ts, kind, _, data, body = draft
-            seq = self.last + 1
-            self._write(_usual_line(seq, id, ts, kind, body), seq)
+            [event], _ = self._append_usual([draft])
+            return event
         finally:
             lock.release()
-        return make_event(seq, id, ts, kind, data, None)
 
     def append_each(self, calls: Sequence[Call]) -> tuple[list[Outcome], int]:
         """Write what several callers append; the outcome of each, and the ticket of the last."""
@@ -177,7 +175,9 @@ class LogWriter:
         ticket = 0
         if len(calls) > 1 and all(call.usual for call in calls):
             try:
-                return self._append_usual_all([call.batch[0] for call in calls])
+                self.sync.check()
+                stored, ticket = self._append_usual([call.batch[0] for call in calls])
+                return [[event] for event in stored], ticket
             except StoreFailed:
                 # Perhaps there is room for some of them.
                 pass
@@ -190,15 +190,14 @@ class LogWriter:
                 outcomes.append(error)
         return outcomes, ticket
 
-    def _append_usual_all(self, batch: list[Draft]) -> tuple[list[Outcome], int]:
-        """Events of several callers, each for itself, by one call."""
-        self.sync.check()
-        outcomes: list[Outcome] = []
+    def _append_usual(self, batch: Sequence[Draft]) -> tuple[list[Event], int]:
+        """Events, each for itself, by one call; they, and the ticket of the write."""
+        stored: list[Event] = []
         lines: list[bytes] = []
         for seq, (id, _, ts, kind, _, data, body) in enumerate(batch, self.last + 1):
-            outcomes.append([make_event(seq, id, ts, kind, data, None)])
+            stored.append(make_event(seq, id, ts, kind, data, None))
             lines.append(_usual_line(seq, id, ts, kind, body))
-        return outcomes, self._write(b"".join(lines), self.last + len(batch))
+        return stored, self._write(b"".join(lines), self.last + len(batch))
 
     def begin_sync(self) -> None:
         """Let the disk begin with what is new, so that others can be synced meanwhile."""

@@ -344,7 +344,7 @@ class PostgresStore(Store):
     # --- the rest ------------------------------------------------------------------------
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
-        from ..search import Query
+        from ..query import Query
         from .search import catch_up, hits
 
         query = Query(text)

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import Damaged
 from ...events import MAIN_LOG, MESSAGE_KINDS, Hit, Problem, check_session_id
 from ...events.messages import text_of
-from ..search import Query, words_of
+from ..query import Query, words_of
 from .link import Execute, Link
 from .logs import problem
 from .rows import COLUMNS, event_of

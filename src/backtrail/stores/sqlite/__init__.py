@@ -1,8 +1,8 @@
 """The SQLite store: one database for all sessions, safe for many threads and processes.
 
 Behind it stand `disk` (connections, transactions, tables, syncing, process forks), `append.py`,
-`logs.py` and `pages.py` (events), `records.py` and `listing.py` (sessions and what is folded from
-their logs), `search.py` (the full-text index), `removal.py` and `verify.py`.
+`logs.py` and `pages.py` (events), `infos.py` and `listing.py` (sessions and what is folded from
+their logs), `fulltext.py` (the full-text index), `removal.py` and `verify.py`.
 
 An append writes one row. Counts and search words follow later. What no append needs is imported
 where it is used: a hook pays for every import.
@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...errors import BacktrailError, Closed, Damaged, NotFound, SessionBusy, StoreFailed
+from ...errors import Closed, Damaged, NotFound, SessionBusy, StoreFailed
 from ...events import (
     MAIN_LOG,
     Checkpoint,
@@ -52,10 +52,8 @@ from ..records import (
     resolved,
 )
 from .append import Appender, insert_all
-from .logs import NAMED, Log, event_by_id, find_log, last_events, log_names, unsealed_in
-from .pages import problem, read_log
-from .records import COLUMNS as RECORD
-from .records import (
+from .infos import COLUMNS as RECORD
+from .infos import (
     WIDTH,
     add_log,
     current_info,
@@ -68,6 +66,8 @@ from .records import (
     shared_spans,
     update_record,
 )
+from .logs import NAMED, Log, event_by_id, find_log, last_events, log_names, unsealed_in
+from .pages import problem, read_log
 
 if TYPE_CHECKING:
     from ..adopting import Logs
@@ -196,16 +196,11 @@ class SQLiteStore(Store):
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         path = resolved(cwd)
         newest = latest_record(self._database, self.scope, path)
-        if newest is not None:
-            return newest
-        from .listing import newest_of
-
-        found = newest_of(self._database, self.scope, path)
-        if found is None:
-            return super().latest(cwd)
-        if not found:
-            raise NotFound(f"no previous session found in {os.fspath(cwd)}")
-        return found[0]
+        if newest is None:
+            # Something may not be counted yet.
+            refresh(self._database, self.scope)
+            newest = latest_record(self._database, self.scope, path)
+        return newest or super().latest(cwd)
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
         from .removal import detach, sweep
@@ -359,8 +354,8 @@ class SQLiteStore(Store):
     # --- the rest ------------------------------------------------------------------------
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
-        from ..search import Query
-        from .search import catch_up, hits
+        from ..query import Query
+        from .fulltext import catch_up, hits
 
         query = Query(text)
         if limit < 1:
@@ -397,10 +392,8 @@ class SQLiteStore(Store):
             session, _ = find_log(connection.execute, self.scope, session_id, MAIN_LOG)
         path = self._lease_path(session)
         fs.refuse_links(path.parent)
-        try:
+        with fs.failing(f"make {path.parent}"):
             path.parent.mkdir(0o700, exist_ok=True)
-        except OSError as error:
-            raise fs.failed(error, f"make {path.parent}") from error
         with file_lease(path, session_id, wait) as lease:
             yield lease
 
@@ -410,19 +403,15 @@ class SQLiteStore(Store):
     def flush(self) -> None:
         if self.relies_on is not None:
             self.relies_on()
-        try:
+        with fs.failing(f"flush the database {self._path}"):
             self._database.flush()
-        except OSError as error:
-            if isinstance(error, BacktrailError):
-                raise
-            raise fs.failed(error, f"flush the database {self._path}") from error
 
     def close(self) -> None:
         self._database.close()
 
     def _idle(self) -> None:
         """In the background, after a sync: checkpoint, and index while there are no appends."""
-        from .search import behind, index_slice
+        from .fulltext import behind, index_slice
 
         try:
             self._database.checkpoint()

@@ -1,7 +1,7 @@
 """Appending in SQLite: usual events by one statement, all else in a transaction.
 
-The head of a log that was appended to before is remembered. One event, and one for each of
-several logs, then is one INSERT, which is a transaction by itself, and which finds out by itself
+The head of a log that was appended to before is remembered. Usual events, of one caller or of
+several, then are one INSERT, which is a transaction by itself, and which finds out by itself
 whether what is remembered still holds: the key is taken if others appended, and the log's mark in
 `dirty` is gone if it was deleted or counted meanwhile. If so, and for everything else, the long
 way is taken.
@@ -9,9 +9,8 @@ way is taken.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from zlib import crc32
 
 import apsw
 
@@ -20,6 +19,7 @@ from ...events import (
     MAIN_LOG,
     MAX_SEQ,
     Event,
+    Json,
     NewEvent,
     check_log,
     check_session_id,
@@ -29,38 +29,43 @@ from ...events import (
     numbered,
 )
 from ..batches import Call, Outcome, Stored, drafts, is_usual, settle
-from ..disk.checks import row_sum, usual_sum
+from ..disk.checks import row_sum
 from ..disk.database import Database
 from ..disk.fs import failed
 from ..disk.schema import failure
 from ..disk.transactions import Execute
+from .infos import add_log
 from .logs import Log, event_by_id, find_log, head_of
-from .records import add_log
 
-if TYPE_CHECKING:
-    from ..batches import UsualEvent
-
-_ONE = (
-    "INSERT INTO events SELECT ?1, ?2, ?3, ?4, NULL, CAST(?5 AS TEXT), ?6 "
-    "WHERE EXISTS(SELECT 1 FROM dirty WHERE log = ?7)"
-)
 _MOST_ROWS = 128
 
 
-@functools.cache
-def _many(rows: int) -> str:
-    """`_ONE` for rows of one log or several, in order: all of them, or a `ConstraintError`.
+# An event of a log without a mark has no id here, which is refused with `ConstraintError`.
+_EVENT = (
+    "INSERT INTO events SELECT {0}1, "
+    "CASE WHEN EXISTS(SELECT 1 FROM dirty WHERE log = {0}1 >> 32) THEN {0}2 END, "
+    "{0}3, {0}4, NULL, CAST({0}5 AS TEXT), {0}6"
+)
 
-    An event of a log without a mark has no id here, which is refused. Rows without a key are
-    there to make up the number, so that few statements do for all numbers.
+
+_ONE = _EVENT.format("?")
+_ROW = "(?, ?, ?, ?, ?, ?)"
+
+
+def _several(values: list[object]) -> str:
+    """`_ONE` for several rows, in order; adds values of rows that are none.
+
+    These make up the number, so that few statements do for all numbers.
     """
-    return (
-        "INSERT INTO events SELECT column1, "
-        "CASE WHEN EXISTS(SELECT 1 FROM dirty WHERE log = column1 >> 32) THEN column2 END, "
-        "column3, column4, NULL, CAST(column5 AS TEXT), column6 "
-        f"FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * rows)}) WHERE column1 IS NOT NULL"
-    )
+    count = len(values) // 6
+    rows = 1 << (count - 1).bit_length()
+    values += [None] * (6 * (rows - count))
+    front = _EVENT.format("column")
+    return f"{front} FROM (VALUES {', '.join([_ROW] * rows)}) WHERE column1 IS NOT NULL"
 
+
+_Usual = tuple[int, str, str, str, dict[str, Json], bytes]
+"""The number of a log, and a new event for it without its `seq`: id, time, kind, data, and body."""
 
 _INSERT = "INSERT INTO events VALUES(?, ?, ?, ?, ?, CAST(? AS TEXT), ?)"
 _THERE = "SELECT 1 FROM events WHERE key = ?"
@@ -82,23 +87,6 @@ def _insert(execute: Execute, key: int, event: Event, body: bytes) -> None:
     execute(_INSERT, (*row, row_sum(*row)))
 
 
-def _numbered(
-    calls: Sequence[Call], logs: list[int], heads: dict[int, int]
-) -> tuple[list[list[Event]], list[object]]:
-    """The events of usual calls, and the values of `_many` for them; moves the heads on."""
-    events: list[list[Event]] = []
-    values: list[object] = []
-    for call, log in zip(calls, logs, strict=True):
-        id, _, ts, kind, _, data, body = call.batch[0]
-        seq = heads[log] = heads[log] + 1
-        id, key = numbered(id, seq), log << 32 | seq
-        values += (key, id, ts, kind, body, usual_sum(key, id, ts, kind, body))
-        events.append([make_event(seq, id, ts, kind, data, None)])
-    rows = 1 << (len(calls) - 1).bit_length()
-    values += [None] * (6 * (rows - len(calls)))
-    return events, values
-
-
 class Appender:
     """Appends to the logs of one scope of a database."""
 
@@ -113,58 +101,18 @@ class Appender:
         self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None
     ) -> list[Event]:
         """Append a batch as `Store.append` describes it."""
-        # Nearly every append: a seventh faster than as a call of one event.
         if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
-            event = self._append_usual(session_id, events[0])
-            if event is not None:
-                return [event]
+            # Nearly every append.
+            place = self._places.get((session_id, MAIN_LOG)) if type(session_id) is str else None
+            if place is not None:
+                new = events[0]
+                data = new.data
+                body = encode_data(data)
+                id, ts = mint()
+                stored = self._append_known([(place.n, id, ts, new.kind, data, body)])
+                if stored is not None:
+                    return stored
         return self._append_all([Call(session_id, drafts(events), log, expected)])[0]
-
-    def _append_usual(self, session_id: str, new: UsualEvent) -> Event | None:
-        """One event to a main log by one statement; None if something is not as remembered."""
-        try:
-            log = self._places[session_id, MAIN_LOG].n
-        except (KeyError, TypeError):
-            return None
-        data = new.data
-        kind, body = new.kind, encode_data(data)
-        id, ts = mint()
-        database = self._database
-        lock = database.lock
-        try:
-            locked = lock.try_acquire()
-        except OSError as error:
-            raise failed(error, f"lock the database {database.path}") from error
-        if not locked:
-            database.enter()
-        try:
-            head = database.heads.get(log)
-            writer, sync = database.connection, database.sync
-            if head is None or writer is None or sync is None or sync.failure is not None:
-                return None
-            if writer is not self._of:
-                self._of, self._execute = writer, writer.cursor().execute
-            seq = head + 1
-            if seq > MAX_SEQ:
-                return None
-            id = numbered(id, seq)
-            key = log << 32 | seq
-            crc = usual_sum(key, id, ts, kind, body)
-            try:
-                self._execute(_ONE, (key, id, ts, kind, body, crc, log))
-            except apsw.ConstraintError:
-                database.heads.pop(log, None)
-                return None
-            if not writer.changes():
-                database.heads.pop(log, None)
-                return None
-            database.heads[log] = seq
-            database.writing.ticket = sync.note()
-        except apsw.Error as error:
-            raise failure(error, database.path) from error
-        finally:
-            lock.release()
-        return make_event(seq, id, ts, kind, data, None)
 
     def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
         """Append what several callers want, in as few transactions as will do."""
@@ -175,7 +123,9 @@ class Appender:
 
     def _append_group(self, calls: Sequence[Call]) -> Sequence[Outcome]:
         try:
-            return self._append_known(calls) or self._append_all(calls)
+            usual = self._known(calls)
+            stored = self._append_known(usual) if usual else None
+            return [[event] for event in stored] if stored else self._append_all(calls)
         except BacktrailError as error:
             # For a lock each of them would wait as long again.
             if len(calls) == 1 or isinstance(error, SessionBusy):
@@ -183,20 +133,25 @@ class Appender:
         # One of them cannot be stored: each by itself, so that it is the only one.
         return [outcome for call in calls for outcome in self._append_group([call])]
 
-    def _append_known(self, calls: Sequence[Call]) -> list[list[Event]] | None:
-        """One event to each main log by one statement; None if something is not as remembered.
-
-        Each statement hands the interpreter to another thread, and waits to get it back.
-        """
-        logs: list[int] = []
+    def _known(self, calls: Sequence[Call]) -> list[_Usual]:
+        """The usual events of calls to main logs that are remembered; none if any is another."""
+        found: list[_Usual] = []
         for call in calls:
             is_usual = call.log == MAIN_LOG and call.usual
             place = self._places.get((call.session_id, MAIN_LOG)) if is_usual else None
             if place is None:
-                return None
-            logs.append(place.n)
+                return []
+            id, _, ts, kind, _, data, body = call.batch[0]
+            found.append((place.n, id, ts, kind, data, body))
+        return found
+
+    def _append_known(self, new: Sequence[_Usual]) -> list[Event] | None:
+        """Usual events by one statement; None if something is not as remembered.
+
+        Each statement hands the interpreter to another thread, and waits to get it back.
+        """
         database = self._database
-        lock = database.lock
+        lock, known = database.lock, database.heads
         try:
             locked = lock.try_acquire()
         except OSError as error:
@@ -209,24 +164,33 @@ class Appender:
                 return None
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
-            # A head that is not known is taken for that of a full log.
-            heads = {log: database.heads.get(log, MAX_SEQ) for log in logs}
-            events, values = _numbered(calls, logs, heads)
-            if max(heads.values()) > MAX_SEQ:
-                return None
+            heads: dict[int, int] = {}
+            stored: list[Event] = []
+            values: list[object] = []
+            for log, id, ts, kind, data, body in new:
+                # A head that is not known is taken for that of a full log.
+                seq = (heads.get(log) or known.get(log, MAX_SEQ)) + 1
+                if seq > MAX_SEQ:
+                    return None
+                heads[log] = seq
+                id, key = numbered(id, seq), log << 32 | seq
+                # As `row_sum`: a call of its own for each event shows.
+                crc = crc32(f"{id}\n{ts}\n{kind}\n{key}\n\n".encode() + body)
+                values += (key, id, ts, kind, body, crc)
+                stored.append(make_event(seq, id, ts, kind, data, None))
             try:
-                self._execute(_many(len(values) // 6), values)
+                self._execute(_ONE if len(new) == 1 else _several(values), values)
             except apsw.ConstraintError:
                 for log in heads:
-                    database.heads.pop(log, None)
+                    known.pop(log, None)
                 return None
-            database.heads.update(heads)
+            known.update(heads)
             database.writing.ticket = sync.note()
         except apsw.Error as error:
             raise failure(error, database.path) from error
         finally:
             lock.release()
-        return events
+        return stored
 
     def _append_all(self, calls: Sequence[Call]) -> list[list[Event]]:
         """All in one transaction; an error of one of them takes all back."""

@@ -16,8 +16,8 @@ from ...errors import Damaged
 from ...events import MAX_SEQ, SessionInfo, timestamp
 from ..disk.database import Database
 from ..records import Filters, resolved, select
+from .infos import COLUMNS, COUNT, OF_FOLDER, RELATIONS, TEXT, TYPES, info_of, make_info, refresh
 from .pages import not_collecting
-from .records import COLUMNS, COUNT, OF_FOLDER, RELATIONS, TEXT, TYPES, info_of, make_info, refresh
 
 _BATCH = 500
 _IN_IDS = f"{ascii_letters}{digits}._-".encode()
@@ -181,18 +181,6 @@ def listed(database: Database, scope: str, **filters: Unpack[Filters]) -> list[S
         # One page that cannot be read must not hide the sessions on the others.
         infos = [one for one in every_record(database, scope) if one.id not in lost]
         return select(infos, **filters)
-
-
-def newest_of(database: Database, scope: str, folder: str) -> list[SessionInfo] | None:
-    """The newest session of a folder, if there is one; None where each has to be looked at."""
-    late, lost = refresh(database, scope)
-    if late:
-        return None
-    where = f"s.n IN ({OF_FOLDER}) AND s.relation IS NOT 'subagent'"
-    try:
-        return records(database, where, (scope, folder, scope, folder), _not_in(lost), 1)
-    except Damaged:
-        return None
 
 
 def _not_in(lost: set[str]) -> Callable[[SessionInfo], bool] | None:

@@ -185,16 +185,13 @@ def event_by_id(execute: Execute, log: Log, id: str) -> Event | None:
 
 # --- the end of a log --------------------------------------------------------------------
 
-# Both questions in one, as a statement is planned anew by each process.
-_ARE_BOTH = (
-    "(SELECT a.scope = ?1 AND a.id = ?2 AND b.session = a.n AND b.name = ?3 "
-    "FROM logs b NOT INDEXED CROSS JOIN sessions a NOT INDEXED WHERE b.n = l.n AND a.n = s.n)"
-)
+# Each subquery finds one row by an index; planning them takes a tenth of what a join takes.
 _LAST = (
-    "SELECT e.key, e.id, e.ts, e.kind, e.follows, CAST(e.data AS BLOB), e.crc, l.n FROM sessions s "
-    "CROSS JOIN logs l ON l.session = s.n AND l.name = ?3 "
-    f"CROSS JOIN events e ON e.key > l.n << 32 AND e.key <= (l.n << 32) + {MAX_SEQ} "
-    f"WHERE s.scope = ?1 AND s.id = ?2 AND {_ARE_BOTH} ORDER BY e.key DESC LIMIT ?4"
+    "SELECT e.key, e.id, e.ts, e.kind, e.follows, CAST(e.data AS BLOB), e.crc, l.n "
+    "FROM logs l NOT INDEXED CROSS JOIN events e WHERE l.n = (SELECT n FROM logs WHERE name = ?3 "
+    "AND session = (SELECT n FROM sessions WHERE scope = ?1 AND id = ?2)) AND l.name = ?3 "
+    "AND (SELECT a.scope = ?1 AND a.id = ?2 FROM sessions a NOT INDEXED WHERE a.n = l.session) "
+    f"AND e.key > l.n << 32 AND e.key <= (l.n << 32) + {MAX_SEQ} ORDER BY e.key DESC LIMIT ?4"
 )
 
 

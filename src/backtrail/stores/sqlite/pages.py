@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import apsw
 
@@ -19,6 +19,7 @@ from ...events import MAX_SEQ, Event, Problem
 from ...events.history import Mark
 from ..disk.checks import COLUMNS, SEQ_BITS, are_within, check_row, events_of
 from ..disk.database import Database
+from ..records import Range
 from .logs import Log
 
 _PAGE_BYTES = 1 << 18
@@ -37,37 +38,25 @@ def read_log(
     log: Log,
     session_id: str,
     damage: Damage,
-    *,
-    after: int = 0,
-    until: int | None = None,
-    limit: int | None = None,
-    reverse: bool = False,
-    kinds: Collection[str] | None = None,
+    **events: Unpack[Range],
 ) -> Iterator[Event]:
     """The events of a log, in pages; between them nothing is held. `NotFound` once it is gone."""
-    bounds = (after, MAX_SEQ if until is None else until)
-    wanted = None if kinds is None else tuple(kinds)
-    pages = _pages(database, log, session_id, damage, bounds, limit, reverse, wanted)
-    return chain.from_iterable(pages)
+    return chain.from_iterable(_pages(database, log, session_id, damage, events))
 
 
 def _pages(
-    database: Database,
-    log: Log,
-    session_id: str,
-    damage: Damage,
-    bounds: tuple[int, int],
-    limit: int | None,
-    reverse: bool,
-    kinds: tuple[str, ...] | None,
+    database: Database, log: Log, session_id: str, damage: Damage, wanted: Range
 ) -> Iterator[list[Event]]:
+    after, until, limit = wanted.get("after", 0), wanted.get("until"), wanted.get("limit")
+    reverse = wanted.get("reverse", False)
+    top = MAX_SEQ if until is None else until
     left = MAX_SEQ if limit is None else limit
     rows = _FIRST_PAGE
     for source, low, high, unsealed in reversed(log.spans) if reverse else log.spans:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
+        low, high = max(low, after), min(high, top)
         more = True
         while more and low < high and left > 0:
-            part = _Part(log.n, source, low, high, min(rows, left), reverse, kinds)
+            part = _Part(log.n, source, low, high, min(rows, left), wanted)
             read = part.read(database)
             with not_collecting():
                 found = events_of(read, unsealed, part.note)
@@ -110,26 +99,15 @@ class _Part:
     Deleted rows go a slice at a time, so without this a reader would pass over some.
     """
 
-    __slots__ = (
-        *("_bounds", "_kinds", "_reader", "_reverse", "_rows"),
-        *("damaged", "gone", "last", "more"),
-    )
-
     def __init__(
-        self,
-        reader: int,
-        source: int,
-        low: int,
-        high: int,
-        rows: int,
-        reverse: bool,
-        kinds: tuple[str, ...] | None,
+        self, reader: int, source: int, low: int, high: int, rows: int, wanted: Range
     ) -> None:
         self._reader = reader
         self._bounds = (source << 32 | low, source << 32 | high)
         self._rows = rows
-        self._reverse = reverse
-        self._kinds = kinds
+        kinds = wanted.get("kinds")
+        self._kinds = None if kinds is None else tuple(kinds)
+        self._reverse = wanted.get("reverse", False)
         self.damaged: list[tuple[int, str]] = []
         self.last = 0
         self.more = self.gone = False
@@ -222,7 +200,7 @@ class _Part:
     def _to_next(self, connection: apsw.Connection, key: int) -> int:
         """How far it is from a key that is not there to the next one that is.
 
-        `apsw.CorruptError` if that cannot be told: where a page is in another's place, the search
+        `apsw.CorruptError` if that cannot be known: where a page is in another's place, the search
         for the next key ends at one that is not between the bounds.
         """
         low, high = self._bounds

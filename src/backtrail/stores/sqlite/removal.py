@@ -15,9 +15,9 @@ from ..batches import PURGED
 from ..disk.checks import SEQ_BITS, UNDECODABLE, row_sum
 from ..disk.database import Database
 from ..disk.transactions import Execute
+from .fulltext import erase, forget
+from .infos import unfold
 from .logs import find_log
-from .records import unfold
-from .search import erase, forget
 
 _ROWS = 1000
 _BYTES = 8 << 20

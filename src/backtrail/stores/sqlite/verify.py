@@ -16,10 +16,10 @@ from ..disk.checks import COLUMNS, SEQ_BITS, are_within, check_row, row_sum, sha
 from ..disk.database import Database
 from ..disk.transactions import Execute
 from ..records import check_order
+from .infos import COLUMNS as RECORD
+from .infos import info_of
 from .logs import log_at
 from .pages import problem, read_log
-from .records import COLUMNS as RECORD
-from .records import info_of
 
 
 def verify(database: Database, scope: str) -> list[Problem]:

@@ -110,7 +110,7 @@ class ContentRules(BlobContractBase):
             with pytest.raises(NotFound, match=blob(1)[0].hex()):
                 call(blob(1)[0])
 
-    def test_has_tells_which(self, tmp_path: Path) -> None:
+    def test_has_names_those_there(self, tmp_path: Path) -> None:
         """Any number of digests, some of them there, some twice."""
         blobs = self.open(tmp_path)
         assert blobs.has([]) == set()

@@ -5,58 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 from hashlib import sha256
-from pathlib import Path
-
-import pytest
 
 from ...files.contents.blobs import Blobs, Reference
 from ...files.trees import Get
+from ..places import PlaceBase
 
 LATER = 4e9
 """A time after every stamp."""
 
 
-class BlobContractBase:
+class BlobContractBase(PlaceBase[Blobs]):
     """The settings and tools of `BlobContract`."""
-
-    persistent = True
-    """Whether opening a place again shows what was written there."""
-
-    shared = True
-    """Whether several processes can use one place at a time."""
-
-    def make(self, place: Path) -> Blobs:
-        """Open a blob store that keeps its data in `place`."""
-        raise NotImplementedError("a blob contract needs `make`")
-
-    # --- tools ---------------------------------------------------------------------------
-
-    def open(self, tmp_path: Path) -> Blobs:
-        """A blob store in this test's place; closed when the test ends."""
-        place = tmp_path / "place"
-        place.mkdir(exist_ok=True)
-        blobs = self.make(place)
-        self.__dict__.setdefault("_opened", []).append(blobs)
-        return blobs
-
-    def second(self, blobs: Blobs, tmp_path: Path) -> Blobs:
-        """Another object on the same place; the same one where there is no other."""
-        return self.open(tmp_path) if self.persistent else blobs
-
-    def teardown_method(self) -> None:
-        """Close what the test opened."""
-        for blobs in self.__dict__.pop("_opened", []):
-            blobs.close()
-
-    def need_persistent(self) -> None:
-        """Skip the test on stores that forget."""
-        if not self.persistent:
-            pytest.skip("the blob store is not persistent")
-
-    def need_shared(self) -> None:
-        """Skip the test on stores that one process has for itself."""
-        if not (self.shared and self.persistent):
-            pytest.skip("the blob store is not shared between processes")
 
 
 def blob(n: int, length: int = 0) -> tuple[bytes, bytes]:

@@ -10,27 +10,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import pytest
-
 from ...events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
 from ...stores.base import Store
+from ..places import PlaceBase
 
 Call = Callable[[], object]
 """A call with its arguments bound."""
 
 
-class ContractBase:
+class ContractBase(PlaceBase[Store]):
     """The settings and tools of `StoreContract`."""
-
-    persistent = True
-    """Whether opening a place again shows what was written there."""
-
-    shared = True
-    """Whether several processes can use one place at a time."""
-
-    def make(self, place: Path) -> Store:
-        """Open a store that keeps its data in `place`."""
-        raise NotImplementedError("a store contract needs `make`")
 
     def settle(
         self, store: Store, session_id: str, log: str, events: Sequence[Event]
@@ -39,39 +28,6 @@ class ContractBase:
         return list(events)
 
     # --- tools ---------------------------------------------------------------------------
-
-    def open(self, tmp_path: Path) -> Store:
-        """A store in this test's place; closed when the test ends."""
-        place = tmp_path / "place"
-        place.mkdir(exist_ok=True)
-        store = self.make(place)
-        self.__dict__.setdefault("_opened", []).append(store)
-        return store
-
-    def reopen(self, store: Store, tmp_path: Path) -> Store:
-        """The same place opened anew, after closing `store`."""
-        self.need_persistent()
-        store.close()
-        return self.open(tmp_path)
-
-    def second(self, store: Store, tmp_path: Path) -> Store:
-        """Another store object on the same place; the same one where there is no other."""
-        return self.open(tmp_path) if self.persistent else store
-
-    def teardown_method(self) -> None:
-        """Close what the test opened."""
-        for store in self.__dict__.pop("_opened", []):
-            store.close()
-
-    def need_persistent(self) -> None:
-        """Skip the test on stores that forget."""
-        if not self.persistent:
-            pytest.skip("the store is not persistent")
-
-    def need_shared(self) -> None:
-        """Skip the test on stores that one process has for itself."""
-        if not (self.shared and self.persistent):
-            pytest.skip("the store is not shared between processes")
 
     def started(self, tmp_path: Path, session_id: str = "s", events: int = 0) -> Store:
         """A store with one session and some events in it."""
@@ -188,6 +144,11 @@ def raised(call: Call) -> type[BaseException] | None:
     except Exception as error:
         return type(error)
     return None
+
+
+def assert_all_raise(calls: dict[str, Call], error: type[BaseException]) -> None:
+    """Each of the calls raises just this."""
+    assert {name: raised(call) for name, call in calls.items()} == dict.fromkeys(calls, error)
 
 
 # --- processes ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import Closed
 from ...events import SessionInfo
-from .base import ContractBase, everything, note, notes, raised, seqs, store_calls
+from .base import ContractBase, assert_all_raise, everything, note, notes, raised, seqs, store_calls
 
 
 class ClosingRules(ContractBase):
@@ -27,7 +27,7 @@ class ClosingRules(ContractBase):
         store = self.started(tmp_path, events=2)
         store.close()
         calls = self.session_calls(store, "s") | store_calls(store, tmp_path)
-        assert {name: raised(call) for name, call in calls.items()} == dict.fromkeys(calls, Closed)
+        assert_all_raise(calls, Closed)
 
     def test_close_is_done_by_a_with_block(self, tmp_path: Path) -> None:
         """A store is its own context."""

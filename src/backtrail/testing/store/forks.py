@@ -170,7 +170,7 @@ class ForkRules(ContractBase):
         """No parent, no fork."""
         store = self.started(tmp_path, "parent")
         with pytest.raises(NotFound):
-            fork(store, "nobody", 0, "child")
+            fork(store, "unknown", 0, "child")
         assert [info.id for info in store.sessions()] == ["parent"]
 
     def test_fork_under_a_taken_id_already_exists(self, tmp_path: Path) -> None:

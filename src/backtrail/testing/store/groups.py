@@ -81,7 +81,7 @@ class GroupRules(ContractBase):
         store.flush()
         assert numbers(store, "s") == [(1, 1), (2, 2)]
 
-    def test_append_each_tells_an_error_to_its_own_caller(self, tmp_path: Path) -> None:
+    def test_append_each_gives_an_error_to_its_own_caller(self, tmp_path: Path) -> None:
         """The others are stored, and of what is refused nothing is."""
         store = self.two_sessions(tmp_path)
         for head in (0, 2):

@@ -8,7 +8,7 @@ import pytest
 
 from ...errors import InvalidId, NotFound
 from ...events import Json, NewEvent, SessionInfo
-from .base import ContractBase, everything, note, raised, seqs
+from .base import ContractBase, assert_all_raise, everything, note, seqs
 
 HOSTILE = ["../x", "/abs", "", "a/b", ".", "..", ".hidden", "a\0", "a\n", "\n", "x" * 300, "-x"]
 HOSTILE += ["a b", "a\\b", "é", "a:b", "a*", "\ud800", "x" * 129, "٣"]
@@ -39,9 +39,7 @@ class IdRules(ContractBase):
         calls["create"] = lambda: store.create(SessionInfo(id=id))
         if id is not None:
             calls["parent"] = lambda: store.create(SessionInfo(id="child", parent_id=id))
-        assert {name: raised(call) for name, call in calls.items()} == dict.fromkeys(
-            calls, InvalidId
-        )
+        assert_all_raise(calls, InvalidId)
         assert tree(tmp_path) == before
         assert [info.id for info in store.sessions()] == ["s"]
         assert store.verify() == []
@@ -54,9 +52,7 @@ class IdRules(ContractBase):
         calls = self.log_calls(store, "s", log)
         if log is None:
             del calls["delete log"]
-        assert {name: raised(call) for name, call in calls.items()} == dict.fromkeys(
-            calls, InvalidId
-        )
+        assert_all_raise(calls, InvalidId)
         assert tree(tmp_path) == before
         assert store.logs("s") == ["messages"]
 

@@ -262,7 +262,7 @@ class ReadRules(ContractBase):
         with pytest.raises(NotFound):
             store.find("s", "e1", log="side")
 
-    def test_outline_and_tally_tell_what_is_read(self, tmp_path: Path) -> None:
+    def test_outline_and_tally_say_what_is_read(self, tmp_path: Path) -> None:
         """Without bodies: the kinds asked for, all that jump, and how many there are of each."""
         store = self.started(tmp_path, events=3)
         one, other = NewEvent("a", {}), NewEvent("c", {})

@@ -62,7 +62,7 @@ class SessionRules(ContractBase):
         assert info.scope == store.scope
         assert store.sessions() == [info]
 
-    def test_create_ignores_what_the_log_tells(self, tmp_path: Path) -> None:
+    def test_create_ignores_what_the_log_says(self, tmp_path: Path) -> None:
         """Head, counts and sums of a new session are those of an empty log."""
         store = self.open(tmp_path)
         store.create(

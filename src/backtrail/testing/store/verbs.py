@@ -11,7 +11,7 @@ import pytest
 from ...errors import InvalidData, NotFound
 from ...events import MAX_DATA, NewEvent, SessionInfo
 from ...stores.notes import SessionMemory
-from .base import ContractBase, everything, note, notes, raised, said, seqs
+from .base import ContractBase, assert_all_raise, everything, note, notes, said, seqs
 from .forks import fork
 
 PURGED = {"purged": True}
@@ -23,10 +23,8 @@ class VerbRules(ContractBase):
     def test_unknown_session_is_not_found_by_any_method(self, tmp_path: Path) -> None:
         """`NotFound` comes from the call itself, not from the first event."""
         store = self.started(tmp_path)
-        calls = self.session_calls(store, "nobody")
-        assert {name: raised(call) for name, call in calls.items()} == dict.fromkeys(
-            calls, NotFound
-        )
+        calls = self.session_calls(store, "unknown")
+        assert_all_raise(calls, NotFound)
         assert [info.id for info in store.sessions()] == ["s"]
 
     def test_deleted_session_is_not_found_by_any_method(self, tmp_path: Path) -> None:
@@ -35,9 +33,7 @@ class VerbRules(ContractBase):
         store.info("gone")
         store.delete("gone")
         calls = self.session_calls(store, "gone")
-        assert {name: raised(call) for name, call in calls.items()} == dict.fromkeys(
-            calls, NotFound
-        )
+        assert_all_raise(calls, NotFound)
         assert store.sessions() == []
 
     # --- logs ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from ..disk.database import Database
 from ..disk.fs import NO_ROOM
 from ..disk.transactions import Execute
-from ..search import Query, words_of
+from ..query import Query, words_of
 from .logs import has_parts, unsealed_in
 from .pages import problem
 

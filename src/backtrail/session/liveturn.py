@@ -17,7 +17,7 @@ from contextvars import copy_context
 from functools import cached_property
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from .._startup.frozen import dataclass
 from ..errors import Unsupported
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from .session import Session
     from .toolcalls import Call
     from .turnlog import Recall
+
+T = TypeVar("T")
+
+Agent = Callable[["LiveTurn"], object]
+"""What answers a turn: it yields messages, or returns an iterable of them."""
 
 ExitReason = Literal[
     "end_turn", "max_turns", "max_tokens", "max_budget", "interrupted", "error", "stop_sequence"
@@ -89,10 +94,10 @@ class TurnHost(Protocol):
     def bracket(self, name: str, input: Json, options: dict[str, Json]) -> Around:
         """A bracket around a tool call, for `with` and for `async with`."""
 
-    def wait_for(self, make: Callable[[], Awaitable[Json]]) -> Json:
+    def wait_for(self, make: Callable[[], Awaitable[T]]) -> T:
         """The result of something to be awaited, from a thread without a loop."""
 
-    def later(self, read: Callable[[], Json]) -> Awaitable[Json]:
+    def later(self, read: Callable[[], T]) -> Awaitable[T]:
         """What a call gives that reads the store, without holding the loop."""
 
 
@@ -281,54 +286,75 @@ ENDED = object()
 """What comes after the last thing that an agent yields."""
 
 
+class Flow(Protocol):
+    """What an agent yields, taken step by step."""
+
+    def advance(self, answer: object) -> object:
+        """Send an answer in; what is yielded next, or `ENDED`. An `AsyncFlow`'s is awaited."""
+
+
+class AsyncFlow:
+    """An asynchronous agent's flow, on the loop that it belongs to."""
+
+    def __init__(self, flow: Any) -> None:
+        self._flow = flow
+
+    async def advance(self, answer: object) -> object:
+        """Send an answer in; what is yielded next, or `ENDED`."""
+        flow = self._flow
+        try:
+            if isinstance(answer, Failed) and hasattr(flow, "athrow"):
+                return await flow.athrow(answer.error)
+            return await (flow.asend(answer) if hasattr(flow, "asend") else anext(flow))
+        except StopAsyncIteration:
+            return ENDED
+
+    async def aclose(self) -> object:
+        """Let the agent tidy up; it is not asked any more."""
+        if hasattr(self._flow, "aclose"):
+            await self._flow.aclose()
+        return ENDED
+
+
 class SyncFlow:
     """An agent's flow, taken step by step; an asynchronous one on a loop of its own."""
 
-    def __init__(self, flow: Json) -> None:
-        self._flow = checked_flow(flow)
-        self._advance: Callable[[Json], Json] = self._plain
+    def __init__(self, flow: object) -> None:
+        self._flow: Any = checked_flow(flow)
+        self._advance: Callable[[object], object] = self._plain
+        self._over = False
         if hasattr(flow, "__anext__"):
             from .awaiting import stepper
 
-            self._advance = stepper(self._later)
-        self._over = False
+            later = self._flow = AsyncFlow(flow)
+            self._advance = stepper(later.advance, later.aclose, ENDED)
 
-    def advance(self, answer: Json) -> Json:
+    def advance(self, answer: object) -> object:
         """Send an answer in; what is yielded next, or `ENDED`."""
-        try:
-            return self._advance(answer)
-        except StopIteration:
-            self._over = True
-            return ENDED
-        except BaseException:
-            self._over = True
-            raise
+        over, self._over = self._over, True
+        found = self._advance(answer)
+        self._over = over or found is ENDED
+        return found
 
     def close(self) -> None:
         """Let the agent tidy up; it is not asked any more."""
-        if hasattr(self._flow, "__anext__"):
+        if isinstance(self._flow, AsyncFlow):
             if not self._over:
                 self.advance(ENDED)
         elif hasattr(self._flow, "close"):
             self._flow.close()
 
-    def _plain(self, answer: Json) -> Json:
-        if isinstance(answer, Failed) and hasattr(self._flow, "throw"):
-            return self._flow.throw(answer.error)
-        return self._flow.send(answer) if hasattr(self._flow, "send") else next(self._flow)
-
-    async def _later(self, answer: Json) -> Json:
+    def _plain(self, answer: object) -> object:
         flow = self._flow
-        if answer is ENDED:
-            if hasattr(flow, "aclose"):
-                await flow.aclose()
-            raise StopAsyncIteration
-        if isinstance(answer, Failed) and hasattr(flow, "athrow"):
-            return await flow.athrow(answer.error)
-        return await (flow.asend(answer) if hasattr(flow, "asend") else anext(flow))
+        try:
+            if isinstance(answer, Failed) and hasattr(flow, "throw"):
+                return flow.throw(answer.error)
+            return flow.send(answer) if hasattr(flow, "send") else next(flow)
+        except StopIteration:
+            return ENDED
 
 
-def checked_flow(flow: Json) -> Json:
+def checked_flow(flow: object) -> object:
     """What an agent returned, as an iterator; `Unsupported` if it is none of messages."""
     if hasattr(flow, "__anext__") or hasattr(flow, "__next__"):
         return flow
@@ -343,14 +369,14 @@ def checked_flow(flow: Json) -> Json:
 class Reading:
     """A model's stream, read in a thread, so that the turn does not wait for its next word."""
 
-    def __init__(self, begin: Callable[[], Iterable[Json]]) -> None:
-        self._parts: SimpleQueue[Json] = SimpleQueue()
+    def __init__(self, begin: Callable[[], Iterable[object]]) -> None:
+        self._parts: SimpleQueue[object] = SimpleQueue()
         self._shut = False
         run, work = copy_context().run, (self._read, begin)
         self._thread = threading.Thread(None, run, "backtrail-model", work, daemon=True)
         self._thread.start()
 
-    def _read(self, begin: Callable[[], Iterable[Json]]) -> None:
+    def _read(self, begin: Callable[[], Iterable[object]]) -> None:
         try:
             parts = iter(begin())
             try:
@@ -364,7 +390,7 @@ class Reading:
         except BaseException as error:
             self._parts.put(Failed(error) if isinstance(error, Exception) else error)
 
-    def next(self, check: Callable[[], None]) -> Json:
+    def next(self, check: Callable[[], None]) -> object:
         """The next part or `Failed`; `check` is called while nothing comes."""
         while True:
             check()
@@ -388,19 +414,19 @@ _TICK = 0.02
 
 # --- by name -----------------------------------------------------------------------------
 
-Factory = Callable[[str, str, Mapping[str, Json]], Callable[..., Json]]
+Factory = Callable[[str, str, Mapping[str, Json]], Agent]
 """What an entry point is: it takes the provider, the model, and the session's options."""
 
 # Asking for entry points takes longer than making the agent, so our own need no asking.
 _OWN = ("openai", "anthropic", "ollama", "vllm", "lmstudio", "openrouter", "scripted")
 
 
-def resolve_agent(name: object, options: Mapping[str, Json]) -> Callable[..., Json]:
+def resolve_agent(name: object, options: Mapping[str, Json]) -> Agent:
     """The agent that `"provider:model"` names."""
     provider, model = _named(name)
     if provider in _OWN:
         own = importlib.import_module("backtrail.agent.factory")
-        agent: Callable[..., Json] = own.open_agent(provider, model, options)
+        agent: Agent = own.open_agent(provider, model, options)
         return agent
     factory: Factory = _installed(provider).load()
     return factory(provider, model, options)

@@ -19,7 +19,7 @@ import msgspec
 from ...errors import BacktrailError, InvalidData
 from ...events import Json
 from ...files.names import Anywhere
-from .schema import Mismatch, code_of, described, fitted, name_of, parameters_of, schema_of
+from .jsonschema import Mismatch, code_of, described, fitted, name_of, parameters_of, schema_of
 
 if TYPE_CHECKING:
     from inspect import Parameter

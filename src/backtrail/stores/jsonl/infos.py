@@ -1,8 +1,9 @@
-"""The index of a JSONL store: its sessions' records, so that a list need not read every folder.
+"""What a JSONL store knows of its sessions: their records, counts, and lists of them.
 
-It is a cache, safe to delete, made by lists and never by an append. A row counts
-only while `metadata.json` and `messages.jsonl` are the files that it was made of, untouched, and
-if it was made a moment after they were: a clock has ticks, and a write within one shows nowhere.
+The index has their records, so that a list need not read every folder. It is a cache, safe to
+delete, made by lists and never by an append. A row counts only while `metadata.json` and
+`messages.jsonl` are the files that it was made of, untouched, and if it was made a moment after
+they were: a clock has ticks, and a write within one shows nowhere.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
+from typing import Unpack
 
 import msgspec
 
-from ...errors import InvalidId
+from ...errors import AlreadyExists, InvalidId, NotFound, Unsupported
 from ...events import MAX_SEQ, SessionInfo, check_session_id, is_ts
-from ..disk.fs import open_file, read_file, write_all
-from ..records import Wanted
-from .layout import MAIN_FILE
+from ...events.history import Fold, fold
+from ..base import Store
+from ..disk.fs import read_file, replace_file
+from ..records import Filters, Wanted, folded
+from .layout import MAIN_FILE, is_session
+from .lines import Damage
+from .metadata import FoldCache, ancestors_of, read_record
 
 NAME = "index.json"
 _FORMAT = 1
@@ -36,6 +43,111 @@ Stamp = tuple[int, int, int, int]
 
 _NONE: Stamp = (0, 0, 0, 0)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Infos:
+    """The records of a store's sessions, below `top`; `report` gets damaged ones."""
+
+    def __init__(self, store: Store, top: Path, report: Callable[[str, str, Damage], None]) -> None:
+        self._store = store
+        self._top = top
+        self._sessions = top / "sessions"
+        self._report = report
+        self._folds: dict[str, FoldCache] = {}
+
+    def after_fork(self) -> None:
+        """Forget what the parent counted."""
+        self._folds = {}
+
+    def record(self, session_id: str) -> SessionInfo:
+        """What is stored of a session; from the log where `metadata.json` is damaged."""
+        return self._read(session_id)[0]
+
+    def _read(self, session_id: str) -> tuple[SessionInfo, bool]:
+        """The same, and whether it could be read from there."""
+        record, problem = read_record(self._sessions / session_id, self._store.scope)
+        if problem:
+            self._report(session_id, "metadata.json", Damage(0, 0, problem))
+        return record, not problem
+
+    def counted(self, session_id: str, record: SessionInfo | None = None) -> SessionInfo:
+        """A session's record with what its log says."""
+        record = record or self.record(session_id)
+        return folded(record, self._fold(self._sessions / session_id, record))
+
+    def _fold(self, path: Path, record: SessionInfo) -> Fold:
+        """The log's fold, advanced from where this process or another left it."""
+        id, store = record.id, self._store
+        status = os.stat(path / MAIN_FILE)
+        cache = self._folds.get(id) or FoldCache.load(path)
+        if cache is None or not cache.fits(status):
+            cache = FoldCache(status.st_ino, 0, Fold())
+        if cache.size < status.st_size:
+            state = fold(
+                cache.fold,
+                store.read(id, after=cache.fold.head),
+                lambda seq: store.walk(id, until=seq),
+                own_after=record.fork_seq or 0,
+            )
+            advanced = FoldCache(status.st_ino, status.st_size, state)
+            advanced.save(path, cache)
+            cache = advanced
+        self._folds[id] = cache
+        return cache.fold
+
+    def recount(self, session_id: str) -> None:
+        """Forget a session's counts: its log is not what it was."""
+        self._folds.pop(session_id, None)
+
+    # --- all of them ---------------------------------------------------------------------
+
+    def _ids(self) -> list[str]:
+        """The folders that may be sessions."""
+        found: list[str] = []
+        with os.scandir(self._sessions) as entries:
+            for entry in entries:
+                with suppress(InvalidId):
+                    check_session_id(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append(entry.name)
+        return found
+
+    def _index(self) -> Index:
+        return Index(self._top, str(self._sessions), self._store.scope)
+
+    def listed(self, **filters: Unpack[Filters]) -> tuple[list[SessionInfo], Index]:
+        """The sessions that are about what is asked for, oldest first by creation."""
+        wanted, index = Wanted(**filters), self._index()
+        found: list[tuple[str, int, SessionInfo]] = []
+        for id in self._ids():
+            with suppress(NotFound, OSError, Unsupported):
+                one = index.find(id, wanted, self._read, self.counted)
+                if one is not None:
+                    found.append((one[1].created_at, *one))
+        found.sort(key=itemgetter(0, 1))
+        return [info for _, _, info in found], index
+
+    def check_key(self, record: SessionInfo) -> None:
+        """Raise if another session has this key. The caller holds the store's lock."""
+        if record.key is None:
+            return
+        infos, index = self.listed(key=record.key)
+        if index.is_worth_it:
+            index.save()
+        for info in infos:
+            if info.id != record.id:
+                raise AlreadyExists(f"key `{record.key}` belongs to session `{info.id}`")
+
+    def forget(self, session_id: str) -> None:
+        """Take a session out of the index, because its record is changed or erased."""
+        self._index().forget(session_id)
+
+    def family(self, session_id: str) -> set[str]:
+        """The sessions that may hold copies of one's events: what forks connect."""
+        ids = [id for id in self._ids() if is_session(self._sessions / id)]
+        lines = {id: {id, *ancestors_of(self._sessions / id)} for id in ids}
+        own = lines.get(session_id, {session_id})
+        return {id for id, line in lines.items() if id != session_id and line & own}
 
 
 class _Row(msgspec.Struct, array_like=True, gc=False):
@@ -144,17 +256,8 @@ class Index:
 
 
 def _write(path: str, rows: dict[str, _Row]) -> None:
-    temporary = f"{os.path.dirname(path)}/.{NAME}.{os.getpid()}.{os.urandom(4).hex()}"
     content = msgspec.json.encode(_Content(_FORMAT, rows))
-    fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
-    try:
-        write_all(fd, content)
-        os.rename(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(fd)
+    replace_file(Path(path), content, synced=False)
 
 
 def _load(path: str) -> dict[str, _Row]:

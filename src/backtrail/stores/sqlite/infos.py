@@ -23,7 +23,7 @@ from ...errors import (
     SessionBusy,
     StoreFailed,
 )
-from ...events import MAIN_LOG, MAX_SEQ, Event, SessionInfo, check_session_id
+from ...events import MAIN_LOG, MAX_SEQ, AsDict, Event, SessionInfo, check_session_id
 from ...events.history import Fold, fold, walk
 from ..disk.checks import SEQ_BITS, UNDECODABLE, share_sum, whole_number
 from ..disk.database import Database
@@ -49,7 +49,7 @@ _decode_tags = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.encode
 
 
-class _Loose:
+class _Loose(AsDict):
     """`SessionInfo` while it is built.
 
     The constructor of a frozen dataclass takes seven times as long, which a list of ten

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,11 @@ from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.foreign import import_session, mirror
 from backtrail.exchange.native import write_session
 
-from ..claude.running import Claude, Model, binary, calls
 from ..hooks.calling import World
+from ..programs import needs
+from .running import Claude, Model, binary, calls
 
-pytestmark = [
-    pytest.mark.skipif(binary() is None, reason="no `claude` here: `make test-claude` fetches it"),
-    pytest.mark.timeout(300),
-]
-
-
-@pytest.fixture
-def model() -> Iterator[Model]:
-    """A model on loopback."""
-    with Model() as server:
-        yield server
+pytestmark = needs("claude", binary())
 
 
 @pytest.fixture
