@@ -14,8 +14,8 @@ from backtrail.errors import NotFound, StoreFailed, Unsupported
 from backtrail.files import materialize
 from backtrail.files.contents.blobs import Blobs, Reference
 from backtrail.files.contents.shared import SharedBlobs
-from backtrail.files.contents.shared.cached import CachedContents
-from backtrail.files.contents.shared.places import InBucket
+from backtrail.files.contents.shared.nearcopy import CachedContents
+from backtrail.files.contents.shared.packplaces import InBucket
 from backtrail.files.depot import open_blobs
 from backtrail.stores import open_store
 from backtrail.stores.postgres.address import parse
@@ -171,7 +171,8 @@ def test_a_pack_that_was_not_finished_is_given_up(
     endpoint: str, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that dies after its upload leaves an object that goes; what is slow comes again."""
-    from backtrail.files.contents.shared import index, sweep
+    from backtrail.files.contents.shared import packindex as index
+    from backtrail.files.contents.shared import sweeper as sweep
 
     address = parse(postgres.url_for(tmp_path))
     monkeypatch.setattr(InBucket, "grace", 0.0)

@@ -13,7 +13,7 @@ import pytest
 from backtrail.errors import Conflict
 from backtrail.files.contents.blobs import Blobs
 from backtrail.files.contents.shared import SharedBlobs, index
-from backtrail.files.contents.shared.cached import CachedContents
+from backtrail.files.contents.shared.nearcopy import CachedContents
 from backtrail.stores.postgres.address import parse
 from backtrail.testing import BlobContract
 from backtrail.testing.blobs.base import LATER, refer

@@ -17,7 +17,7 @@ from tests.proxy import CUTS, Proxy
 from backtrail.events import Event, Json, NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
 from backtrail.stores.memory import MemoryStore
-from backtrail.stores.postgres import append as appending
+from backtrail.stores.postgres import appender as appending
 
 TS = "2030-01-01T00:00:00.000Z"
 Verb = Callable[[Store, str], Json]

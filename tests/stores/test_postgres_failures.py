@@ -18,7 +18,7 @@ from tests import postgres
 from backtrail.errors import BacktrailError, Conflict, SessionBusy, StoreFailed
 from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
-from backtrail.stores.postgres import lease as leasing
+from backtrail.stores.postgres import leases as leasing
 from backtrail.testing.store.base import child, joined
 
 

@@ -26,13 +26,13 @@ def _run(call: Call) -> None:
             "name one by postgresql://USER@HOST/DATABASE"
         )
     refuse_agents(call, "store upgrade")
-    from ..stores.postgres import schema
+    from ..stores.postgres import tables
     from ..stores.postgres.address import parse
     from ..stores.postgres.link import Link
 
     link = Link(parse(url))
     try:
-        done = schema.upgrade(link)
+        done = tables.upgrade(link)
     finally:
         link.close()
     if call.out.as_json:

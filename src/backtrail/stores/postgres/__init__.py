@@ -47,14 +47,10 @@ from ..records import (
     new_record,
     resolved,
 )
-from . import schema
+from . import tables
 from .address import Address, parse
-from .append import Appender
-from .lease import Leases
-from .link import Execute, Link
-from .logs import Log, events_by_id, find_log, log_names, marks_of, problem, read_log, tally_of
-from .news import Listener, News
-from .records import (
+from .appender import Appender
+from .kept import (
     current,
     given,
     inherit_fold,
@@ -69,7 +65,11 @@ from .records import (
     update_record,
     updated_of_fork,
 )
-from .rows import COLUMNS, event_of, share_sum
+from .leases import Leases
+from .link import Execute, Link
+from .news import Listener, News, follow
+from .rowgate import COLUMNS, event_of, share_sum
+from .spans import Log, events_by_id, find_log, log_names, marks_of, problem, read_log, tally_of
 
 if TYPE_CHECKING:
     from ..adopting import Logs
@@ -123,7 +123,7 @@ class PostgresStore(Store):
         self._on_damage = on_damage
         self._link = Link(address)
         try:
-            self._id = schema.check(self._link, create)
+            self._id = tables.check(self._link, create)
         except BaseException:
             self._link.close()
             raise
@@ -187,7 +187,7 @@ class PostgresStore(Store):
         self._link.read(attempt)
 
     def adopt(self, info: SessionInfo, logs: Logs) -> None:
-        from .adopt import adopted
+        from .copyin import adopted
 
         record = new_record(info, self.scope)
         for name in logs:
@@ -225,7 +225,7 @@ class PostgresStore(Store):
         return latest_of(self._link, self.scope, cwd)
 
     def delete(self, session_id: str, *, log: str | None = None) -> None:
-        from .removal import detach, sweep
+        from .deletion import detach, sweep
 
         check_session_id(session_id)
         if log is not None:
@@ -331,7 +331,7 @@ class PostgresStore(Store):
         return self._link.read(ask)
 
     def purge(self, session_id: str, seqs: Collection[int], *, log: str = MAIN_LOG) -> None:
-        from .removal import purge
+        from .deletion import purge
 
         check_session_id(session_id)
         check_log(log)
@@ -345,7 +345,7 @@ class PostgresStore(Store):
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
         from ..query import Query
-        from .search import catch_up, hits
+        from .words import catch_up, hits
 
         query = Query(text)
         self._link.check_open()
@@ -361,7 +361,7 @@ class PostgresStore(Store):
         return _Note(self._link, self.scope, resolved(cwd))
 
     def verify(self) -> list[Problem]:
-        from .verify import verify
+        from .checkup import verify
 
         return verify(self._link, self.scope)
 
@@ -380,8 +380,6 @@ class PostgresStore(Store):
         poll: float = 0.05,
         stop: Callable[[], bool] | None = None,
     ) -> Iterator[Event]:
-        from .follow import follow
-
         found = self._log(session_id, log)
         newest = next(self.read(session_id, log=log, reverse=True, limit=1), None)
         start = after if after is not None else newest.seq if newest else 0
@@ -402,7 +400,7 @@ class PostgresStore(Store):
 
     def _idle(self, logs: set[int]) -> None:
         """In the background, while nothing is appended: bring the search up to date."""
-        from .search import catch_up
+        from .words import catch_up
 
         catch_up(self._link, logs)
 

@@ -7,10 +7,10 @@ there, is what the tables say: a bucket is never listed.
 Every writer of references holds a share of the row with the epoch, whoever removes contents holds
 it alone; `Blobs` has the two rules that rest on this.
 
-    index.py    the rows: contents, references, packs
-    places.py   where packs are: PostgreSQL, or a bucket
-    sweep.py    removing; packs that are half empty
-    cached.py   the contents of this machine in front of it
+    packindex.py    the rows: contents, references, packs
+    packplaces.py   where packs are: PostgreSQL, or a bucket
+    sweeper.py      removing; packs that are half empty
+    nearcopy.py     the contents of this machine in front of it
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from ....errors import Damaged, NotFound, Unsupported
-from ....stores.postgres import schema
+from ....stores.postgres import tables
 from ....stores.postgres.address import Address, parse
 from ....stores.postgres.link import Execute, Link
 from ..blobs import Blobs, Keep, Reference, Swept, checked, damaged, missing
 from ..rows import Packed, gathered, pack_all, unpack
-from . import index
-from .cached import CachedContents
-from .places import Place, place_at
+from . import packindex as index
+from .nearcopy import CachedContents
+from .packplaces import Place, place_at
 
 INLINE = 256 << 10
 """Bytes up to which a write goes into the index."""
@@ -60,7 +60,7 @@ class SharedBlobs(Blobs):
         self._link = Link(address)
         self._scope = scope
         try:
-            store = schema.check(self._link, True)
+            store = tables.check(self._link, True)
             self._place: Place = place_at(url, self._link)
         except BaseException:
             self._link.close()
@@ -259,14 +259,14 @@ class SharedBlobs(Blobs):
         self, keep: Keep, before: float, *, dry_run: bool = False
     ) -> tuple[Swept, set[bytes]]:
         """`sweep`, and what went."""
-        from .sweep import Sweep
+        from .sweeper import Sweep
 
         self._link.check_open()
         sweep = Sweep(self, self._link, self._scope, self._place, keep, before)
         return sweep.run(dry_run=dry_run), sweep.gone
 
     def remove(self, digests: Collection[bytes]) -> None:
-        from .sweep import erase
+        from .sweeper import erase
 
         self._link.check_open()
         erase(self, self._link, self._scope, self._place, digests)

@@ -25,7 +25,7 @@ from ...events.history import Fold, fold, walk
 from ..disk.checks import UNDECODABLE
 from ..records import Filters, Wanted, folded, resolved
 from .link import Execute, Link
-from .logs import Log, read_log, spans_of
+from .spans import Log, read_log, spans_of
 
 # The order of `SessionInfo`.
 _RECORD = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import Damaged, NotFound, StoreFailed, Unsupported
 from ....stores.postgres.link import Execute, Link
-from .index import New
+from .packindex import New
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

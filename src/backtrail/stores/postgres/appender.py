@@ -34,10 +34,10 @@ from ...events import (
 )
 from ..batches import Draft, drafts, settle
 from ..disk import forks
+from .kept import MINUTE, shifted
 from .link import PATIENCE, Execute, Link, Lost
-from .logs import Log, events_by_id, find_log, own_number
-from .records import MINUTE, shifted
-from .rows import COLUMNS, PRIME, STEM, event_of, row_sum, sent_sum
+from .rowgate import COLUMNS, PRIME, STEM, event_of, row_sum, sent_sum
+from .spans import Log, events_by_id, find_log, own_number
 
 _REMEMBERED = 4096
 _TURNS = 50

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ...events import MAIN_LOG, SessionInfo
+from .kept import insert_record, is_made_by, taken
 from .link import PATIENCE, Execute, Link, Lost
-from .records import insert_record, is_made_by, taken
-from .rows import row_sum
+from .rowgate import row_sum
 
 if TYPE_CHECKING:
     from ..adopting import Logs

@@ -11,8 +11,8 @@ from ....errors import NotFound
 from ....stores.postgres.link import Execute, Link
 from ..blobs import Keep, Swept
 from ..rows import Packed
-from . import index
-from .places import Place
+from . import packindex as index
+from .packplaces import Place
 
 if TYPE_CHECKING:
     from . import SharedBlobs

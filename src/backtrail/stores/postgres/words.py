@@ -14,8 +14,8 @@ from ...events import MAIN_LOG, MESSAGE_KINDS, Hit, Problem, check_session_id
 from ...events.messages import text_of
 from ..query import Query, words_of
 from .link import Execute, Link
-from .logs import problem
-from .rows import COLUMNS, event_of
+from .rowgate import COLUMNS, event_of
+from .spans import problem
 
 SLICE = 500
 """Events indexed in one transaction."""

@@ -18,7 +18,7 @@ from ...events import MAX_SEQ, Event, Problem, check_log
 from ...events.history import Mark
 from ..records import Range
 from .link import Execute, Link
-from .rows import COLUMNS, event_of, events_of, share_sum
+from .rowgate import COLUMNS, event_of, events_of, share_sum
 
 _FIRST_PAGE = 64
 _LAST_PAGE = 4096

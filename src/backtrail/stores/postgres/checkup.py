@@ -8,9 +8,9 @@ from typing import Any
 from ...errors import Damaged, InvalidId, NotFound
 from ...events import MAIN_LOG, Event, Problem, check_log
 from ..records import check_order
+from .kept import COLUMNS, FROM, kept_of
 from .link import Link
-from .logs import Log, problem, read_log, spans_of
-from .records import COLUMNS, FROM, kept_of
+from .spans import Log, problem, read_log, spans_of
 
 _SESSIONS = "SELECT n, id FROM backtrail.sessions WHERE scope = %s ORDER BY n"
 _LOGS = (

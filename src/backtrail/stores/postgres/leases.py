@@ -27,9 +27,9 @@ from ..base import Lease
 from ..disk import forks
 from ..disk.fs import make_directory
 from ..disk.locks import busy, file_lease, me
-from .append import Appender, Holding, lapsed
+from .appender import Appender, Holding, lapsed
 from .link import Execute, Link, Lost
-from .logs import find_log
+from .spans import find_log
 
 LENGTH = 30.0
 """Seconds after which a lease ends that is not renewed."""

@@ -11,10 +11,10 @@ from collections.abc import Collection
 from ...errors import Damaged, InvalidId, NotFound
 from ...events import MAIN_LOG, MAX_SEQ, encode_data
 from ..batches import PURGED
+from .kept import unfold
 from .link import Execute, Link
-from .logs import find_log
-from .records import unfold
-from .rows import COLUMNS, event_of, row_sum
+from .rowgate import COLUMNS, event_of, row_sum
+from .spans import find_log
 
 _ROWS = 1000
 _TOMBSTONE = encode_data(PURGED)
