@@ -2,12 +2,13 @@
 
 address.py    the URL: what is libpq's, what is ours, what must not be shown
 link.py       connections, transactions, what errors mean
-schema.py     the tables, numbered migrations
-rows.py       the check sum of a row, the gate on its way out
-logs.py       logs: finding one, reading it in pages
-append.py     one statement an append; outcomes that are not known; servers that lost events
-records.py    sessions, what is folded from their logs, lists
-lease.py, news.py, search.py, removal.py, verify.py
+tables.py     the tables, numbered migrations
+rowgate.py    the check sum of a row, the gate on its way out
+spans.py      logs: finding one, reading it in pages
+appender.py   one statement an append; outcomes that are not known; servers that lost events
+kept.py       sessions, what is folded from their logs, lists
+leases.py     the right to drive a session; news.py: what wakes followers
+words.py      search; deletion.py, checkup.py, copyin.py: what they say
 """
 
 from __future__ import annotations
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SAFETY = 1.0
 _FIND_CHECKPOINT = (
     f"SELECT e.log, {COLUMNS} FROM backtrail.events e "
     "WHERE e.kind = 'checkpoint' AND e.id = %s AND e.scope = %s ORDER BY e.log, e.seq"
