@@ -10,7 +10,7 @@ BIN := .venv/bin
 	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
 	touch .venv
 
-.PHONY: demo test test-fast test-pythons coverage check format bench torture test-ui test-claude test-codex test-gemini clean
+.PHONY: demo test test-fast test-pythons test-postgres coverage check format bench torture test-ui test-claude test-codex test-gemini clean
 
 demo: .venv
 	$(BIN)/backtrail demo
@@ -40,6 +40,18 @@ test-pythons: .venv
 	  else absent="$$absent $$version"; fi; \
 	done; echo "passed:$${ran:- none}; failed:$${failed:- none}; not there:$${absent:- none}"; \
 	test -z "$$failed" && test -n "$$ran"
+
+# Debian's PostgreSQL (apt: postgresql pgbouncer), direct and through pgbouncer with a pool of two.
+PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
+PG_TESTS := tests/stores/test_contract.py tests/stores/test_model.py tests/stores/test_postgres_cuts.py \
+	tests/stores/test_postgres_failures.py tests/files/test_shared_contents.py tests/test_session.py \
+	tests/test_rewind.py tests/test_fork.py tests/test_opening.py tests/test_follow.py
+
+test-postgres: .venv
+	test -x "$(PG_BIN)/postgres" || { echo "no PostgreSQL: apt install postgresql pgbouncer" >&2; exit 1; }
+	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "ostgres or Cached"
+	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) BACKTRAIL_TEST_PGBOUNCER=$${PGBOUNCER:-pgbouncer} \
+	  $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "(ostgres or Cached) and not cuts and not failures"
 
 # Lines and branches, of this process and of those that the tests start.
 coverage: .venv

@@ -85,6 +85,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "purge": ("delete", "really erase a session, a path or a text"),
         "gc": ("gc", "remove contents of files that nothing relies on"),
         "verify": ("verify", "read everything in a store and report what is wrong"),
+        "store": ("store", "bring a shared store up to date"),
         "doctor": ("doctor", "check that all is set up well"),
         "config": ("config", "show the settings and where each comes from"),
         "completion": ("completion", "print completions for bash, zsh or fish"),

@@ -20,6 +20,7 @@ from ..stores.base import Store
 from ..stores.batches import drafts
 from ..stores.opening import open_store
 from ..stores.records import new_record
+from .elsewhere import bring_files
 from .keywords import Linked, SessionOptions, agent_named, checked, folder, options_of_agent
 from .liveturn import check_agent
 from .parts import Parts
@@ -244,6 +245,8 @@ def _said_anew(
     """What a caller says about the session that its record does not."""
     log, capture = parts.log, parts.capture
     changes: dict[str, Json] = {}
+    if options.get("cwd") is not None and options.get("files", True):
+        bring_files(log.store, log.id, str(options["cwd"]))
     said = _said(options)
     if said:
         info = log.store.record(log.id) if record is None else record

@@ -15,6 +15,7 @@ from ...stores.opening import store_at
 from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
 from ..contents.blobs import CachedBlobs
+from ..contents.near import bring_near
 from ..depot import opened
 from ..names import RESERVED, shown
 from ..trees import EMPTY_DIGEST, Get, control_in
@@ -35,6 +36,7 @@ def materialize(
             return materialize(place, tree, into)
     root = _digest(tree)
     with opened(store) as depot:
+        bring_near(depot.blobs, root)
         return write_tree(depot.blobs.get, root, into)
 
 
