@@ -348,7 +348,7 @@ def test_broken_store_fails(
         run_rule(store, rule, tmp_path, arguments)
 
 
-BROKEN = """
+A_PROJECT = """
 from backtrail.stores.memory import MemoryStore
 from backtrail.testing import StoreContract
 
@@ -366,7 +366,7 @@ class TestWrong(StoreContract):
 
 def test_a_rule_that_fails_shows_what_it_compared(tmp_path: Path) -> None:
     """In a project of its own, where pytest knows the rules as a library."""
-    (tmp_path / "test_wrong.py").write_text(BROKEN)
+    (tmp_path / "test_wrong.py").write_text(A_PROJECT)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "logs_are_those"],
         cwd=tmp_path,

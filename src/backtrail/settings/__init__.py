@@ -197,9 +197,9 @@ def load(
 
 
 def size_in_bytes(text: str) -> int | None:
-    """How much a size such as `20GB` is; None if it is none."""
+    """How much a size such as `20GB` is, as it is printed: a kilobyte is 1,000; None if none."""
     match = re.fullmatch(r"([0-9]+) ?([KMGTkmgt]?)[Bb]?", text.strip())
-    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ") if match else None
+    return int(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " ") if match else None
 
 
 def user_file() -> Path | None:

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from json import JSONDecodeError
 from typing import Any
 
+from ..._startup.extras import install_line
 from ...errors import Closed, Unsupported
 from ...events import Json
 from ...stores.disk import forks
@@ -60,8 +61,7 @@ class HostedModel(Model):
     ) -> None:
         if find_spec(self.package) is None:
             raise Unsupported(
-                f"the `{self.package}` client is not installed: "
-                f"pip install 'backtrail[{self.package}]'"
+                f"the `{self.package}` client is not installed: {install_line(self.package)}"
             )
         self.provider = provider
         self.name = name

@@ -187,7 +187,10 @@ def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[
 
     An event comes once, under the newest session that reads it.
     """
-    wanted = " AND ".join(f'"{" ".join(phrase)}"' for phrase in query.phrases)
+    wanted = " AND ".join(
+        f'"{" ".join(phrase)}"{" *" if begins else ""}'
+        for phrase, begins in zip(query.phrases, query.begins, strict=True)
+    )
     with database.reading() as connection:
         rows = connection.execute(_FIND, (wanted, scope)).fetchall()
     seen: set[int] = set()
