@@ -132,14 +132,14 @@ def test_the_picker_shows_the_diff_of_a_prompt(project: Project) -> None:
 CODE = """
 import sys
 from backtrail.cli import main
-from backtrail.files.workspace.workspace import Workspace
+from backtrail.files.restore.journal import Restoration
 
 looks = []
-for name in ("preview", "restore"):
-    def spy(self, *args, name=name, old=getattr(Workspace, name), **more):
+for name in ("preview", "act"):
+    def spy(self, *args, name=name, old=getattr(Restoration, name), **more):
         looks.append(name)
         return old(self, *args, **more)
-    setattr(Workspace, name, spy)
+    setattr(Restoration, name, spy)
 code = main(sys.argv[1:])
 print(looks, file=sys.stderr)
 sys.exit(code)
@@ -155,7 +155,7 @@ def test_nothing_is_previewed_where_nothing_is_asked(tmp_path: Path) -> None:
         cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "['restore']"
+    assert done.stderr.splitlines()[-1] == "['act']"
     assert project.files() == MADE
     assert project.files() != BROKEN
 

@@ -39,10 +39,10 @@ class SessionOptions(TypedDict, total=False):
     root: str | os.PathLike[str] | None
     agent: Callable[..., object] | str | None
     provider: str | None
-    tools: Json
-    can_use_tool: Callable[..., Json] | None
+    tools: object
+    can_use_tool: Callable[..., object] | None
     phase: str
-    hooks: Mapping[str, Callable[..., Json]]
+    hooks: Mapping[str, Callable[..., object]]
     agent_options: Mapping[str, Json]
     system_prompt: str | None
     messages: Sequence[object]
