@@ -40,6 +40,7 @@ LAYERS = [
     ["agent"],
     ["exchange"],
     ["testing"],
+    ["web"],
     ["cli", "__main__"],
 ]
 """The layers, lowest first: a layer sees those above it in this list, and itself."""
@@ -47,6 +48,7 @@ LAYERS = [
 ASYNCHRONOUS = {
     *("agent.oneshot", "session.aio_drive", "session.aio_parts"),
     *("session.awaiting", "session.threads"),
+    "web.live",
 }
 """The modules that may import an event loop."""
 

@@ -18,7 +18,7 @@ from backtrail.events import MAIN_LOG, Event, Json
 from backtrail.files import depot
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.formats.secrets import mask_json
-from backtrail.session.liveturn import Failed, Reading
+from backtrail.session.flows import Failed, Reading
 from backtrail.stores import Redacting, open_store
 from backtrail.stores.wrapper import Wrapper
 

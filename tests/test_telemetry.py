@@ -314,4 +314,4 @@ def test_without_opentelemetry_the_error_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(Unsupported) as caught:
         opentelemetry()
-    assert "pip install 'backtrail[otel]'" in str(caught.value)
+    assert "pip install 'opentelemetry-" in str(caught.value)

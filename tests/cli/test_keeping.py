@@ -21,10 +21,10 @@ from tests.cli.stage import Stage
 def test_rename_gives_and_takes_a_title(worked: Stage) -> None:
     """Without a title, the session is called by its first prompt."""
     assert worked.run("rename", "Second try").lines == [
-        "Second try (work) is now called 'Second try'"
+        "The greeter (work) is now called Second try"
     ]
     assert worked.run("show").lines[0] == "Second try"
-    assert worked.run("rename", "", "-s", "work", "--json").json["title"] is None
+    assert worked.run("rename", "", "-s", "work", "--json").json["title"] == "Add a readme."
     assert worked.run("show").lines[0] == "Add a readme."
 
 

@@ -585,10 +585,12 @@ def test_search_finds_words_here(many: Stage) -> None:
     told = many.run("search", "hello")
     assert told.lines == [
         f"hello from plain  plain  {many.project}",
-        "     2 user, WHEN  hello from plain",
+        "  user, WHEN  hello from plain",
+        "    backtrail show plain --turn 1",
         "",
         f"hello from below  below  {many.project}/sub",
-        "     2 user, WHEN  hello from below",
+        "  user, WHEN  hello from below",
+        "    backtrail show below --turn 1",
     ]
     assert "2 hits here" in told.err
     rows = many.run("search", "hello", "--all", "--json").json["hits"]

@@ -315,11 +315,11 @@ def test_config_show_reports_value_and_origin(stage: Stage) -> None:
     assert set(told["settings"]) == set(KEYS)
     assert told["files"]["project"] == str(path)
     lines = stage.run("config").lines
-    assert lines[0] == "setting  value  from  what it is for"
-    assert f"hook_timeout  3 s  {own}  the longest a hook may take" in lines
+    at = lines.index(f"hook_timeout  3 s  ({own})")
+    assert lines[at + 1].strip() == "the longest a hook may take"
 
 
 def test_the_budget_of_the_user_reaches_the_library(worked: Stage) -> None:
     """What `gc` keeps to is what the file says."""
     user(worked, 'budget = "7GB"\n')
-    assert worked.run("gc", "--json").json["budget"] == 7 << 30
+    assert worked.run("gc", "--json").json["budget"] == 7 * 10**9

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store
-from backtrail.cli.resume import resume_line
 from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.foreign import import_session
 from backtrail.exchange.native import write_session
+from backtrail.exchange.resume import resume_line
 
 from .transcripts import SAMPLES, Script
 

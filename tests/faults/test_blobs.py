@@ -25,7 +25,7 @@ from backtrail.files.contents import sqlite
 from backtrail.files.contents.blobs import Blobs
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.contents.sweep import Sweep
-from backtrail.stores.disk.transactions import Execute
+from backtrail.stores.disk.schema import Execute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -17,7 +17,7 @@ from backtrail.files.depot import opened
 from backtrail.files.restore.journal import Journal
 from backtrail.files.restore.plan import Plan, Step
 from backtrail.files.restore.restore import Restore
-from backtrail.files.restore.taking import Taking
+from backtrail.files.restore.steps import StepTaker
 from backtrail.files.trees import EMPTY_DIGEST, Entry
 from tests.files.conftest import shell
 from tests.files.world import look
@@ -27,15 +27,15 @@ from tests.talking import user
 @contextmanager
 def failing(error: BaseException, at: int = 3) -> Iterator[None]:
     """A restore that fails at one of its steps, each time."""
-    take = Taking.take
+    take = StepTaker.take
 
-    def refuse(self: Taking, index: int, step: Any) -> Any:
+    def refuse(self: StepTaker, index: int, step: Any) -> Any:
         if index >= at:
             raise error
         return take(self, index, step)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Taking, "take", refuse)
+        patch.setattr(StepTaker, "take", refuse)
         yield
 
 
@@ -117,6 +117,23 @@ def test_repair_gives_up_what_fails_again(half: Path, session: Session, tmp_path
     with Session.open(url, "s", cwd=half) as again:
         again.append(user("whole"))
         assert not again.problems
+
+
+def test_repair_says_what_it_cannot_put_back(
+    half: Path, session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A journal that cannot be read does not say where things belong: they are named."""
+    with opened(session.store) as depot:
+        place = depot.catalogue.places()[0]
+        depot.catalogue.drop_set_aside(place.n)
+        depot.catalogue.write_journal(place, b"no journal")
+    with Session.open(session.store, "two", cwd=half) as two:
+        two.append(user("goes on"))
+    (left,) = [name for name in os.listdir(half) if name.startswith(".backtrail-tmp-")]
+    run("doctor", "--repair", store=f"sqlite:///{tmp_path}/store.db")
+    told = capsys.readouterr().out
+    assert f"cannot be put back: see {half}/{left}" in told and "is back" not in told
+    assert os.listdir(half / left)
 
 
 @pytest.mark.parametrize("error", [ValueError("embedded null byte"), OverflowError("too large")])

@@ -240,14 +240,15 @@ def recorded(world: World) -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
+@pytest.mark.parametrize("later", [0.1, 1.8])
 def test_what_a_person_edits_after_a_record_was_killed(
-    world: World, recorded: subprocess.Popen[bytes]
+    world: World, recorded: subprocess.Popen[bytes], later: float
 ) -> None:
     """It shows that it lives for as long as it does: what the command did is its own."""
     (world.project / "mine.txt").write_text("old\n")
     os.killpg(recorded.pid, signal.SIGKILL)
     recorded.wait()
-    time.sleep(1.8)
+    time.sleep(later)
     (world.project / "new.txt").write_text("mine\n")
     done = world.run("undo", "--yes")
     assert (done.returncode, named(done, "new.txt")) == (4, True), done

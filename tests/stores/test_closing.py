@@ -50,6 +50,35 @@ def test_a_store_is_closed_while_a_thread_begins_to_write(
     assert files_of(tmp_path) == []
 
 
+def test_a_store_is_closed_while_a_thread_is_in_its_transaction(tmp_path: Path) -> None:
+    """The transaction ends first, and what it wrote is there."""
+    store = Database(tmp_path / "x.db", synced=False)
+    inside, go = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with store.writing() as execute:
+            inside.set()
+            go.wait()
+            execute("INSERT INTO notes VALUES('', '/x', 'text', '')")
+
+    told: list[object] = []
+    threads = [threading.Thread(target=lambda: told.append(outcome(write)))]
+    threads[0].start()
+    inside.wait()
+    threads.append(threading.Thread(target=store.close))
+    threads[1].start()
+    time.sleep(0.05)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert told == [None]
+    again = Database(tmp_path / "x.db", synced=False)
+    with again.reading() as connection:
+        assert connection.execute("SELECT text FROM notes").fetchall() == [("text",)]
+    again.close()
+    assert files_of(tmp_path) == []
+
+
 @pytest.mark.parametrize("holder", ["thread", "process"])
 def test_a_lock_that_is_shut_while_a_thread_waits_for_it(holder: str, tmp_path: Path) -> None:
     """It ends with `Closed`, whomever it waited for, and opens no file."""

@@ -46,9 +46,12 @@ def _run(call: Call) -> None:
 def _show(call: Call) -> None:
     from ..settings import KEYS, PROJECT_FILE, project_file, user_path
     from ..settings.allowance import allowed
-    from ..stores.opening import default_url
+    from ..stores.opening import default_url, masked
 
-    found = call.settings.values
+    found = dict(call.settings.values)
+    url = call.settings.store
+    if url is not None:
+        found["store"] = found["store"]._replace(value=masked(url))
     project = project_file()
     warnings = call.settings.warnings
     defaults = {"store": default_url(), "budget": "10 GB, or 5 % of the disk"}
@@ -67,11 +70,11 @@ def _show(call: Call) -> None:
     for name, setting in found.items():
         value = defaults.get(name, "–") if setting.value is None else _shown(setting.value)
         rows_shown.append([name, value, setting.origin, KEYS[name].about])
-    call.out.table(
-        ["setting", "value", "from", "what it is for"],
-        rows_shown,
-        styles={"setting": "cyan", "from": "dim", "what it is for": "dim"},
-    )
+    broad = max(len(name) for name, *_ in rows_shown)
+    for name, value, origin, about in rows_shown:
+        # Lines and no table: a value may be a path, and half of a path is of no use.
+        call.out.spans((name.ljust(broad), "cyan"), (f"  {value}", ""), (f"  ({origin})", "dim"))
+        call.out.line(f"{'':{broad}}  {about}", "dim")
     call.out.note(f"your file: {user_path()}; a project's: {project or PROJECT_FILE}")
     if folders := allowed():
         call.out.note(f"folders you allowed: {', '.join(folders)}")
