@@ -126,7 +126,7 @@ WRONG: list[tuple[dict[str, Json], str]] = [
 
 
 @pytest.mark.parametrize(("options", "word"), WRONG, ids=[f"{word}-{len(o)}" for o, word in WRONG])
-def test_an_agent_that_cannot_be_is_told_at_once(
+def test_an_agent_that_cannot_be_is_refused_at_once(
     options: dict[str, Json], word: str, tmp_path: Path
 ) -> None:
     """By every verb, before anything is made, and not by the first `send`."""
