@@ -65,6 +65,8 @@ class Deed:
     back: Literal["undo", "redo"] = "undo"
     turn: int | None = None
     """The prompt of the one turn that is taken out."""
+    asks: bool = True
+    """Whether the person may decide on each conflict."""
 
 
 def carry_out(call: Call, session: Session, deed: Deed) -> int:
@@ -89,7 +91,8 @@ def carry_out(call: Call, session: Session, deed: Deed) -> int:
         if scope is None:
             out.note("nothing was changed")
             return NOT_DONE
-        if plan.conflicts and scope != "conversation" and asked_for(call) is None:
+        decides = deed.asks and scope != "conversation" and asked_for(call) is None
+        if plan.conflicts and decides:
             chosen_scope = scope
             decided = decide(
                 call, session, plan, lambda choices: deed.go(chosen_scope, True, choices)

@@ -10,7 +10,7 @@ from .._startup.frozen import dataclass, replace
 from ..errors import NotFound
 from ..session.titles import title_of
 from .back import Deed, carry_out, common_options, may_act, mode_option, place_of
-from .patch import show_files
+from .hunks import show_files
 from .picker import Rows, pick, prompts
 from .plan import why_unwatched
 from .verbs import NOT_DONE, Command, Usage

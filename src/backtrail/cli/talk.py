@@ -223,7 +223,7 @@ class Chat:
 
     def _diff(self, _: str) -> None:
         from .diff import summary
-        from .patch import print_diff
+        from .hunks import print_diff
 
         session = self._needed()
         last = self.call.point(session, "@-1")
