@@ -105,7 +105,7 @@ def test_each_conflict_is_decided_on_the_terminal(project: Project) -> None:
         terminal.wait_for("f.py (changed since by somebody else): [k]eep, [m]erge, [a]side, "
                           "[o]verwrite or [d]iff?")  # fmt: skip
         terminal.press("d", ENTER)
-        terminal.wait_for("+# mine")
+        assert "+# mine" in terminal.wait_for("or [d]iff?", times=2)
         terminal.press("m", ENTER)
         terminal.wait_for("g.py (changed since by somebody else)")
         terminal.press("overwrite", ENTER)
@@ -132,14 +132,14 @@ def test_the_picker_shows_the_diff_of_a_prompt(project: Project) -> None:
 CODE = """
 import sys
 from backtrail.cli import main
-from backtrail.files.workspace.workspace import Workspace
+from backtrail.files.restore.journal import Restoring
 
 looks = []
-for name in ("preview", "restore"):
-    def spy(self, *args, name=name, old=getattr(Workspace, name), **more):
+for name in ("preview", "act"):
+    def spy(self, *args, name=name, old=getattr(Restoring, name), **more):
         looks.append(name)
         return old(self, *args, **more)
-    setattr(Workspace, name, spy)
+    setattr(Restoring, name, spy)
 code = main(sys.argv[1:])
 print(looks, file=sys.stderr)
 sys.exit(code)
@@ -155,7 +155,7 @@ def test_nothing_is_previewed_where_nothing_is_asked(tmp_path: Path) -> None:
         cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "['restore']"
+    assert done.stderr.splitlines()[-1] == "['act']"
     assert project.files() == MADE
     assert project.files() != BROKEN
 

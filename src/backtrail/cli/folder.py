@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from ..session.titles import title_of
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
@@ -120,6 +119,8 @@ def came_from(store: Store, folder: Path) -> Path | None:
 
 def titled(store: Store, info: SessionInfo) -> dict[str, Json]:
     """A session as JSON, with what it is called as its title."""
+    from ..session.titles import title_of
+
     return {**info.to_dict(), "title": info.title or title_of(store, info) or None}
 
 
