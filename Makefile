@@ -10,7 +10,7 @@ BIN := .venv/bin
 	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
 	touch .venv
 
-.PHONY: demo test test-fast test-pythons coverage check format bench torture test-claude test-codex test-gemini clean
+.PHONY: demo test test-fast test-pythons test-postgres coverage check format bench torture test-ui test-claude test-codex test-gemini clean
 
 demo: .venv
 	$(BIN)/backtrail demo
@@ -40,6 +40,18 @@ test-pythons: .venv
 	  else absent="$$absent $$version"; fi; \
 	done; echo "passed:$${ran:- none}; failed:$${failed:- none}; not there:$${absent:- none}"; \
 	test -z "$$failed" && test -n "$$ran"
+
+# Debian's PostgreSQL (apt: postgresql pgbouncer), direct and through pgbouncer with a pool of two.
+PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
+PG_TESTS := tests/stores/test_contract.py tests/stores/test_model.py tests/stores/test_postgres_cuts.py \
+	tests/stores/test_postgres_failures.py tests/files/test_shared_contents.py tests/test_session.py \
+	tests/test_rewind.py tests/test_fork.py tests/test_opening.py tests/test_follow.py
+
+test-postgres: .venv
+	test -x "$(PG_BIN)/postgres" || { echo "no PostgreSQL: apt install postgresql pgbouncer" >&2; exit 1; }
+	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "ostgres or Cached"
+	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) BACKTRAIL_TEST_PGBOUNCER=$${PGBOUNCER:-pgbouncer} \
+	  $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "(ostgres or Cached) and not cuts and not failures"
 
 # Lines and branches, of this process and of those that the tests start.
 coverage: .venv
@@ -81,8 +93,17 @@ test-gemini: .venv .gemini-cli/node_modules/.bin/gemini
 .gemini-cli/node_modules/.bin/gemini:
 	npm install --silent --no-audit --no-fund --prefix .gemini-cli @google/gemini-cli@0.61.0
 
+# The viewer in a real browser, with the checker of accessibility from npm; torture, too.
+test-ui: .venv .ui-node/node_modules/axe-core/axe.min.js
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	$(BIN)/python -m pytest -n 2 --dist worksteal -rs -m "torture or not torture" tests/ui tests/cli/test_ui.py
+
+.ui-node/node_modules/axe-core/axe.min.js:
+	npm install --silent --no-audit --no-fund --prefix .ui-node axe-core@4.14.0
+
 bench: .venv
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist
+	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .ui-node .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist

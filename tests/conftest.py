@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from backtrail.cli.allow import MARKS
 
+from . import postgres
+
 # A busy machine makes any strategy slow at times; that says nothing about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("tests"), derandomize=True)
@@ -38,9 +40,11 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(params=["memory", "file", "sqlite"])
+@pytest.fixture(params=["memory", "file", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh place that can be opened again, on each store."""
+    if request.param == "postgres":
+        return postgres.url_for(tmp_path)
     return {
         "memory": f"memory:{tmp_path}",
         "file": f"file:{tmp_path}/store",

@@ -108,7 +108,7 @@ def test_paths_are_files_only(project: Project) -> None:
     assert "outside the workspace" in outside.err
 
 
-def test_what_somebody_else_changed_is_kept(project: Project) -> None:
+def test_what_another_changed_is_kept(project: Project) -> None:
     """Exit code 4, the rest is done, and it says how to decide otherwise."""
     project.write("notes.md", "by a person, later\n")
     done = project.run("rewind", "--last", "--yes")
@@ -126,7 +126,7 @@ def test_what_somebody_else_changed_is_kept(project: Project) -> None:
 
 
 def test_aside_and_exact(project: Project) -> None:
-    """The earlier content is written beside; or the files are made equal, whoever wrote them."""
+    """The earlier content is written beside; or the files are made equal, also those of others."""
     project.write("notes.md", "by a person, later\n")
     project.write("theirs", "a person's\n")
     done = project.run("rewind", "--last", "--yes", "--on-conflict", "aside", "--scope", "files")
@@ -167,7 +167,7 @@ def test_nothing_to_do_says_so(project: Project) -> None:
     assert project.run("rewind", "4", "--yes", "--json").json["undo"] is None
 
 
-def test_what_cannot_be_undone_is_told(project: Project) -> None:
+def test_what_cannot_be_undone_is_reported(project: Project) -> None:
     """A folder that was not captured and is gone."""
     (project.root / "node_modules").mkdir()
     (project.root / "node_modules/x.js").write_text("x")

@@ -1,4 +1,4 @@
-"""Status and diff tell one truth: what the last turn left, what others did since, what is open.
+"""Status and diff say the same: what the last turn left, what others did since, what is open.
 
 What each of them did to the files is what the test itself wrote.
 """

@@ -108,7 +108,7 @@ def test_what_dropped_references_held_goes(blobs: Blobs) -> None:
     assert set(blobs.digests()) == b.parts
 
 
-def test_dry_run_tells_the_same_and_changes_nothing(blobs: Blobs) -> None:
+def test_dry_run_reports_the_same_and_changes_nothing(blobs: Blobs) -> None:
     """A dry run counts what references to be dropped would let go of, too."""
     a, b, c = (sample(blobs, name) for name in (b"a", b"b", b"c"))
     pairs = ((a.root, "dead"), (b.root, "dead"), (b.root, "alive"), (c.root, "dead"))
@@ -169,7 +169,7 @@ def test_a_missing_tree_costs_nothing_else(blobs: Blobs) -> None:
     assert set(blobs.digests()) == (a.parts - {a.inner, digest_of(b"own a")}) | b.parts
 
 
-def test_a_missing_root_is_told(blobs: Blobs) -> None:
+def test_a_missing_root_is_reported(blobs: Blobs) -> None:
     """A reference to nothing does not stop the collection."""
     b = sample(blobs, b"b")
     refer(blobs, digest_of(b"never stored"))
@@ -181,7 +181,7 @@ def test_a_missing_root_is_told(blobs: Blobs) -> None:
 
 
 def test_a_damaged_tree_holds_the_sweep(tmp_path: Path) -> None:
-    """What it held cannot be known, so nothing goes until nobody refers to it."""
+    """What it held cannot be known, so nothing goes until nothing refers to it."""
     with SQLiteBlobs(tmp_path / "b.db") as blobs:
         a, b = sample(blobs, b"a"), sample(blobs, b"b")
         blobs.put(b"loose")
@@ -205,7 +205,7 @@ def test_a_damaged_tree_holds_the_sweep(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_no_tree_holds_the_sweep(blobs: Blobs) -> None:
-    """A reference to something else is told like damage."""
+    """A reference to something else is reported like damage."""
     refer(blobs, blobs.put(b"not a tree"))
     blobs.put(b"loose")
     done = mark_and_sweep(blobs, grace=0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests import postgres
+
 from backtrail.events import Event
 from backtrail.stores import Store, open_store
 from backtrail.stores.buffered import Buffered
@@ -81,7 +83,7 @@ class TestJSONLSynced(StoreContract):
 
 
 class BufferedContract(StoreContract):
-    """A buffer assigns numbers later, and tells errors of the store behind it later."""
+    """A buffer assigns numbers later, and raises errors of the store behind it later."""
 
     def settle(
         self, store: Store, session_id: str, log: str, events: Sequence[Event]
@@ -106,3 +108,10 @@ class TestBufferedJSONL(BufferedContract):
 
     def make(self, place: Path) -> Store:
         return Buffered(open_store(f"file:{place}/store"), interval=0.01)
+
+
+class TestPostgres(StoreContract):
+    """A schema of its own on a server."""
+
+    def make(self, place: Path) -> Store:
+        return open_store(postgres.url_for(place))

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests import postgres
 
 from backtrail.errors import (
     AlreadyExists,
@@ -254,6 +255,11 @@ class MemoryMachine(StoreMachine):
     scheme = "memory:{place}"
 
 
+class PostgresMachine(StoreMachine):
+    def opened(self) -> Store:
+        return open_store(postgres.url_for(self.place))
+
+
 STEPS = settings(
     max_examples=60,
     stateful_step_count=30,
@@ -261,15 +267,19 @@ STEPS = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+FEWER = settings(STEPS, max_examples=12, phases=(Phase.explicit, Phase.generate))
 
 
 # A pass takes seconds; the time is for making a failing case small.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "machine", [SQLiteMachine, JSONLMachine, MemoryMachine], ids=["sqlite", "jsonl", "memory"]
+    "machine",
+    [SQLiteMachine, JSONLMachine, MemoryMachine, PostgresMachine],
+    ids=["sqlite", "jsonl", "memory", "postgres"],
 )
 def test_store_behaves_like_the_plain_one(machine: type[StoreMachine]) -> None:
     """Any sequence of calls gives the same results and errors as on the memory store."""
     case = machine.TestCase
-    case.settings = STEPS
+    # Each call is a round trip.
+    case.settings = FEWER if machine is PostgresMachine else STEPS
     case("runTest").runTest()

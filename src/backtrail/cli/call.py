@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,9 @@ SHORTEST = 4
 """Characters of an id below which a prefix is not looked for."""
 
 
+_FINISHED = {"rewound": "a rewind", "undone": "an undo", "redone": "a redo"}
+
+
 BEGINNING = frozenset({"chat", "hooks", "import", "record"})
 """The verbs that may begin a store where `--store` names none."""
 
@@ -39,6 +42,8 @@ class Call:
         self.verb = verb
         self.arguments = arguments
         self.out = out
+        self.finished: Event | None = None
+        """What a crash had cut short and this call finished, if it was of the session it opened."""
         self._open = ExitStack()
 
     @cached_property
@@ -179,9 +184,25 @@ class Call:
         if getattr(self.arguments, "dry_run", False):
             options: SessionOptions = {"files": files, "progress": self.reading()}
             return self.keep(Session(Parts(self.store, info.id, options)))
-        session = Session.resume(self.store, info.id, files=files, progress=self.reading())
+        with self.finishing(info.id):
+            session = Session.resume(self.store, info.id, files=files, progress=self.reading())
         self._say(session.problems)
         return self.keep(session)
+
+    @contextmanager
+    def finishing(self, session_id: str) -> Iterator[None]:
+        """Say of a session which operation that a crash cut short is finished meanwhile."""
+        from ..files.restore.unfinished import is_marked
+
+        if not is_marked(self.store):
+            yield
+            return
+        before = _last_operation(self.store, session_id)
+        yield
+        last = _last_operation(self.store, session_id)
+        if last is not None and (before is None or last.seq > before.seq):
+            self.finished = last
+            self.out.note(f"backtrail: finished {_FINISHED[last.kind]} that was cut short")
 
     def _say(self, problems: list[Problem]) -> None:
         for problem in problems:
@@ -278,3 +299,7 @@ class Call:
             from ..stores import due
 
             due.start(store, self.settings.text("retention"), self.settings.unasked())
+
+
+def _last_operation(store: Store, session_id: str) -> Event | None:
+    return next(store.read(session_id, reverse=True, kinds=tuple(_FINISHED)), None)

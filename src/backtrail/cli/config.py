@@ -46,9 +46,12 @@ def _run(call: Call) -> None:
 def _show(call: Call) -> None:
     from ..settings import KEYS, PROJECT_FILE, project_file, user_path
     from ..settings.allowance import allowed
-    from ..stores.opening import default_url
+    from ..stores.opening import default_url, masked
 
-    found = call.settings.values
+    found = dict(call.settings.values)
+    url = call.settings.store
+    if url is not None:
+        found["store"] = found["store"]._replace(value=masked(url))
     project = project_file()
     warnings = call.settings.warnings
     defaults = {"store": default_url(), "budget": "10 GB, or 5 % of the disk"}

@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
+from ..exchange.shelf import ARCHIVED, is_empty
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
     from ..files.workspace.roots import Root
     from ..stores.base import Store
     from .call import Call
-
-PINNED = "pinned"
-"""The tag of a session that is listed first and that retention leaves alone."""
-
-ARCHIVED = "archived"
-"""The tag of a session that is not listed."""
-
-_DEEDS = ("user_message", "assistant_message", "tool_result", "action")
-"""The kinds of events without which a session is empty."""
 
 
 def here() -> Path:
@@ -40,11 +32,6 @@ def root_here(call: Call, cwd: str) -> Root:
     return found
 
 
-def is_within(info: SessionInfo, folder: Path) -> bool:
-    """Whether a session belongs to a folder or to one below it."""
-    return info.cwd is not None and Path(info.cwd).is_relative_to(folder)
-
-
 def latest_in(store: Store, folder: Path) -> SessionInfo | None:
     """The newest session of a folder that is offered to people."""
     try:
@@ -59,13 +46,6 @@ def latest_in(store: Store, folder: Path) -> SessionInfo | None:
 def is_offered(store: Store, info: SessionInfo) -> bool:
     """Whether a session is one to go on with: not archived, no subagent's, and not empty."""
     return info.relation != "subagent" and ARCHIVED not in info.tags and not is_empty(store, info)
-
-
-def is_empty(store: Store, info: SessionInfo) -> bool:
-    """Whether an agent was opened, and neither said nor did anything, on any branch."""
-    if info.message_count or not isinstance(info.metadata.get("native"), dict):
-        return False
-    return next(store.read(info.id, kinds=_DEEDS, limit=1), None) is None
 
 
 def around(store: Store) -> tuple[Path, SessionInfo | None]:

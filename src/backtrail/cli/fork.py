@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BacktrailError
+from ..errors import AlreadyExists, BacktrailError, NotFound
+from ..exchange.resume import check_here, is_foreign, native_line, resume_line, written
 from .numbers import Numbers
-from .resume import check_here, is_foreign, native_line, resume_line, written
 from .verbs import Command, session_argument, session_option
 from .wording import brief, plural
 
 if TYPE_CHECKING:
-    from ..events import Json
+    from ..events import Json, SessionInfo
     from .call import Call
 
 
@@ -68,10 +69,10 @@ def _print(call: Call, row: dict[str, Json]) -> None:
 def resume(call: Call) -> int:
     """Say how to go on with a session, or do it."""
     given = call.arguments
-    info = call.info(given.session)
+    info = call.info(given.session) if given.into is None else _brought(call, given.into)
     store = call.store.url if given.store else None
     check_here(info)
-    line = native_line(call, info) if is_foreign(info) else resume_line(info, store)
+    line = native_line(call.store, info) if is_foreign(info) else resume_line(info, store)
     if not given.run:
         if call.out.as_json:
             agent = info.agent_name if is_foreign(info) else "backtrail"
@@ -89,6 +90,21 @@ def resume(call: Call) -> int:
     return main(["chat", "--resume", info.id, *(["--store", store] if store else [])])
 
 
+def _brought(call: Call, folder: str) -> SessionInfo:
+    """A session whose files, as it last left them, are in another folder from now on."""
+    from ..session.elsewhere import bring_files
+    from ..session.session import Session
+
+    info, into = call.find(call.arguments.session), os.path.realpath(folder)
+    if Path(into).is_dir() and any(Path(into).iterdir()):
+        raise AlreadyExists(f"{into} exists and is not empty: choose another folder")
+    with call.out.busy("bringing files"):
+        if not bring_files(call.store, info.id, into, asked=True):
+            raise NotFound(f"no state of the files of session `{info.id}` is known")
+        with Session.resume(call.store, info.id, cwd=into) as session:
+            return session.info()
+
+
 def _fork_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "point",
@@ -104,6 +120,9 @@ def _fork_options(parser: ArgumentParser) -> None:
 
 def _resume_options(parser: ArgumentParser) -> None:
     session_argument(parser)
+    parser.add_argument(
+        "--into", metavar="DIR", help="bring its files to a new or empty folder, and go on there"
+    )
     parser.add_argument("--run", action="store_true", help="run the line, do not only print it")
 
 
@@ -124,6 +143,7 @@ COMMANDS: dict[str, Command] = {
         """
         backtrail resume               the line that goes on with the latest session here
         backtrail resume 01a1e22c --run
+        backtrail resume 01a1e22c --into ~/work/app    on another machine, with its files
         """,
         "A session of another agent goes on in that agent. Where that has no such session any\n"
         "more, or never had it on this machine, one is written.",

@@ -6,9 +6,10 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
+from ..exchange.shelf import ARCHIVED, PINNED
 from ..session.titles import title_of
 from .call import Call
-from .folder import ARCHIVED, PINNED, titled
+from .folder import titled
 from .verbs import Command, Usage, session_argument, session_option
 from .wording import short
 

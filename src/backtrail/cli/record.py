@@ -109,7 +109,9 @@ def _not_run(call: Call, why: str, code: int) -> int:
 def _refuse_volatile(call: Call) -> None:
     """As below, before anything is read: what ends with this process is no way back."""
     from ..stores.memory import MemoryStore
+    from ..stores.opening import refuse_remote
 
+    refuse_remote(call.settings.store, "the command was not run: `record` writes")
     if isinstance(call.store, MemoryStore):
         raise Usage(
             f"the command was not run, because nothing is left of `{call.store.url}` afterwards: "

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
+from ..exchange.shelf import is_within
 from ..session.titles import title_of
 from .advice import hint
 from .call import Call
-from .folder import around, is_within, masking
+from .folder import around, masking
 from .numbers import Numbers
 from .output import Span
 from .verbs import Command, Usage, mask_option, number_option

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..exchange.shelf import is_within
 from .call import Call
-from .folder import is_within
 from .verbs import Command
 from .wording import moment, money, size
 

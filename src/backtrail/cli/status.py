@@ -69,8 +69,9 @@ def _run(call: Call) -> None:
         info = found
     else:
         info = call.find(call.arguments.session)
-    left = at_opening(call.store, info.id, files=True)
-    now = _look(call, call.store.info(info.id) if left else info, left)
+    with call.finishing(info.id):
+        left = at_opening(call.store, info.id, files=True)
+    now = _look(call, call.store.info(info.id) if left or call.finished else info, left)
     steps = _next(call, now)
     if call.out.as_json:
         call.out.data(_as_json(call, now, steps))

@@ -6,9 +6,10 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from .._startup.frozen import dataclass, field
+from ..exchange.shelf import is_empty, is_within
 from ..session.titles import title_of
 from .call import Call
-from .folder import around, is_empty, is_within
+from .folder import around
 from .numbers import Numbers
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short

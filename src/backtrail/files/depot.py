@@ -50,7 +50,8 @@ def open_blobs(url: str) -> Blobs:
     )
     if opener is None:
         raise Unsupported(
-            f"no contents for `{scheme}:` are installed; this version has sqlite:, and folders"
+            f"no contents for `{scheme}:` are installed; this version has sqlite:, postgresql:, "
+            "s3:, and folders"
         )
     return opener(address)
 
@@ -58,13 +59,16 @@ def open_blobs(url: str) -> Blobs:
 class Depot:
     """The contents and the catalogue in one folder. `close` it as often as it was opened."""
 
-    def __init__(self, folder: Path, url: str = "", *, goes_with: int | None) -> None:
+    def __init__(
+        self, folder: Path, place: tuple[str, str], blobs: Callable[[], Blobs], *,
+        goes_with: int | None,
+    ) -> None:  # fmt: skip
         refuse_links(folder, folder / "blobs.db", folder / "catalogue.db", folder / "hooks")
         make_directory(folder)
         mark(folder)
         self.folder = folder
-        self._place = str(folder), url
-        self.blobs = open_blobs(url or f"sqlite:///{folder}/blobs.db")
+        self._place = place
+        self.blobs = blobs()
         self.catalogue = Catalogue(folder / "catalogue.db")
         self._goes_with = goes_with
         self._users = 0
@@ -73,11 +77,13 @@ class Depot:
     def of(cls, store: Store) -> Depot:
         """The depot of a store; `Unsupported` if it has none."""
         folder, goes_with = _folder_of(store)
-        place = str(folder), unwrapped(store).contents_url
+        url = unwrapped(store).contents_url
+        place = str(folder), f"{url}#{store.scope}" if is_shared(store) else url
         with _lock:
             depot = _open.get(place)
             if depot is None:
-                depot = _open[place] = cls(folder, place[1], goes_with=goes_with)
+                blobs = partial(_blobs_of, unwrapped(store), folder, url)
+                depot = _open[place] = cls(folder, place, blobs, goes_with=goes_with)
             depot._users += 1
         # Not a method of the depot: that would keep it, and not know that it is closed.
         unwrapped(store).relies_on = partial(_flush, place)
@@ -121,8 +127,28 @@ def opened(store: Store) -> Iterator[Depot]:
         depot.close()
 
 
+def is_shared(store: Store) -> bool:
+    """Whether contents of a store are where other machines have them, too."""
+    store = unwrapped(store)
+    return store.url.startswith("postgresql:") and not store.contents_url.startswith("sqlite:")
+
+
+def _blobs_of(store: Store, folder: Path, url: str) -> Blobs:
+    """The contents of a store, opened."""
+    if not is_shared(store):
+        return open_blobs(url or f"sqlite:///{folder}/blobs.db")
+    from ..stores.postgres import PostgresStore
+    from .contents.shared import open_shared
+
+    if not isinstance(store, PostgresStore):
+        raise Unsupported(f"the contents of {store.url} cannot be opened: it is no store of ours")
+    return open_shared(store.link.address, store.scope, url, folder)
+
+
 def has_contents(store: Store) -> bool:
     """Whether a store may have contents: where it has none, none are made."""
+    if is_shared(store):
+        return True
     folder = known_folder(store)
     if folder is None:
         from ..stores.memory import MemoryStore

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .matching import match
+from .matching import lines_of, match
 from .names import hidden
-from .restore.merge import lines_of
 from .trees import Entry
 
 _AROUND = 3

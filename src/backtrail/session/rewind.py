@@ -19,7 +19,7 @@ from ..errors import Conflict, InvalidData, NotFound, Unsupported
 from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
 from ..files.restore.conflicts import Decisions, Put
-from ..files.restore.journal import Restoring, kept
+from ..files.restore.journal import Restoration, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
 from ..files.restore.unfinished import described
@@ -262,10 +262,10 @@ class Rewinder:
             back = foresight.back(now, owed)
             return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return self._restoring(workspace).preview(plan_for), get, len(owed)
+        return self._restoration(workspace).preview(plan_for), get, len(owed)
 
-    def _restoring(self, workspace: Workspace) -> Restoring:
-        return Restoring(workspace, self._recorder.log, self._store)
+    def _restoration(self, workspace: Workspace) -> Restoration:
+        return Restoration(workspace, self._recorder.log, self._store)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -333,8 +333,8 @@ class Rewinder:
 
         try:
             unmake = made_root(self._store, self._id, way)
-            restoring = self._restoring(workspace)
-            done = restoring.act(plan_for, batch, append, force=wish.force, unmake=unmake)
+            restoration = self._restoration(workspace)
+            done = restoration.act(plan_for, batch, append, force=wish.force, unmake=unmake)
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log says how the files are then.

@@ -26,7 +26,7 @@ from .points import Target
 from .toolcalls import Call
 from .turnlog import Turn
 from .turns import Content, Limits, Result, Retry
-from .views import Rewind, State, beyond, end_event, last_of, may_begin, own_event, user_message
+from .views import Rewind, State, beyond, end_event, mapped, may_begin, own_event, user_message
 
 
 class Session:
@@ -365,13 +365,7 @@ class Session:
 
     def as_map(self) -> dict[str, Json]:
         """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
-        messages = self.messages()
-        return {
-            "session_id": self.id,
-            "messages": messages,
-            "last_user": last_of(messages, "user"),
-            "last_assistant": last_of(messages, "assistant"),
-        }
+        return mapped(self.id, self.messages())
 
     def branches(self) -> list[Branch]:
         """Ways the conversation went and was taken back from."""

@@ -33,7 +33,7 @@ def title_of(
     return f"{FORK} {words}" if words and info.relation == "fork" else words
 
 
-def shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int = 72) -> str:
     """A text on one line, cut at `limit` characters."""
     line = " ".join(text[: limit * 4].split())
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"

@@ -117,22 +117,21 @@ class Settings(NamedTuple):
     @property
     def hook_timeout(self) -> float:
         """Seconds that a hook may take."""
-        value = self.values["hook_timeout"].value
-        assert isinstance(value, float)
-        return value
+        return self._number("hook_timeout")
 
     @property
     def hook_wait(self) -> float:
         """Seconds that the calls of a session wait, in all, for the first import."""
-        value = self.values["hook_wait"].value
-        assert isinstance(value, float)
-        return value
+        return self._number("hook_wait")
 
     @property
     def root_files(self) -> int:
         """Files above which a project is captured only in the folder of the agent."""
-        value = self.values["root_files"].value
-        assert isinstance(value, int)
+        return int(self._number("root_files"))
+
+    def _number(self, name: str) -> float:
+        value = self.values[name].value
+        assert isinstance(value, (int, float))
         return value
 
     def why_unrecorded(self, cwd: str | os.PathLike[str]) -> str | None:

@@ -7,6 +7,7 @@ scheme that another package registers in the entry-point group `backtrail.stores
     memory.py      the plain implementation, and `null:`, which forgets everything at `close`
     jsonl/         one folder a session, one line an event (jsonl/lines.py: the format)
     sqlite/        one database
+    postgres/      a server, for many machines
     disk/          what both share: locks, group sync, databases, process forks
     queue.py       one way for many writers
     wrapper.py     a store around a store: buffered.py, redacting.py

@@ -83,6 +83,9 @@ class Store(ABC):
     contents_url: str = ""
     """Where contents of files are by another scheme; `contents` then has what belongs to them."""
 
+    environment: Mapping[str, str] = {}
+    """What a process needs in its environment to open `url`: a password is never in that."""
+
     durability: Durability = "synced"
     """What an acknowledged append survives; what is stored beside it survives as much."""
 

@@ -93,7 +93,10 @@ def start(store: Store, retention: str | None = None, env: Mapping[str, str] | N
         return False
     if not _claimed(store) and not (retention and _is_old(store, retention)):
         return False
-    words = (store.url, store.scope, str(store.contents or ""), retention or "")
+    blobs = store.contents_url or str(store.contents or "")
+    words = (store.url, store.scope, blobs, retention or "")
+    if store.environment:
+        env = {**(os.environ if env is None else env), **store.environment}
     run_apart("backtrail.files.workspace.upkeep", *words, env=env)
     return True
 

@@ -42,6 +42,8 @@ _OWN = {
     "null": "memory:open_null",
     "file": "jsonl:open_jsonl",
     "sqlite": "sqlite:open_sqlite",
+    "postgresql": "postgres:open_postgres",
+    "postgres": "postgres:open_postgres",
 }
 
 
@@ -108,6 +110,28 @@ def store_at(store: Store | str, *, create: bool = True) -> Iterator[Store]:
         raise InvalidData("name a store: a Store, or a URL such as 'sqlite:///PATH'")
     with open_store(store, create=create) as opened:
         yield opened
+
+
+_REMOTE = ("postgresql", "postgres")
+_PASSWORD = re.compile(r"(?<=[?&])((?:ssl)?password)=[^&#]*")
+_USER = re.compile(r"^([\w+.-]+://[^/@?#:]*):[^/@?#]*@")
+
+
+def masked(url: str) -> str:
+    """A URL of a store as it may be shown: without a password."""
+    return _USER.sub(r"\1:***@", _PASSWORD.sub(r"\1=***", url))
+
+
+def refuse_remote(url: str | None, what: str) -> None:
+    """Raise `Unsupported` if a store is across a network, for what an agent has to wait for."""
+    if url is None:
+        url = os.environ.get("BACKTRAIL_STORE") or ""
+    if url.partition(":")[0] in _REMOTE:
+        raise Unsupported(
+            f"{what} a local store, and `{masked(url)}` is across a network, which an agent must "
+            "not wait for: name a local one (`BACKTRAIL_STORE=sqlite:///PATH`, or the setting "
+            "`store`), and copy its sessions"
+        )
 
 
 def default_url() -> str:

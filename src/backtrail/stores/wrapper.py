@@ -37,6 +37,7 @@ class Wrapper(Store):
         """Say of itself what holds for the store behind."""
         self.url = inner.url
         self.scope = inner.scope
+        self.environment = inner.environment
         self.contents = inner.contents
         self.durability = inner.durability
         self.places = inner.places

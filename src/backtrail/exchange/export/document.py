@@ -207,7 +207,7 @@ class Reader:
     ) -> Turn:  # fmt: skip
         steps = []
         for event in events:
-            files = self._files(event) if main else []
+            files = self.files(event) if main else []
             if _brings_back(event):
                 files = [file for file in files if file.path not in seen]
             seen |= {file.path for file in files}
@@ -216,6 +216,15 @@ class Reader:
         if steps and steps[0].kind == "user_message":
             return Turn(number, steps[0], steps[1:])
         return Turn(number, None, steps)
+
+    def steps(self, events: Iterable[Event], *, main: bool = True) -> list[Step]:
+        """Any events in order, with the answers at the calls among them; without files.
+
+        A subagent has its place, and no steps yet.
+        """
+        agents = {one.call: one for one in self.agents() if one.call is not None}
+        steps = [step_of(self._masked(event)) for event in events]
+        return paired(steps, agents.get, self._calls, main=main)
 
     def _masked(self, event: Event) -> Event:
         if self._masking is None:
@@ -228,7 +237,7 @@ class Reader:
         """What the calls among the events of a turn changed that nothing took back."""
         from ...session.filepoints import Effects
 
-        get = self._contents() if any("files" in event.data for event in events) else None
+        get = self.contents() if any("files" in event.data for event in events) else None
         if get is None:
             return Net()
         newest = max(event.seq for event in events if "files" in event.data)
@@ -258,13 +267,13 @@ class Reader:
         ends = (counts_in(event) for event in reversed(events) if event.kind == "turn_end")
         known = next((one for one in ends if one is not None), None)
         get = (
-            self._contents() if any(isinstance(e.data.get("files"), dict) for e in events) else None
+            self.contents() if any(isinstance(e.data.get("files"), dict) for e in events) else None
         )
         if known is not None or get is None:
             return known or Counts(0, 0, 0)
         return counts_of(self._store, self._id, get, events)
 
-    def _contents(self) -> Get | None:
+    def contents(self) -> Get | None:
         """What reads contents of files; None where the store has none."""
         if not self._has_looked:
             from ...files.depot import has_contents, opened
@@ -274,14 +283,14 @@ class Reader:
                 self._get = self._open.enter_context(opened(self._store)).blobs.get
         return self._get
 
-    def _files(self, event: Event) -> list[FileDiff]:
+    def files(self, event: Event) -> list[FileDiff]:
         """What an event did to the files, as far as contents are there."""
         from ...session.filepoints import event_diff
 
         changed = event.data.get("files")
         if not (isinstance(changed, dict) and "after" in changed):
             return []
-        get = self._contents()
+        get = self.contents()
         files = [] if get is None else event_diff(get, event).files
         return files if self._masking is None else _masked_files(files, self._masking)
 
@@ -289,7 +298,7 @@ class Reader:
 
     def document(self) -> Document:
         """The session as it stands, with its subagents at the calls that started them."""
-        agents = {one.call or f"log {one.name}": one for one in self._agents()}
+        agents = {one.call or f"log {one.name}": one for one in self.agents()}
 
         def start(call: str) -> Subagent | None:
             found = agents.pop(call, None)
@@ -326,7 +335,7 @@ class Reader:
             self.not_captured(),
         )
 
-    def _agents(self) -> Iterator[Subagent]:
+    def agents(self) -> Iterator[Subagent]:
         """Each subagent by the call that started it, still without its steps."""
         for name in self.subagents():
             events = self._store.read(self._id, log=SUBAGENTS + name, kinds=("start",), limit=1)

@@ -120,7 +120,7 @@ def _act(hook: Hook, verb: Verb) -> str:
     from pathlib import Path
 
     from ...settings import load
-    from ...stores.opening import open_store
+    from ...stores.opening import open_store, refuse_remote
     from .fields import Fields
     from .places import folder_of
 
@@ -130,6 +130,7 @@ def _act(hook: Hook, verb: Verb) -> str:
     if settings.why_unrecorded(fields.cwd) is not None:
         return ""
     settings.apply()
+    refuse_remote(settings.store, "hooks write")
     with open_store(settings.store) as store:
         hook.folder = folder_of(store)
         if verb == "check":

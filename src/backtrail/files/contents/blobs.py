@@ -63,6 +63,9 @@ class Blobs(ABC):
     id: str
     """Names this store of blobs, made once; an index made for another is not believed."""
 
+    far: bool = False
+    """Whether contents come across a network, so that `fetch` has something to do."""
+
     @abstractmethod
     def write(
         self,
@@ -165,6 +168,10 @@ class Blobs(ABC):
         digest = sha256(content).digest()
         self.write([(digest, content)])
         return digest
+
+    def fetch(self, digests: Collection[bytes]) -> None:
+        """Bring contents near that are about to be read, where they are far; else do nothing."""
+        return None
 
     def verify(self) -> Iterator[tuple[bytes, str]]:
         """Read everything; the digests that fail, and how. Empty: the store as a whole."""

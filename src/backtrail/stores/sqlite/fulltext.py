@@ -17,7 +17,7 @@ from ...events.messages import text_of
 from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from ..disk.database import Database
 from ..disk.fs import NO_ROOM
-from ..disk.transactions import Execute
+from ..disk.schema import Execute
 from ..query import Query, words_of
 from .logs import has_parts, unsealed_in
 from .pages import problem
