@@ -67,6 +67,8 @@ class Stage:
             # The clone that is tested may lie in a temporary folder.
             "BACKTRAIL_ALLOW_TEMPORARY": "1",
             "COLUMNS": "100",
+            # A pager sends escape sequences of its own.
+            "PAGER": "cat",
             **more,
         }
 

@@ -64,7 +64,7 @@ def test_nothing_to_undo_says_where_there_may_be(worked: Stage) -> None:
     for _ in range(2):
         assert worked.run("undo", "--yes").code == 0
     told = worked.run("undo", "--yes")
-    assert (told.code, "--session" in told.err) == (3, True)
+    assert (told.code, "`backtrail undo SESSION`" in told.err) == (3, True)
 
 
 def test_ls_speaks_of_filters_only_where_there_are_any(stage: Stage) -> None:
@@ -83,9 +83,8 @@ def test_a_name_with_a_new_line_stays_on_its_line(worked: Stage) -> None:
     assert worked.run("record", "--", "sh", "-c", 'echo two >> "$0"', name).code == 0
     told = worked.run("status").out + worked.run("diff").out
     assert "  M  new\\nline\\t  +1 −0\n" in told
-    assert (
-        "diff a/new\\nline\\t b/new\\nline\\t\n--- a/new\\nline\\t\n+++ b/new\\nline\\t\n" in told
-    )
+    assert 'diff --git "a/new\\nline\\t" "b/new\\nline\\t"\n' in told
+    assert '--- "a/new\\nline\\t"\n+++ "b/new\\nline\\t"\n' in told
     back = worked.run("restore", name, "--yes").out
     assert back.startswith("restored new\\nline\\t to ") and "  restored  new\\nline\\t  −1" in back
     assert (worked.project / name).read_text() == "one\n"

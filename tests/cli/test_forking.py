@@ -26,7 +26,7 @@ def test_a_fork_has_the_history_up_to_its_point(project: Project) -> None:
     done = project.run("fork", "4", "--title", "plan B")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[0] == "forked work at event 4, with 2 messages"
+    assert lines[0] == "forked work at prompt 1, with 2 messages"
     id = lines[1].split()[2]
     assert lines[1].endswith("plan B")
     assert lines[2] == f"folder: {project.root}, with the files as they are"

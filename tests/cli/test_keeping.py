@@ -44,7 +44,7 @@ def test_a_checkpoint_holds_conversation_and_files(worked: Stage) -> None:
     """It says how to go back, and that works."""
     (worked.project / "app.py").write_text("by hand\n")
     told = worked.run("checkpoint", "good")
-    assert told.lines == ["checkpoint good at event 11, conversation and files"]
+    assert told.lines == ["checkpoint good at prompt 2, conversation and files"]
     assert told.err.endswith("backtrail rewind good\n")
     (worked.project / "app.py").write_text("broken\n")
     with worked.session("work") as s:

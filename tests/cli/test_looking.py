@@ -212,7 +212,7 @@ def test_show_reports_a_session_turn_by_turn(worked: Stage) -> None:
         "The greeter",
         f"work · {worked.project} · tiny-1 · 2 turns · 60 tokens · WHEN",
         "",
-        "[1]  event 2, WHEN",
+        "prompt 1  WHEN",
         "> Add a readme.",
         "I will write one.",
         "  • write  README.md",
@@ -221,7 +221,7 @@ def test_show_reports_a_session_turn_by_turn(worked: Stage) -> None:
         "Done.",
         "  – checkpoint before the cleanup",
         "",
-        "[2]  event 7, WHEN",
+        "prompt 2  WHEN",
         "> Clean up.",
         "  • bash  rm .env",
         "    exit code 0",
@@ -313,7 +313,7 @@ def test_show_reads_calls_of_every_provider(stage: Stage, format: str) -> None:
         s.append({"role": "user", "content": "What is here?"})
         s.extend(spelled[format])
     assert stage.run("show").lines[3:] == [
-        "[1]  event 2, WHEN",
+        "prompt 1  WHEN",
         "> What is here?",
         "Look.",
         "  • bash  ls -l",
@@ -529,10 +529,10 @@ def test_tree_draws_forks_branches_and_subagents(worked: Stage) -> None:
             fork.fork(session_id="plan-c", title="Plan C").close()
     assert worked.run("tree", "work").lines == [
         "The greeter  work · 1 turn · WHEN  ← here",
-        "├── branch Clean up.  left at event 5, 2 messages",
+        "├── branch Clean up.  left at prompt 1, 2 messages",
         "├── subagent scout  1 event",
-        "└── fork Plan B  plan-b from event 5 · 1 turn · WHEN",
-        "    └── fork Plan C  plan-c from event 7 · 1 turn · WHEN",
+        "└── fork Plan B  plan-b from prompt 1 · 1 turn · WHEN",
+        "    └── fork Plan C  plan-c from prompt 1 · 1 turn · WHEN",
     ]
     below = worked.run("tree", "plan-c", "--json").json["trees"][0]["below"]
     assert [node["kind"] for node in below] == ["branch", "subagent", "fork"]

@@ -96,7 +96,7 @@ def test_moves_count_once_wherever_they_are_shown(project: Project) -> None:
     before = project.files()
     turn(project, "mv d e; mv f.py g.py; sed -i s/^3/three/ g.py; echo new > new")
     files, plus, minus = shown(project)["status"]
-    assert (files, plus, minus) == (5, 8, 7)
+    assert (files, plus, minus) == (4, 2, 1)
     undone = project.run("undo", "--yes")
     assert f"files: {files} files and 2 folders changed  +{minus} −{plus}" in undone.out
     assert "moved    e/x → d/x" in undone.out
@@ -104,7 +104,7 @@ def test_moves_count_once_wherever_they_are_shown(project: Project) -> None:
     redone = project.run("redo", "--yes", "--json").json
     assert (redone["insertions"], redone["deletions"]) == (plus, minus)
     moved = {row["path"]: row["old_path"] for row in redone["files"] if row["old_path"]}
-    assert moved == {"e/x": "d/x", "e/y": "d/y"}
+    assert moved == {"e/x": "d/x", "e/y": "d/y", "g.py": "f.py"}
     assert len(redone["files_changed"]) == files + len(moved) + 2
     assert shown(project)["status"] == (files, plus, minus)
 

@@ -130,7 +130,7 @@ def test_a_rewind_is_done_even_if_no_note_can_be_left(project: Project) -> None:
     projects.write_text("in the way")
     done = project.run("rewind", "--last", "--yes")
     assert done.code == 1
-    assert "rewound to before event" in done.out
+    assert "rewound to before prompt" in done.out
     assert "take it back with: backtrail undo" in done.out
     assert "this is done, but the agent's own session is not" in done.err
     assert project.files() == MADE

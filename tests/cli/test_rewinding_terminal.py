@@ -52,6 +52,8 @@ def test_conflicts_and_what_is_left_out_are_in_the_preview(project: Project) -> 
         assert "conflict  notes.md  (changed since by somebody else)" in plan
         assert "not captured, so not touched: node_modules" in plan
         terminal.press("b", ENTER)
+        terminal.wait_for("notes.md (changed since by somebody else): ")
+        terminal.press(ENTER)
         assert terminal.end() == 4
     assert project.files()["notes.md"] == "by a person, later\n"
 
@@ -81,7 +83,7 @@ def test_a_given_scope_is_only_confirmed(project: Project) -> None:
         terminal.wait_for("Restore app.py? [y/N]")
         terminal.press("y", ENTER)
         assert terminal.end() == 0
-        assert "restored app.py to before event 6 (bash," in terminal.screen.text
+        assert "restored app.py to before bash of prompt 2 (event 6," in terminal.screen.text
     assert project.files() == {**BROKEN, "app.py": MADE["app.py"]}
 
 

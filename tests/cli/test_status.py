@@ -128,7 +128,7 @@ def test_a_fork_of_a_fork_has_one_title(project: Project) -> None:
         session.append({"role": "user", "content": "tidy the garden, please, all of it " * 3})
         session.fork(session_id="copy").close()
     listed = project.run("ls", "--json").json["sessions"]
-    assert next(row["title"] for row in listed if row["id"] == "copy") is None
+    assert next(row["title"] for row in listed if row["id"] == "copy").startswith("⑂ tidy the")
     project.run("delete", "plain", "--yes")
     row = next(line for line in project.run("ls").out.splitlines() if "garden" in line)
     name = row[row.index("⑂") : row.index("…") + 1]

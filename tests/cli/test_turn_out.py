@@ -105,7 +105,7 @@ def test_each_conflict_is_decided_on_the_terminal(project: Project) -> None:
         terminal.wait_for("f.py (changed since by somebody else): [k]eep, [m]erge, [a]side, "
                           "[o]verwrite or [d]iff?")  # fmt: skip
         terminal.press("d", ENTER)
-        terminal.wait_for("+# mine")
+        assert "+# mine" in terminal.wait_for("or [d]iff?", times=2)
         terminal.press("m", ENTER)
         terminal.wait_for("g.py (changed since by somebody else)")
         terminal.press("overwrite", ENTER)
@@ -176,3 +176,21 @@ def test_restore_finds_the_session_that_changed_the_file(project: Project) -> No
     assert "session work, the newest that changed it" in done.err
     assert "five" not in project.files()["f.py"]
     assert project.run("restore", "f.py", "--session", "later", "--yes").code == 3
+
+
+def test_a_second_undo_is_what_its_preview_says(project: Project) -> None:
+    """Behind an undo that kept a file, no decision is asked for: it would be about that one."""
+    with (project.root / "f.py").open("a") as file:
+        file.write("# mine\n")
+    with project.terminal("undo") as terminal:
+        terminal.wait_for("Undo? [y/N]")
+        terminal.press("y", ENTER)
+        terminal.wait_for("f.py (changed since by somebody else): ")
+        terminal.press("k", ENTER)
+        assert terminal.end() == 4
+    with project.terminal("undo") as terminal:
+        assert 'undo the turn "the middle"' in terminal.wait_for("Undo? [y/N]")
+        terminal.press("y", ENTER)
+        assert terminal.end() == 4
+    assert "three" in project.files()["f.py"] and "three" not in project.files()["g.py"]
+    assert project.said() == ["the head"]

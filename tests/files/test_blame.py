@@ -6,6 +6,7 @@ who wrote it. Lines come back only by rewinds and undos, which write nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
@@ -14,6 +15,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from backtrail import Event, NotFound, Session
+from backtrail.files.matching import match
+from backtrail.files.trees import digest_of
+from backtrail.session.lineage import Lineage, Moment
 from backtrail.stores import open_store
 from tests.files.world import MEMORY
 from tests.talking import user
@@ -179,3 +183,92 @@ def test_each_line_has_the_author_that_wrote_it_many(part: int) -> None:
     """2,000 histories more."""
     for seed in range(1000 + part * 20, 1000 + part * 20 + 20):
         check_history(seed)
+
+
+# --- what is not known -------------------------------------------------------------------
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Iterator[Session]:
+    """A file of three lines that three turns add a line to each."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "f").write_text("a\nb\nc\n")
+    with Session.create(f"sqlite:///{tmp_path}/s.db", "s", cwd=root) as session:
+        for number in (1, 2, 3):
+            with session.turn(f"turn {number}"), session.tool("edit"), (root / "f").open("a") as f:
+                f.write(f"turn {number}\n")
+        yield session
+
+
+def authors(session: Session, lost: bytes) -> list[str]:
+    """The authors where one content is not there any more."""
+    workspace = session.parts.capture.needed()
+
+    def get(digest: bytes) -> bytes:
+        if digest == lost:
+            raise NotFound(digest.hex())
+        return workspace.get(digest)
+
+    moment = Moment(session.parts.browser.present(), str(workspace.stamp()["id"]))
+    lines = Lineage(session.store, session.info(), get).blame(b"f", moment)
+    return [line.author for line in lines]
+
+
+def test_contents_that_were_given_up_leave_lines_unknown(turns: Session) -> None:
+    """Those lines, and no others: of the file itself, or of the state that it was in."""
+    known = ["others"] * 3 + ["agent"] * 3
+    assert authors(turns, b"") == known
+    content = digest_of(b"a\nb\nc\nturn 1\n")
+    unknown = ["others"] * 3 + ["unknown"] * 2 + ["agent"]
+    assert authors(turns, content) == unknown
+    first = next(event for event in turns.events(kinds=("action",)))
+    assert authors(turns, bytes.fromhex(first.data["files"]["after"])) == unknown
+    begin = next(event for event in turns.events(kinds=("user_message",)))
+    assert authors(turns, bytes.fromhex(begin.data["tree"])) == [
+        *["unknown"] * 4, "agent", "agent",
+    ]  # fmt: skip
+
+
+def test_what_has_no_lines_is_not_found(turns: Session) -> None:
+    """A folder, a link, what is no text, what is not there; and at a point, what was not then."""
+    workspace = turns.parts.capture.needed()
+    root = Path(workspace.path)
+    (root / "folder").mkdir()
+    (root / "link").symlink_to("f")
+    (root / "binary").write_bytes(b"\0\1")
+    for name in ("folder", "link", "binary", "nothing"):
+        with pytest.raises(NotFound, match=name):
+            turns.blame(name)
+    (root / "empty").write_text("")
+    assert turns.blame("empty") == []
+    begin = next(event for event in turns.events(kinds=("user_message",)))
+    with pytest.raises(NotFound, match="empty"):
+        turns.blame("empty", at=begin)
+    assert [line.text for line in turns.blame(root / "f", at=begin)] == ["a", "b", "c"]
+
+
+def test_what_a_call_under_way_wrote(turns: Session) -> None:
+    """In this session it is known; a call of another session, or a person, is not told apart."""
+    root = Path(turns.parts.capture.needed().path)
+    with turns.tool("bash"):
+        (root / "f").write_text((root / "f").read_text() + "now\n")
+        last = turns.blame("f")[-1]
+        assert (last.author, last.tool, last.turn) == ("agent", "bash", 3)
+    with Session.create(turns.store, "other", cwd=root) as other, other.tool("bash"):
+        (root / "f").write_text((root / "f").read_text() + "then\n")
+        assert turns.blame("f")[-1].author == "uncertain"
+
+
+def test_matching_moves_nothing() -> None:
+    """Lines that both texts have once are matched in the longest order that both have."""
+    rng = Random(3)
+    for _ in range(300):
+        old = [b"%d" % rng.randrange(12) for _ in range(rng.randrange(12))]
+        new = [b"%d" % rng.randrange(12) for _ in range(rng.randrange(12))]
+        found = match(old, new)
+        kept = [place for place in found if place >= 0]
+        assert kept == sorted(set(kept))
+        assert all(old[place] == line for place, line in zip(found, new, strict=True) if place >= 0)
+    lines = [[bytes([character]) for character in text] for text in (b"abcdef", b"xabyef")]
+    assert match(*lines) == [-1, 0, 1, -1, 4, 5]

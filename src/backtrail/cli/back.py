@@ -14,6 +14,7 @@ from ..errors import NotFound, Unsupported
 from .advice import advise, decisions, hint
 from .allow import allow_option, with_allowance
 from .decide import asked_for, decide
+from .numbers import Numbers
 from .picker import choose, quoted
 from .plan import SHOWN, lines_of, never_touched, row_line, show, why_unwatched
 from .verbs import CONFLICT, NOT_DONE, NOT_FOUND, session_option, yes_option
@@ -64,6 +65,8 @@ class Deed:
     back: Literal["undo", "redo"] = "undo"
     turn: int | None = None
     """The prompt of the one turn that is taken out."""
+    asks: bool = True
+    """Whether the person may decide on each conflict."""
 
 
 def carry_out(call: Call, session: Session, deed: Deed) -> int:
@@ -88,7 +91,8 @@ def carry_out(call: Call, session: Session, deed: Deed) -> int:
         if scope is None:
             out.note("nothing was changed")
             return NOT_DONE
-        if plan.conflicts and scope != "conversation" and asked_for(call) is None:
+        decides = deed.asks and scope != "conversation" and asked_for(call) is None
+        if plan.conflicts and decides:
             chosen_scope = scope
             decided = decide(
                 call, session, plan, lambda choices: deed.go(chosen_scope, True, choices)
@@ -217,20 +221,19 @@ def _last_operation(session: Session) -> int:
 
 
 def place_of(session: Session, target: Event, *, before: bool) -> str:
-    """A point in words: a prompt by its number, anything else by that of its event."""
-    from ..session.points import prompts
-
-    place = f"event {target.seq}"
+    """A point in words: by the number of its prompt, or its label; else by that of its event."""
+    numbers = Numbers(session.store, session.id)
+    place, name = f"event {target.seq}", target.data.get("name")
     if target.kind == "user_message":
-        known = prompts(session.store, session.id)
-        number = f"prompt {known.index(target.seq) + 1}" if target.seq in known else place
-        place = f"{number}, {quoted(target)}"
+        number = numbers.had(target.seq)
+        place = f"{place if number is None else f'prompt {number}'}, {quoted(target)}"
     elif target.kind == "checkpoint":
         label = target.data.get("label")
-        place += f', the checkpoint "{brief(label, 60)}"' if isinstance(label, str) else ""
-    name = target.data.get("name")
-    if target.kind in ("tool_result", "action") and isinstance(name, str):
-        place += f" ({brief(name, 60)}, {ago(target.ts)})"
+        place = f'the checkpoint "{brief(label, 60)}"' if isinstance(label, str) else place
+    elif target.kind in ("tool_result", "action") and isinstance(name, str):
+        number = numbers.had(target.seq)
+        of = "" if number is None else f" of prompt {number}"
+        place = f"{brief(name, 60)}{of} (event {target.seq}, {ago(target.ts)})"
     return f"{'before ' if before else ''}{place}"
 
 

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
-from ..session.titles import FORK, title_of
 from .folder import around, here, is_project_of
 from .output import Output
 from .verbs import Usage
@@ -157,6 +156,8 @@ class Call:
 
     def _is_shown_as(self, info: SessionInfo, name: str) -> bool:
         """Whether `ls` shows a session by this name, which it may cut short."""
+        from ..session.titles import FORK, title_of
+
         wanted = name.removeprefix(f"{FORK} ").casefold()
         if not wanted.removesuffix("…"):
             return False

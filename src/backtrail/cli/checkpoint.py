@@ -10,6 +10,7 @@ from .advice import hint, point_name
 from .allow import refuse_agents
 from .call import Call
 from .folder import around, here
+from .numbers import Numbers
 from .output import clean
 from .verbs import NOT_DONE, Command, Usage, session_option, yes_option
 from .wording import short
@@ -72,7 +73,8 @@ def _mark(call: Call) -> None:
     for problem in problems:
         call.out.note(f"files: {problem}")
     what = "conversation and files" if point.tree else "conversation only"
-    call.out.line(f"checkpoint {point.label or short(point.id)} at event {point.seq}, {what}")
+    place = Numbers(call.store, session.id).place(point.seq)
+    call.out.line(f"checkpoint {point.label or short(point.id)} at {place}, {what}")
     call.out.note(f"go back with: {back}")
 
 

@@ -55,7 +55,7 @@ def _asked(
 
 def show_difference(call: Call, session: Session, plan: Rewind, file: FileChange) -> None:
     """How a file in conflict differs from what it was at the point that is gone back to."""
-    from .patch import print_diff
+    from .hunks import print_diff
 
     path = f"{session.info().root}/{file.path}"
     with call.out.paged():

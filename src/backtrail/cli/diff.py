@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..errors import BacktrailError
 from ..files.names import one_line
 from .call import Call
+from .hunks import print_diff
 from .output import Output
-from .patch import print_diff
 from .plan import listed
 from .verbs import Command, session_option
 from .wording import lines, mode_change, things

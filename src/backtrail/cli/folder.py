@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFound
 from ..exchange.shelf import ARCHIVED, is_empty
-from ..session.titles import title_of
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
@@ -100,6 +99,8 @@ def came_from(store: Store, folder: Path) -> Path | None:
 
 def titled(store: Store, info: SessionInfo) -> dict[str, Json]:
     """A session as JSON, with what it is called as its title."""
+    from ..session.titles import title_of
+
     return {**info.to_dict(), "title": info.title or title_of(store, info) or None}
 
 

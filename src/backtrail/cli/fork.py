@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AlreadyExists, BacktrailError, NotFound
 from ..exchange.resume import check_here, is_foreign, native_line, resume_line, written
+from .numbers import Numbers
 from .verbs import Command, session_argument, session_option
 from .wording import brief, plural
 
@@ -55,7 +56,8 @@ def fork(call: Call) -> int:
 
 def _print(call: Call, row: dict[str, Json]) -> None:
     messages = plural(row["messages"], "message")
-    call.out.line(f"forked {row['parent']} at event {row['at']}, with {messages}", "bold")
+    place = Numbers(call.store, row["parent"]).place(row["at"] or 0)
+    call.out.line(f"forked {row['parent']} at {place}, with {messages}", "bold")
     call.out.line(f"new session: {row['session']}  {brief(row['title'] or '')}".rstrip())
     files = "with the files of that point" if call.arguments.into else "with the files as they are"
     if row["cwd"]:

@@ -49,7 +49,7 @@ _KEYS = {
     **{b"%d" % digit: str(digit) for digit in range(10)},
 }  # fmt: skip
 
-_CHANGES = 18
+_CHANGES = 16
 """Columns of what a turn did to the files, so that what was said stands below each other."""
 
 _LINGER = 0.05

@@ -10,7 +10,7 @@ from .._startup.frozen import dataclass, replace
 from ..errors import NotFound
 from ..session.titles import title_of
 from .back import Deed, carry_out, common_options, may_act, mode_option, place_of
-from .patch import show_files
+from .hunks import show_files
 from .picker import Rows, pick, prompts
 from .plan import why_unwatched
 from .verbs import NOT_DONE, Command, Usage
@@ -163,11 +163,10 @@ def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
 
     turn = None
     if wish.turn:
-        from ..session.points import prompts as numbered
+        from .numbers import Numbers
 
         verb, done = "take out", "took out"
-        known = numbered(session.store, session.id)
-        turn = known.index(wish.target.seq) + 1 if wish.target.seq in known else wish.target.seq
+        turn = Numbers(session.store, session.id).of(wish.target.seq) or wish.target.seq
     deed = Deed(verb, verb, done, what, go, wish.scope, turn=turn)
     return carry_out(call, session, deed)
 

@@ -13,6 +13,7 @@ from ..session.titles import title_of
 from .advice import hint
 from .call import Call
 from .folder import around, masking
+from .numbers import Numbers
 from .output import Span
 from .verbs import Command, Usage, mask_option, number_option
 from .wording import ago, plural, short
@@ -89,21 +90,6 @@ def _check(text: str) -> None:
         Query(text)
     except InvalidData as error:
         raise Usage(str(error)) from error
-
-
-class Numbers:
-    """The numbers of the prompts of a session, as `show` has them."""
-
-    def __init__(self, store: Store, session_id: str) -> None:
-        from ..session.points import prompts, read_turns
-
-        self._prompts = prompts(store, session_id)
-        self._turns = read_turns(store, session_id)
-
-    def of(self, seq: int) -> int | None:
-        """The number of the prompt whose turn an event is in; None if it was left behind."""
-        turn = self._turns.of(seq)
-        return self._prompts.index(turn) + 1 if turn in self._prompts else None
 
 
 Found = tuple["Hit", "SessionInfo", str]

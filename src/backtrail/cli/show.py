@@ -11,8 +11,8 @@ from ..session.titles import title_of
 from .call import Call
 from .diff import print_files
 from .folder import masking
+from .hunks import print_diff
 from .output import Output
-from .patch import print_diff
 from .plan import listed, print_rows, rows_json
 from .verbs import Command, mask_option, session_argument
 from .wording import ago, brief, money, plural, short
@@ -95,8 +95,9 @@ class _Printer:
                 return
         self._out.line()
         if turn.prompt is not None:
-            when = f"  event {turn.prompt.seq}, {ago(turn.prompt.ts)}"
-            self._out.spans((f"[{turn.number}]", "bold cyan"), (when, "dim"))
+            event = f"event {turn.prompt.seq}, " if self._full else ""
+            when = f"  {event}{ago(turn.prompt.ts)}"
+            self._out.spans((f"prompt {turn.number}", "bold cyan"), (when, "dim"))
             self._text(turn.prompt.text, "> ", "bold", _LINES)
         for step in steps:
             self._step(step)

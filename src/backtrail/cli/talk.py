@@ -12,6 +12,7 @@ from ..errors import BacktrailError, NotFound
 from ..session.titles import title_of
 from .advice import hint, point_name
 from .folder import here, is_offered
+from .numbers import Numbers
 from .output import clean
 from .picker import pick
 from .screen import Screen, ending
@@ -217,11 +218,12 @@ class Chat:
         point = session.checkpoint(label or None)
         named = f' "{brief(label)}"' if label else ""
         back = hint(self.call, "rewind", point_name(self.call, session, point))
-        self.call.out.line(f"checkpoint{named} at event {point.seq}: {back}")
+        place = Numbers(session.store, session.id).place(point.seq)
+        self.call.out.line(f"checkpoint{named} at {place}: {back}")
 
     def _diff(self, _: str) -> None:
         from .diff import summary
-        from .patch import print_diff
+        from .hunks import print_diff
 
         session = self._needed()
         last = self.call.point(session, "@-1")

@@ -10,6 +10,7 @@ from ..exchange.shelf import is_empty, is_within
 from ..session.titles import title_of
 from .call import Call
 from .folder import around
+from .numbers import Numbers
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
 
@@ -76,7 +77,8 @@ def _session(call: Call, info: SessionInfo, infos: list[SessionInfo], passed: se
 
     passed = {*passed, info.id}
     kind = info.relation or "session"
-    at = f" from event {info.fork_seq}" if info.relation == "fork" else ""
+    numbers = Numbers(call.store, info.id)
+    at = f" from {numbers.place(info.fork_seq or 0)}" if info.relation == "fork" else ""
     name = title_of(call.store, info, 50) or "(nothing said yet)"
     detail = f"{short(info.id)}{at} · {plural(info.turn_count, 'turn')} · {ago(info.updated_at)}"
     row: dict[str, Json] = {
@@ -88,7 +90,9 @@ def _session(call: Call, info: SessionInfo, infos: list[SessionInfo], passed: se
     for branch in branches(call.store.read(info.id)):
         if branch.head > inherited:
             said = _said_at(call, info.id, branch.left, branch.head)
-            parted = f"left at event {branch.left}, {plural(branch.message_count, 'message')}"
+            parted = (
+                f"left at {numbers.place(branch.left)}, {plural(branch.message_count, 'message')}"
+            )
             node.below.append(_Node("branch", said, parted, {**branch.to_dict(), "prompt": said}))
     for log in call.store.logs(info.id):
         if log.startswith("subagents/"):

@@ -92,6 +92,8 @@ def _told(
 
 def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:
     """Carry out an undo or redo."""
+    from ..session.points import read_operations
+
     choice = asked_for(call) or "keep"
     force: bool = getattr(call.arguments, "force", False)
     take = session.undo if verb == "undo" else session.redo
@@ -102,10 +104,12 @@ def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> in
     def what() -> str:
         return _described(call, session, verb)
 
+    # Behind an undo that kept something, a decision is about that one and no other.
+    asks = read_operations(session.store, session.id).unfinished is None
     deed = (
-        Deed(verb, "take back", "took back", what, go, back="redo")
+        Deed(verb, "take back", "took back", what, go, back="redo", asks=asks)
         if verb == "undo"
-        else Deed(verb, "do again", "did again", what, go)
+        else Deed(verb, "do again", "did again", what, go, asks=asks)
     )
     return carry_out(call, session, deed)
 

@@ -21,7 +21,7 @@ from ..files.names import hidden, several, shown
 from ..files.restore.conflicts import Decisions, OnConflict, Put, resolve
 from ..files.restore.journal import lacking
 from ..files.restore.moves import Local, cannot_go, settled
-from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, plan_exact, plan_mine, renames
+from ..files.restore.plan import ALREADY, Plan, Step, Subtraction, moved, plan_exact, plan_mine
 from ..files.trees import Difference, Get, Present, is_bare
 from ..settings.allowance import ORIGIN, is_allowed
 from ..stores.base import Store
@@ -161,10 +161,11 @@ def _warnings(log: Known, workspace: Workspace, way: Way, plan: Plan) -> list[st
 def changes_in(plan: Plan, get: Get) -> list[FileChange]:
     """A plan for people: what has nothing to do is left out.
 
-    A file that only gets another name has no lines that come or go, as in a diff.
+    A file that gets another name has the lines that come and go in it, as in a diff.
     """
     found = []
-    moves = renames(Difference(s.path, s.before, s.after) for s in plan.steps if s.acts)
+    acting = {step.path: step for step in plan.steps if step.acts}
+    moves = moved(get, [Difference(s.path, s.before, s.after) for s in acting.values()])
     for step in plan.steps:
         if step.action == "skip" and step.reason == ALREADY:
             continue
@@ -172,7 +173,9 @@ def changes_in(plan: Plan, get: Get) -> list[FileChange]:
             # It is listed where it moves to.
             continue
         other = moves.get(step.path) if step.acts else None
-        plus, minus = step_counts(get, step) if other is None else (0, 0)
+        plus, minus = (0, 0) if other is not None and step.before else step_counts(get, step)
+        if other is not None and step.before is None:
+            plus, minus = step_counts(get, replace(step, before=acting[other].before))
         reason = step.reason
         if step.uncertain and WHY["doubtful"] not in reason:
             reason = "; ".join(filter(None, (reason, "saved by a person in that time, perhaps")))

@@ -86,7 +86,8 @@ class Lineage:
         if is_binary(self._get(entry.value)):
             raise NotFound(f"`{shown(path)}` is no text: it has no lines")
         spans = self._spans(moment, owed)
-        return self._named(self._history(path, moment.tree, spans).lines(entry, moment.last))
+        history = self._history(path, moment.tree, spans, moment.last)
+        return self._named(history.lines(entry, moment.last))
 
     def _content(self, digest: bytes) -> bytes | None:
         try:
@@ -154,10 +155,12 @@ class Lineage:
 
     # --- one file ------------------------------------------------------------------------
 
-    def _history(self, path: bytes, now: bytes, spans: list[_Span]) -> History:
-        """The history of the file that is at a path now."""
+    def _history(
+        self, path: bytes, now: bytes, spans: list[_Span], last: Origin = OTHERS
+    ) -> History:
+        """The history of the file that is at a path now; what came behind all spans is `last`'s."""
         history = History(self._content)
-        for deed, name, at in self._deeds(path, now, spans):
+        for deed, name, at in self._deeds(path, now, spans, last):
             if deed is None:
                 history.gap()
                 continue
@@ -183,7 +186,7 @@ class Lineage:
         return self._back.get(key)
 
     def _deeds(
-        self, path: bytes, now: bytes, spans: list[_Span]
+        self, path: bytes, now: bytes, spans: list[_Span], last: Origin
     ) -> list[tuple[Deed | None, bytes, int]]:
         """What was done to the file that is at a path now, in order, each with the path that it
         had, and the place of the span. None is for a span that cannot be read any more."""
@@ -196,20 +199,28 @@ class Lineage:
                 if not span.partial and tree is not None:
                     # What no session did lies between two spans.
                     pieces.insert(0, (span.after, tree, []))
+                elif not span.partial:
+                    # How it was before what cannot be read.
+                    there = look_up(self._get, span.after, path)
+                    found.append((Deed(there, there, OTHERS), path, at))
                 for before, after, claims in pieces:
-                    deed, was = self._deed(path, before, after, claims)
+                    deed, was = self._deed(path, before, after, claims, last)
                     found += [] if deed is None else [(deed, path, at)]
                     path = was
                 tree = tree if span.partial else span.before
             except (NotFound, Damaged):
                 tree = tree if span.partial else None
                 found.append((None, path, at))
+            last = OTHERS
         return found[::-1]
 
     def _deed(
-        self, path: bytes, before: bytes, after: bytes, claims: list[_Claim]
+        self, path: bytes, before: bytes, after: bytes, claims: list[_Claim], others: Origin
     ) -> tuple[Deed | None, bytes]:
-        """What happened to the file between two trees, None if nothing; and its path before."""
+        """What happened to the file between two trees, None if nothing; and its path before.
+
+        What no event claims is of `others`.
+        """
         if before == after:
             return None, path
         old, new = (look_up(self._get, tree, path) for tree in (before, after))
@@ -221,7 +232,7 @@ class Lineage:
             old = look_up(self._get, before, was) if was != path else None
         claim = next((one for one in claims if path not in one.change.foreign), None)
         if claim is None:
-            return Deed(old, new, OTHERS), was
+            return Deed(old, new, others), was
         event, change = claim.event, claim.change
         origin = Origin("agent", claim.session, event.seq)
         if path in change.shared:

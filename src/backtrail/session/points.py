@@ -274,10 +274,13 @@ TURN_KINDS = ("user_message", "rewound")
 """The kinds of events that `Turns` must see."""
 
 
-def prompts(store: Store, session_id: str) -> list[int]:
-    """The user's messages of the history, oldest first: the first is prompt 1."""
-    marks = store.outline(session_id, kinds=("user_message",))
-    live = spans(marks, head_of(store, session_id))
+def prompts(store: Store, session_id: str, at: int | None = None) -> list[int]:
+    """The user's messages of the history, oldest first: the first is prompt 1.
+
+    With `at`, of the history that ends there.
+    """
+    marks = store.outline(session_id, kinds=("user_message",), until=at)
+    live = spans(marks, head_of(store, session_id) if at is None else at)
     return [mark.seq for mark in marks if mark.kind == "user_message" and among(mark.seq, live)]
 
 
