@@ -111,7 +111,7 @@ def test_a_long_session_opens_like_a_short_one(
             page.goto(viewer.base + "/s/long/e/2")
             page.get_by_text("user 0 words").first.wait_for()
             assert rows.count() <= ROWS
-            box = page.get_by_role("region", name="Conversation").first
+            box = page.get_by_role("group", name="Conversation").first
             box.evaluate("node => { node.scrollTop = node.scrollHeight / 3 }")
             page.wait_for_timeout(400)
             assert 0 < rows.count() <= ROWS
