@@ -15,7 +15,7 @@ SCREENS = {
     "event": ("/s/work/e/2", "heading", "The greeter"),
     "diff": ("/s/work/diff?turn=PROMPT", "heading", "What this turn changed"),
     "tree": ("/s/work/tree", "heading", "Where it went"),
-    "rewind": ("/s/work/rewind?before=PROMPT", "button", "Rewind 3 files"),
+    "rewind": ("/s/work/rewind?before=PROMPT", "button", "Rewind 2 files"),
     "file": ("/s/work/file?path=notes.md", "heading", "notes.md"),
     "files": ("/s/work/file", "link", "app.py"),
     "search": ("/search?q=clean", "link", "All clean."),
@@ -78,7 +78,7 @@ def test_axe_finds_faults(viewer: Viewer, browser: Browser) -> None:
             "() => { const main = document.querySelector('main');"
             "main.append(document.createElement('img'));"
             "const pale = document.createElement('p'); pale.textContent = 'pale';"
-            "pale.style.color = '#ccc'; pale.style.background = '#fff'; main.append(pale); }"
+            "pale.style.color = '#ccc'; pale.style.background = '#fff'; main.prepend(pale); }"
         )
         faults = " ".join(axe(found.page))
     assert "image-alt" in faults and "color-contrast" in faults
@@ -181,7 +181,7 @@ def test_a_diff_is_shown_both_ways(viewer: Viewer, browser: Browser) -> None:
     with window(browser, viewer.url(path)) as found:
         page = found.page
         region = page.get_by_role("region", name="Diff of app.py")
-        region.get_by_text("Hello").wait_for()
+        region.get_by_text("Hello!").wait_for()
         marked = region.locator(".s-w").all_inner_texts()
         assert any("Hello" in text for text in marked) and not any("print" in t for t in marked)
         page.get_by_role("button", name="Side by side").click()

@@ -171,6 +171,7 @@ def window(
         context.route("**/*", only_loopback)
         page.on("pageerror", lambda error: found.wrong.append(f"error: {error}"))
         page.on("console", lambda m: found.wrong.append(m.text) if m.type == "error" else None)
+        page.on("response", lambda r: found.wrong.append(r.url) if r.status >= 400 else None)
         page.goto(address)
         yield found
         if clean:

@@ -42,17 +42,19 @@ export const done = (what) => tellDone(what);
 globalThis.backtrailDone = done;
 
 function App() {
-  const [at, setAt] = useState(route()), [Screen, setScreen] = useState(null), [up, setUp] = useState(true), [dark, setDark] = useState(theme() === "dark");
+  const [wanted, setWanted] = useState(route()), [view, setView] = useState({ at: wanted, Screen: null }), [up, setUp] = useState(true), [dark, setDark] = useState(theme() === "dark");
   const [last, setLast] = useState(null);
   tellDone = setLast;
-  useEffect(() => onRoute(() => setAt(route())), []);
+  useEffect(() => onRoute(() => setWanted(route())), []);
   useEffect(() => onServer(setUp), []);
   useEffect(() => {
+    // An address and its screen change together.
     let over = false;
-    if (!screens[at.screen]) { setScreen(null); return; }
-    screens[at.screen]().then((found) => over || setScreen(() => found));
+    if (!screens[wanted.screen]) { setView({ at: wanted, Screen: null }); return; }
+    screens[wanted.screen]().then((Screen) => over || setView({ at: wanted, Screen }));
     return () => { over = true; };
-  }, [at.screen]);
+  }, [wanted]);
+  const { at, Screen } = view;
   useEffect(() => { const name = { home: "Sessions", session: "Session" }[at.screen] ?? at.screen[0].toUpperCase() + at.screen.slice(1); document.title = `${name} · Backtrail`; }, [at.screen]);
   useKeys({ "/": () => go("/search"), "?": () => open("help"), "g h": () => go("/"), "g s": () => go("/search") }, []);
   const flip = () => { const next = theme() === "dark" ? "light" : "dark"; theme(next); setDark(next === "dark"); };
@@ -71,7 +73,7 @@ function App() {
       <button class="icon-button" aria-label="Keys" title="Keys  ?" onClick=${() => open("help")}><${Icon} name="help" /></button>
     </header>
     ${up ? null : html`<div class="down" role="alert">The viewer does not answer. If it was stopped, run <code>backtrail ui</code> again; this page goes on when it is back.</div>`}
-    <main id="main" tabindex="-1">${screen}</main>
+    <main id="main" tabindex="0">${screen}</main>
     ${last ? html`<${Done} last=${last} close=${() => setLast(null)} />` : null}
     <${Dialogs} id=${at.id} /><${Toasts} />`;
 }

@@ -124,6 +124,7 @@ export function List({ count, row, usual = 60, control, seen, stick = false, lab
 
   const scrolled = () => {
     const node = box.current;
+    if (!node) return;
     if (!wanted.current) bottom.current = node.scrollTop + node.clientHeight >= node.scrollHeight - 40;
     look();
   };
@@ -134,6 +135,6 @@ export function List({ count, row, usual = 60, control, seen, stick = false, lab
       style=${{ transform: `translateY(${all.before(at)}px)` }}>${row(at)}</div>`);
   }
   return html`<div class=${`list ${className}`} id=${id} ref=${box} onScroll=${scrolled} onWheel=${taken} onPointerDown=${taken}
-      tabindex="0" role="region" aria-label=${label}>
+      tabindex="0" role="group" aria-label=${label}>
     <div class="list-inner" role="list" style=${{ height: `${all.before(count)}px` }}>${rows}</div></div>`;
 }

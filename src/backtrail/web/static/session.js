@@ -123,7 +123,7 @@ export function SessionScreen({ id, seq, narrow }) {
       const end = Math.min(count - 1, i + CHUNK - 1);
       const asked = [];
       for (let k = i; k <= end; k++) { const one = course.seq(k); asked.push(one); asking.current.add(one); }
-      get(of(id, "/events"), { after: wanted - 1, limit: CHUNK }).then((found) => {
+      get(of(id, "/events"), { after: Math.max(0, wanted - 1), limit: CHUNK }).then((found) => {
         for (const one of asked) if (!steps.current.has(one)) steps.current.set(one, null);
         take(found.steps);
       }, () => {}).finally(() => asked.forEach((one) => asking.current.delete(one)));
@@ -192,7 +192,7 @@ export function SessionScreen({ id, seq, narrow }) {
       <aside class="pane-prompts" aria-label="Prompts">
         <${Prompts} id=${id} prompts=${prompts} chosen=${at === null ? 0 : chosen} select=${(to) => { select(to, { replace: false }); setPane("talk"); }} control=${contents} />
       </aside>
-      <section class="pane-talk" aria-label="Conversation">
+      <section class="pane-talk">
         ${course && count ? html`<${List} count=${count} row=${row} usual=${70} control=${list} seen=${need} stick=${at === null} label="Conversation" version=${version} className="talk" />`
           : course ? html`<${Empty} title="Nothing was said yet" />` : html`<div class="loading">Reading…</div>`}
         ${at === null ? null : html`<button class="to-now" onClick=${now}>Now <${Icon} name="down" /></button>`}

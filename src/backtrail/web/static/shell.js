@@ -68,9 +68,11 @@ const KEYS = [
 export function Dialogs({ id }) {
   const [what, set] = useState(null);
   useEffect(() => { openers.add(set); return () => openers.delete(set); }, []);
-  if (what === "help") return html`<${Modal} label="Keys" close=${() => set(null)}>
+  // One that closes may be heard of after the next has opened.
+  const close = (own) => () => set((now) => now === own ? null : now);
+  if (what === "help") return html`<${Modal} label="Keys" close=${close("help")}>
     <h2>Keys</h2><dl class="keys">${KEYS.map(([key, text]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl></${Modal}>`;
-  if (what === "palette") return html`<${Palette} id=${id} close=${() => set(null)} />`;
+  if (what === "palette") return html`<${Palette} id=${id} close=${close("palette")} />`;
   return null;
 }
 
