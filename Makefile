@@ -10,7 +10,7 @@ BIN := .venv/bin
 	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
 	touch .venv
 
-.PHONY: demo test test-fast test-pythons test-postgres coverage check format bench torture test-claude test-codex test-gemini clean
+.PHONY: demo test test-fast test-pythons test-postgres coverage check format bench torture test-ui test-claude test-codex test-gemini clean
 
 demo: .venv
 	$(BIN)/backtrail demo
@@ -93,8 +93,17 @@ test-gemini: .venv .gemini-cli/node_modules/.bin/gemini
 .gemini-cli/node_modules/.bin/gemini:
 	npm install --silent --no-audit --no-fund --prefix .gemini-cli @google/gemini-cli@0.61.0
 
+# The viewer in a real browser, with the checker of accessibility from npm; torture, too.
+test-ui: .venv .ui-node/node_modules/axe-core/axe.min.js
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	$(BIN)/python -m pytest -n 2 --dist worksteal -rs -m "torture or not torture" tests/ui tests/cli/test_ui.py
+
+.ui-node/node_modules/axe-core/axe.min.js:
+	npm install --silent --no-audit --no-fund --prefix .ui-node axe-core@4.14.0
+
 bench: .venv
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist
+	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .ui-node .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist

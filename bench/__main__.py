@@ -37,9 +37,7 @@ def main() -> int:
         sizes = dataclasses.replace(quick, all_peers=options.all)
         parts = [make(name, sizes) for name in PARTS if name in (options.parts or PARTS)]
         parts = [only(part, options.only) for part in parts]
-        measured, known = measure(parts, sizes, options.rounds)
-    if options.out:
-        options.out.write_text(saved(measured, known, sizes), encoding="utf-8")
+        measured, known = measure(parts, sizes, options.rounds, options.out)
     text = report.markdown(measured, known)
     print(text)
     failed = [r for _, results in measured for r in results if r.failed]
@@ -77,7 +75,10 @@ def only(part: Part, pattern: str) -> Part:
     return dataclasses.replace(part, contenders=chosen)
 
 
-def measure(parts: list[Part], sizes: Sizes, rounds: int) -> tuple[report.Measured, list[str]]:
+def measure(
+    parts: list[Part], sizes: Sizes, rounds: int, out: Path | None
+) -> tuple[report.Measured, list[str]]:
+    """Run all parts; `out` has what is measured so far."""
     contenders = [contender for part in parts for contender in part.contenders]
     needed = {name for c in contenders for name in (c.peer, c.starts) if name}
     if any(c.driver.startswith("trees") for c in contenders):
@@ -102,6 +103,8 @@ def measure(parts: list[Part], sizes: Sizes, rounds: int) -> tuple[report.Measur
         measured = []
         for part in parts:
             measured.append((part, runner.run(part.name, part.contenders)))
+            if out is not None:
+                out.write_text(saved(measured, known, sizes), encoding="utf-8")
             if part.name != "load":  # the tail is read from the same logs
                 runner.forget()
     say("done")
@@ -139,8 +142,10 @@ def restored(
         found = [one for one in results.values() if one.rounds or one.absent or one.failed]
         if found:
             measured.append((part, found))
-    facts = dict.fromkeys(fact for run in runs for fact in run["facts"])
-    return measured, list(facts), sizes
+    *about, _ = zip(*(run["facts"] for run in runs), strict=True)
+    known = [", ".join(dict.fromkeys(texts)) for texts in about]
+    versions = dict.fromkeys(name for run in runs for name in run["facts"][-1].split(", ") if name)
+    return measured, [*known, ", ".join(versions)], sizes
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.postgres import free_port
 
@@ -62,8 +63,6 @@ def _wait(endpoint: str, process: subprocess.Popen[bytes]) -> None:
 
 def make_bucket(endpoint: str, region: str = "us-east-1") -> str:
     """A new bucket; its name."""
-    import boto3
-
     name = f"b{uuid.uuid4().hex}"
     client(endpoint, region).create_bucket(
         Bucket=name,
@@ -73,13 +72,12 @@ def make_bucket(endpoint: str, region: str = "us-east-1") -> str:
             else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         ),
     )
-    assert boto3
     return name
 
 
-def client(endpoint: str, region: str = "us-east-1"):  # type: ignore[no-untyped-def]
+def client(endpoint: str, region: str = "us-east-1") -> Any:
     """Another program's client, to look at a bucket with."""
-    import boto3
+    import boto3  # type: ignore[import-untyped]
 
     return boto3.client(
         "s3",
@@ -92,5 +90,5 @@ def client(endpoint: str, region: str = "us-east-1"):  # type: ignore[no-untyped
 
 def objects(endpoint: str, bucket: str) -> dict[str, int]:
     """What is in a bucket: names and sizes."""
-    found = client(endpoint).list_objects_v2(Bucket=bucket)  # type: ignore[no-untyped-call]
+    found = client(endpoint).list_objects_v2(Bucket=bucket)
     return {one["Key"]: one["Size"] for one in found.get("Contents", [])}

@@ -60,7 +60,7 @@ def child(code: str, *arguments: str) -> str:
 
 
 class Child:
-    """A process that is told and tells, a line at a time; ended with the block."""
+    """A process that is sent and prints a line at a time; ended with the block."""
 
     def __init__(self, code: str, *arguments: str) -> None:
         command = [sys.executable, "-u", "-c", code, *arguments]

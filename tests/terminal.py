@@ -88,7 +88,7 @@ class Terminal:
         self._tmux("send-keys", "-t", "m", key)
 
     def type(self, text: str) -> None:
-        """Type a text at once, as one who pastes it."""
+        """Type a text at once, as pasting does."""
         # A semicolon at the end would end the command of `tmux`.
         last = "\\;" if text.endswith(";") else text[-1:]
         self._tmux("send-keys", "-t", "m", "-l", text[:-1] + last)

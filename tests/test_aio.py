@@ -362,7 +362,7 @@ async def test_a_cancelled_turn_gives_its_lease_back() -> None:
         assert (await texts(s)).count("mine") == 4
 
 
-async def test_a_failure_is_told_although_cancelled() -> None:
+async def test_a_failure_is_reported_although_cancelled() -> None:
     """Being cancelled hides no error of the store."""
     with open_store("memory:") as inner:
         store = Slow(inner)

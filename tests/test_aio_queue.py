@@ -48,7 +48,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def locked(store: Store, session_id: str) -> Iterator[None]:
-    """Somebody else holds the lock that a writer of the session takes."""
+    """Another holds the lock that a writer of the session takes."""
     place = Path(store.places[0])
     path = place / "sessions" / session_id / "lock" if place.is_dir() else Path(f"{place}-lock")
     fd = os.open(path, os.O_RDWR)
@@ -189,7 +189,7 @@ async def test_a_postponed_append_can_be_cancelled(tmp_path: Path) -> None:
 async def test_a_session_locked_for_long_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waited long enough is told by whom it is locked, and can try again."""
+    """After a long wait, the caller gets the name of the holder, and can try again."""
     monkeypatch.setattr(opened, "WAIT", 0.3)
     with open_store(f"file:{tmp_path}/store") as store:
         s = await ready(store, "a")
@@ -202,7 +202,7 @@ async def test_a_session_locked_for_long_is_busy(
 
 
 async def test_closing_a_store_ends_what_is_postponed(tmp_path: Path) -> None:
-    """It is told that the store is closed, though the lock is still held."""
+    """It gets `Closed`, though the lock is still held."""
     store = open_store(f"file:{tmp_path}/store")
     s = await ready(store, "a")
     told: list[Closed] = []
@@ -254,7 +254,7 @@ async def test_a_cancelled_append_is_taken_back_or_finished(disk_url: str) -> No
         assert await texts(s) == ["first", "begun", "after"]
 
 
-async def test_an_error_is_told_to_its_own_task(disk_url: str) -> None:
+async def test_an_error_is_raised_in_its_own_task(disk_url: str) -> None:
     """A session deleted under its feet is `NotFound` for it alone."""
     with open_store(disk_url) as store:
         sessions = {id: await ready(store, id) for id in "abc"}
@@ -308,7 +308,7 @@ async def test_threads_and_tasks_publish_in_order(disk_url: str) -> None:
 
 @pytest.mark.usefixtures("patient")
 async def test_a_thread_waits_for_what_tasks_have_queued(disk_url: str) -> None:
-    """Its event comes after theirs, in the log and for who listens."""
+    """Its event comes after theirs, in the log and for listeners."""
     with open_store(disk_url) as store:
         s = await ready(store, "s")
         with s._session.subscribe() as listener:
@@ -344,7 +344,7 @@ async def test_closing_waits_for_what_is_queued(disk_url: str) -> None:
         assert said == ["first", "more"]
 
 
-async def test_appends_through_the_queue_are_told_to_telemetry(disk_url: str) -> None:
+async def test_appends_through_the_queue_reach_telemetry(disk_url: str) -> None:
     """Once each, with the session and how many there were."""
     with open_store(disk_url) as store:
         s = await ready(store, "s")

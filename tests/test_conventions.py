@@ -40,13 +40,15 @@ LAYERS = [
     ["agent"],
     ["exchange"],
     ["testing"],
+    ["web"],
     ["cli", "__main__"],
 ]
-"""Who may import whom: a layer sees those above it in this list, and itself."""
+"""The layers, lowest first: a layer sees those above it in this list, and itself."""
 
 ASYNCHRONOUS = {
     *("agent.oneshot", "session.aio_drive", "session.aio_parts"),
     *("session.awaiting", "session.threads"),
+    "web.live",
 }
 """The modules that may import an event loop."""
 
@@ -275,7 +277,7 @@ PAIRS = [
     (Subscription, AsyncSubscription),
 ]
 WORKINGS = {"after", "begin", "put", "take", "fill", "behind", "closed", "after_fork"}
-"""What a subscription has for the one who feeds it, and for a fork of the process."""
+"""What a subscription has for its feeder, and for a fork of the process."""
 
 
 def members(cls: type) -> dict[str, object]:
@@ -338,7 +340,7 @@ BINARY = (".svg", ".gz", ".xz", ".zst", ".bundle", ".png")
 
 
 def test_nothing_stray_is_kept() -> None:
-    """No database, log or folder of somebody's trial was committed by mistake."""
+    """No database, log or folder of a trial was committed by mistake."""
     root = Path(__file__).parent.parent
     done = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=False)
     if done.returncode:

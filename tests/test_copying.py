@@ -101,7 +101,7 @@ def test_copying_again_keeps_what_the_target_says(url: str, tmp_path: Path) -> N
         assert dst.memory(tmp_path).read() == "mine"
 
 
-def test_a_key_that_is_taken_is_told(url: str) -> None:
+def test_a_key_that_is_taken_is_reported(url: str) -> None:
     """As the clash it is; the other session stays."""
     with open_store(url) as src, open_store("memory:") as dst:
         src.create(SessionInfo("x", key="k"))

@@ -170,8 +170,8 @@ def test_what_cannot_be_had_is_counted(tmp_path: Path, project: Path) -> None:
             assert copy_sessions(dst, memory).missing == 3
 
 
-def test_one_lost_content_is_told(tmp_path: Path, project: Path) -> None:
-    """The rest is copied; who verifies the copy hears of it."""
+def test_one_lost_content_is_reported(tmp_path: Path, project: Path) -> None:
+    """The rest is copied; `verify` of the copy reports it."""
     with open_store(f"file:{tmp_path}/a") as src, open_store(f"file:{tmp_path}/b") as dst:
         work(src, project)
         with opened(src) as depot:

@@ -133,7 +133,7 @@ def test_data_has_a_limit_of_depth() -> None:
 
 
 def test_data_is_refused_where_the_stack_has_no_room() -> None:
-    """A caller deep in its own recursion gets `InvalidData` like everybody else."""
+    """A caller deep in its own recursion gets `InvalidData` like any other."""
 
     def further_down(left: int) -> bytes:
         return further_down(left - 1) if left else encode_data(nested(MAX_DEPTH))
@@ -239,7 +239,7 @@ def test_now_is_the_present() -> None:
 
 @given(st.lists(st.integers(0, 4_000_000_000_000), min_size=1, max_size=4))
 def test_now_follows_the_clock_wherever_it_jumps(stamps: list[int]) -> None:
-    """Every call tells the clock's time, forwards and backwards."""
+    """Every call gives the clock's time, forwards and backwards."""
     with mock.patch.object(events, "time", wraps=time) as clock:
         for stamp in stamps:
             clock.time_ns.side_effect = lambda stamp=stamp: stamp * 1_000_000
@@ -307,7 +307,7 @@ TOOL_RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id"
     ],
     ids=str,
 )
-def test_kind_is_told_from_who_speaks(message: dict[str, Json], kind: str) -> None:
+def test_the_kind_follows_from_the_speaker(message: dict[str, Json], kind: str) -> None:
     """By role, by type, or by holding a tool's result."""
     assert kind_of(message) == kind
 
@@ -333,7 +333,7 @@ def test_kind_of_a_stranger_is_refused(message: dict[str, Json]) -> None:
     ],
     ids=str,
 )
-def test_format_is_told_from_the_spelling(message: dict[str, Json], name: str) -> None:
+def test_the_format_follows_from_the_spelling(message: dict[str, Json], name: str) -> None:
     """Plain texts count as OpenAI's."""
     assert format_of(message) == name
 

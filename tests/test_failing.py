@@ -19,7 +19,7 @@ from .talking import assistant, kinds, talk, texts, user
 
 
 class Flaky(Wrapper):
-    """A store of somebody else's that is out of order now and then."""
+    """A store of another package that is out of order now and then."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -90,7 +90,7 @@ def test_recorded_failures_lose_nothing() -> None:
             assert kinds(other).count("assistant_message") == 2
 
 
-def test_a_callable_is_told() -> None:
+def test_a_callable_is_refused() -> None:
     """Each time, with the error; the session behaves as with "record"."""
     told: list[Exception] = []
     with open_store("memory:") as inner:

@@ -16,7 +16,7 @@ Kind = Literal["config", "data", "state"]
 def test_the_short_way_leads_to_the_same_place(
     kind: Kind, given: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is known by heart is what `platformdirs` tells."""
+    """What is known by heart is what `platformdirs` says."""
     variable = f"XDG_{kind.upper()}_HOME"
     if given is None:
         monkeypatch.delenv(variable, raising=False)

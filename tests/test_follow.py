@@ -36,7 +36,7 @@ def test_follow_sees_what_other_processes_append(disk_url: str) -> None:
         assert said == ["a", "b"]
 
 
-def test_follow_begins_where_it_is_told(url: str) -> None:
+def test_follow_begins_at_the_given_point(url: str) -> None:
     """After a number; 0 is from the beginning."""
     with Session.create(url) as s:
         talk(s, "one", "two")
@@ -131,7 +131,7 @@ def test_subscribers_of_a_buffered_session_get_numbered_events(url: str) -> None
 
 
 def test_a_slow_subscriber_can_catch_up_after_close() -> None:
-    """As long as somebody keeps the store open; else it is told."""
+    """As long as the store is kept open; else the reader gets an error."""
     with open_store("memory:") as store:
         s = Session.create(store, "s")
         slow = s.subscribe(size=2)

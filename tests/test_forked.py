@@ -18,7 +18,7 @@ from backtrail.events import MAIN_LOG, Event, Json
 from backtrail.files import depot
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.formats.secrets import mask_json
-from backtrail.session.liveturn import Failed, Reading
+from backtrail.session.flows import Failed, Reading
 from backtrail.stores import Redacting, open_store
 from backtrail.stores.wrapper import Wrapper
 
@@ -193,8 +193,8 @@ def test_a_child_does_not_wait_for_a_stream_of_its_parent() -> None:
 # --- what was half done --------------------------------------------------------------------
 
 
-def test_what_waits_to_be_told_is_the_parents(disk_url: str) -> None:
-    """It is told once, by the process that saw it."""
+def test_what_is_owed_is_the_parents(disk_url: str) -> None:
+    """It is recorded once, by the process that saw it."""
     with Session.open(disk_url, "s") as session:
         session.parts.capture.recorder.queue.put(NewEvent("files_changed", {"files": {}}), None)
         forked(lambda: session.append(user("by a child")))

@@ -116,7 +116,7 @@ def test_a_copy_with_some_fields_changed() -> None:
 
 
 def test_a_subclass_may_have_more() -> None:
-    """It is made by the standard module, or by nobody."""
+    """It is made by the standard module, or not at all."""
     cls = thing(frozen, "Base")
 
     class Plain(cls):  # type: ignore[misc, valid-type]
@@ -207,7 +207,7 @@ def test_a_constructor_of_its_own_stays() -> None:
 
 
 def test_the_standard_module_is_left_alone() -> None:
-    """Until somebody asks for fields."""
+    """Until a caller asks for fields."""
     code = (
         "import sys; from backtrail._startup.frozen import replace\n"
         "from backtrail.events import NewEvent, make_event\n"

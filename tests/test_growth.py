@@ -67,7 +67,7 @@ def said(number: int) -> dict[str, str]:
 
 
 def made(url: str, length: int) -> None:
-    """A session that nobody counted yet."""
+    """A session that was not counted yet."""
     with open_store(url) as store:
         store.create(SessionInfo(id="s"))
         kinds = ("user_message", "assistant_message")
@@ -104,6 +104,28 @@ def test_the_length_of_a_session_does_not_matter(
             with Session.resume(store, "s") as session:
                 verb(session)
             taken.append(steps.taken)
+    assert taken[0] > 50
+    assert taken[1] < 2 * taken[0]
+
+
+def test_a_checkpoint_is_deleted_without_reading_what_was_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are those of an event close by, so nothing of them can go."""
+    taken = []
+    for length in (200, 6000):
+        url, work = f"sqlite:///{tmp_path}/{length}.db", tmp_path / str(length)
+        work.mkdir()
+        made(url, length)
+        with open_store(url) as store:
+            store.update("s", cwd=str(work))
+            with Session.resume(store, "s") as session:
+                append(session)
+                point = session.checkpoint("here")
+                with counting(monkeypatch) as steps, open_store(url) as again:
+                    with Session.resume(again, "s") as other:
+                        other.delete_checkpoint(point.id)
+                    taken.append(steps.taken)
     assert taken[0] > 50
     assert taken[1] < 2 * taken[0]
 

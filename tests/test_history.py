@@ -200,7 +200,7 @@ class Model:
             self.append("redone", follows=undone[-1].before)
 
     def check(self) -> None:
-        """The log tells the same as the list of states."""
+        """The log says the same as the list of states."""
         said = [one.id for one in path(self.log) if one.kind in MESSAGE_KINDS]
         assert said == self.state
         found = operations(self.log)

@@ -66,7 +66,7 @@ def verbs(url: str) -> dict[str, Callable[..., object]]:
 
 
 def test_an_unknown_keyword_is_an_error(url: str) -> None:
-    """A word spelt wrong does not leave something behind that nobody wanted."""
+    """A word spelt wrong does not leave something behind that was not wanted."""
     for verb, call in verbs(url).items():
         with pytest.raises(TypeError, match=rf"^{verb}\(\) got an unexpected .*'persit'"):
             call(persit=False)
@@ -76,7 +76,7 @@ def test_an_unknown_keyword_is_an_error(url: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), ODD, ids=[f"{n}-{v!r}" for n, v in ODD])
 def test_a_value_that_makes_no_sense_is_an_error(name: str, value: Json) -> None:
-    """It is told at once, by every verb, and not when it is first used."""
+    """It is refused at once, by every verb, and not when it is first used."""
     for call in verbs(f"memory:odd-{name}-{value!r}").values():
         with pytest.raises(InvalidData):
             call(**{name: value})
@@ -203,7 +203,7 @@ def test_what_is_refused_when_resuming_changes_nothing(url: str, options: dict[s
 
 
 def test_another_history_changes_nothing(url: str) -> None:
-    """`messages` that do not fit are told before the record is changed."""
+    """`messages` that do not fit are reported before the record is changed."""
     with Session.create(url, "s", title="old") as s:
         s.append(user("hi"))
         with pytest.raises(Conflict, match="another history"):

@@ -118,7 +118,7 @@ def test_limits_are_passed_on(run: Ask) -> None:
 
 
 def test_without_an_agent_it_says_so(run: Ask) -> None:
-    """There is nobody to answer."""
+    """There is no person to answer."""
     with pytest.raises(Unsupported, match="no agent"):
         run("hello")
 

@@ -405,7 +405,7 @@ def _held(folder: Path) -> list[str]:
 
 
 def test_going_on_makes_no_store(disk_url: str, tmp_path: Path) -> None:
-    """A place spelt wrong is told by its name, and nothing is made there."""
+    """A place spelt wrong is named, and nothing is made there."""
     place = disk_url.rpartition("/")[2]
     with pytest.raises(NotFound, match=place):
         Session.resume(disk_url, "s")
@@ -414,7 +414,7 @@ def test_going_on_makes_no_store(disk_url: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_session_that_is_not_there_is_told_with_the_store(url: str) -> None:
+def test_a_session_that_is_not_there_is_reported_with_the_store(url: str) -> None:
     """Who looks into the wrong one of several stores reads which that was."""
     with open_store(url) as store:
         with pytest.raises(NotFound, match="`absent`") as failed:

@@ -1,4 +1,4 @@
-"""Turns around code of one's own: what a second process is told, and what it can settle."""
+"""Turns around code of one's own: what a second process gets to know, and what it can settle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ends(session: Session) -> list[dict[str, Json]]:
     return [event.data for event in session.events(kinds=("turn_end",))]
 
 
-def test_a_turn_tells_whether_it_is_new_and_has_ended(url: str) -> None:
+def test_a_turn_says_whether_it_is_new_and_has_ended(url: str) -> None:
     """By its id, in this session object and in the next."""
     with Session.open(url, "s") as s:
         with s.turn("go", id="k1") as t:
@@ -124,7 +124,7 @@ def test_calls_are_settled(url: str, format: str) -> None:
 
 
 def test_a_call_is_settled_once_however_many_do_it(disk_url: str) -> None:
-    """Two sessions answer at the same instant: one wins, the other is told."""
+    """Two sessions answer at the same instant: one wins, the other gets an error."""
     with Session.open(disk_url, "s") as one, Session.open(disk_url, "s") as other:
         one.append({"role": "user", "content": "go"})
         for _ in range(15):
@@ -143,7 +143,7 @@ def test_a_call_is_settled_once_however_many_do_it(disk_url: str) -> None:
 
 
 def test_a_killed_call_is_answered_with_what_it_did(disk_url: str, tmp_path: Path) -> None:
-    """Kill -9 in a call: its files are its session's, whoever settles it."""
+    """Kill -9 in a call: its files are its session's, whichever process settles it."""
     project = tmp_path / "project"
     project.mkdir()
     pid = os.fork()

@@ -90,7 +90,7 @@ async def test_the_asynchronous_session_does_the_same(
 
 
 def test_a_session_is_not_moved_to_where_nothing_is(store: Store, here: Path) -> None:
-    """A path spelt wrong is told before the record changes, and nothing is made there."""
+    """A path spelt wrong is reported before the record changes, and nothing is made there."""
     typo = here.parent / "typo"
     with Session.create(store, "s", cwd=here) as s:
         point = s.append(user("hi"))
@@ -130,7 +130,7 @@ def test_a_directory_is_only_a_name_where_no_files_are_captured(store: Store, he
         assert s.info().cwd == "/not/here"
 
 
-def test_how_another_directory_differs_is_told(store: Store, here: Path) -> None:
+def test_how_another_directory_differs_is_reported(store: Store, here: Path) -> None:
     """A moved one is taken without a word, an unrelated one is not."""
     with Session.create(store, "s", cwd=here) as s:
         s.append(user("hi"))

@@ -71,7 +71,7 @@ def test_a_preview_during_a_call_is_the_plan_of_the_act(tmp_path: Path, project:
 
 
 def test_a_call_that_a_crash_left_open_is_in_the_preview(tmp_path: Path, project: Path) -> None:
-    """And its event is appended by who acts."""
+    """And its event is appended by the act."""
     url = f"file:{tmp_path}/store"
     child = os.fork()
     if child == 0:

@@ -83,7 +83,7 @@ def wrote(session: Session, path: Path, content: str | bytes) -> None:
 def test_a_call_that_was_killed_keeps_nothing_of_its_session(
     url: str, project: Path, tmp_path: Path
 ) -> None:
-    """What changed since it began is kept to be told, but not when nobody is left to do so."""
+    """What changed since it began is kept to be recorded, unless no process is left for that."""
     with open_store(url) as store, subprocess.Popen(["sleep", "600"]) as killed:
         with Session.create(store, "s", cwd=project) as session:
             said(session)
@@ -149,7 +149,7 @@ def test_its_forks_keep_tombstones(url: str, project: Path) -> None:
 
 
 def test_a_fork_goes_alone(url: str) -> None:
-    """What it inherited stays its parent's, as long as somebody reads that."""
+    """What it inherited stays its parent's, as long as a session reads that."""
     with open_store(url) as store:
         for id in ("parent", "s"):
             if id == "parent":
@@ -167,7 +167,7 @@ def test_a_fork_goes_alone(url: str) -> None:
         assert purge(store, "child").events == 2
 
 
-def test_a_session_that_somebody_drives_is_left_alone(url: str) -> None:
+def test_a_session_with_a_driver_is_left_alone(url: str) -> None:
     """Nothing of it is erased then."""
     with open_store(url) as store:
         store.create(SessionInfo("s", title="title"))
@@ -209,7 +209,7 @@ def test_a_path_is_erased(disk_url: str, project: Path, tmp_path: Path) -> None:
 
 
 def test_a_directory_of_one_session(tmp_path: Path, project: Path) -> None:
-    """All below it, of that session only; a file still there is told."""
+    """All below it, of that session only; a file still there is reported."""
     other = tmp_path / "project" / "other"
     other.mkdir()
     with (
@@ -296,7 +296,7 @@ def test_a_text_that_json_escapes(text: str, tmp_path: Path) -> None:
         assert [e.data for e in store.read("s")][-1] == {"value": text[:-1]}
 
 
-def test_what_is_still_in_the_workspace_is_told(tmp_path: Path, project: Path) -> None:
+def test_what_is_still_in_the_workspace_is_reported(tmp_path: Path, project: Path) -> None:
     """Because the next scan would capture it again."""
     with (
         open_store(f"sqlite:///{tmp_path}/store.db") as store,
@@ -325,7 +325,7 @@ def test_what_to_purge_must_be_said(url: str) -> None:
                 purge(store, **wrong)
 
 
-def test_purging_is_told(url: str) -> None:
+def test_purging_is_reported(url: str) -> None:
     """What was erased, not the text."""
     heard: list[telemetry.Signal] = []
     with open_store(url) as store:

@@ -1,4 +1,4 @@
-"""Tool calls without a result: told, and repaired in every provider's spelling."""
+"""Tool calls without a result: reported, and repaired in every provider's spelling."""
 
 from __future__ import annotations
 

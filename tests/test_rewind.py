@@ -265,7 +265,7 @@ def test_a_live_session_obeys_a_rewind_of_another_process(disk_url: str) -> None
 
 
 class Intruder(Wrapper):
-    """A store in which somebody else appends just before our own append."""
+    """A store in which another appends just before our own append."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -286,7 +286,7 @@ class Intruder(Wrapper):
         return super().append(session_id, events, log=log, expected=expected)
 
 
-def test_a_rewind_is_planned_again_if_somebody_appends_meanwhile() -> None:
+def test_a_rewind_is_planned_again_after_an_append_meanwhile() -> None:
     """What it drops is what it says; after many tries it gives up and nothing is moved."""
     with open_store("memory:") as inner:
         store = Intruder(inner)

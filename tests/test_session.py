@@ -235,7 +235,7 @@ def test_state_is_all_a_loop_needs(url: str) -> None:
 
 
 def test_as_map_names_the_last_words(url: str) -> None:
-    """None where nobody spoke."""
+    """None where nothing was said."""
     with Session.create(url) as s:
         empty: Json = None
         assert s.as_map() == {
@@ -300,7 +300,7 @@ def test_side_logs_stand_beside_the_conversation(url: str) -> None:
 
 
 def test_closing_writes_what_side_logs_hold(url: str) -> None:
-    """The buffer is drained, whoever owns the store."""
+    """The buffer is drained, also where the caller owns the store."""
     with open_store(url) as store:
         with Session.create(store, "s") as s:
             for number in range(600):

@@ -130,7 +130,7 @@ def test_the_words_of_a_model(message: Json, text: str) -> None:
 
 @pytest.mark.parametrize("content", USER.values(), ids=USER)
 def test_the_words_of_a_user(content: Json) -> None:
-    """What an agent is told as the prompt, and what a turn's changes are listed under."""
+    """What an agent is given as the prompt, and what a turn's changes are listed under."""
     heard: list[str] = []
 
     def agent(turn: LiveTurn) -> Iterator[Json]:

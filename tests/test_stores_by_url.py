@@ -1,4 +1,4 @@
-"""Wherever a store is asked for, a URL will do; who opens it closes it."""
+"""Wherever a store is asked for, a URL will do; what opens it closes it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_works_on_a_store_takes_its_url(disk_url: str, tmp_path: Path) -> N
 
 
 def test_what_only_looks_makes_no_store(disk_url: str, tmp_path: Path) -> None:
-    """A URL spelt wrong is told, and nothing is there afterwards."""
+    """A URL spelt wrong is reported, and nothing is there afterwards."""
     for look in (
         lambda: verify(disk_url),
         lambda: collect(disk_url),
@@ -75,7 +75,7 @@ def test_a_wrapper_opens_and_closes_what_it_wraps(disk_url: str) -> None:
 
 
 @pytest.mark.parametrize("odd", [5, b"file:x", Path("x"), ["file:x"]], ids=repr)
-def test_what_is_no_url_is_told(odd: Json) -> None:
+def test_what_is_no_url_is_reported(odd: Json) -> None:
     """With how one looks."""
     for call in (
         lambda: open_store(odd),

@@ -69,7 +69,7 @@ def test_an_event_that_was_saved_later_is_a_target() -> None:
         s.close()
 
 
-def test_odd_arguments_are_told_before_anything_is_written(url: str) -> None:
+def test_odd_arguments_are_reported_before_anything_is_written(url: str) -> None:
     """What a reader of the log could not make sense of is not in it."""
     with Session.create(url, "s") as s:
         odd: list[Callable[[], object]] = [

@@ -78,7 +78,7 @@ def test_a_listener_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("url", ["sqlite:///{0}/one/two/x.db", "file:{0}/one/two"])
 def test_a_folder_made_for_a_store_is_reported(tmp_path: Path, heard: Heard, url: str) -> None:
-    """Once, when it is made: nobody finds folders later that a slip of the pen left."""
+    """Once, when it is made: a slip of the pen leaves no folder unnoticed."""
     for _ in range(2):
         open_store(url.format(tmp_path)).close()
     signal = heard.one("store.folder")
@@ -86,7 +86,7 @@ def test_a_folder_made_for_a_store_is_reported(tmp_path: Path, heard: Heard, url
     assert signal.measurements == {"count": 2}
 
 
-def test_resume_is_told(url: str, heard: Heard) -> None:
+def test_resume_is_reported(url: str, heard: Heard) -> None:
     """With the number of messages, the store, and where they came from."""
     with Session.create(url, "s") as s:
         talk(s, "one")
@@ -100,7 +100,7 @@ def test_resume_is_told(url: str, heard: Heard) -> None:
     assert signal.measurements["duration"] > 0
 
 
-def test_checkpoint_is_told(url: str, heard: Heard) -> None:
+def test_checkpoint_is_reported(url: str, heard: Heard) -> None:
     """Also whether it was there already."""
     with Session.create(url, "s") as s:
         events = talk(s, "one")
@@ -120,7 +120,7 @@ def test_checkpoint_is_told(url: str, heard: Heard) -> None:
         assert first.measurements["duration"] > 0
 
 
-def test_fork_is_told(url: str, heard: Heard) -> None:
+def test_fork_is_reported(url: str, heard: Heard) -> None:
     """Both sessions, and the event they part at."""
     with Session.create(url, "s") as s:
         events = talk(s, "one", "two")
@@ -136,7 +136,7 @@ def test_fork_is_told(url: str, heard: Heard) -> None:
         assert signal.measurements["duration"] > 0
 
 
-def test_rewind_is_told(url: str, heard: Heard) -> None:
+def test_rewind_is_reported(url: str, heard: Heard) -> None:
     """What it dropped, what is left, and what kind of target it had."""
     with Session.create(url, "s") as s:
         events = talk(s, "one")
@@ -165,7 +165,7 @@ def test_rewind_is_told(url: str, heard: Heard) -> None:
         assert redo.measurements["events_dropped"] == 1
 
 
-def test_failures_are_told_with_their_error(url: str, heard: Heard) -> None:
+def test_failures_are_reported_with_their_error(url: str, heard: Heard) -> None:
     """Under the same name, with a duration, and the error goes on up."""
     with Session.create(url, "s") as s:
         for verb in (
@@ -184,7 +184,7 @@ def test_failures_are_told_with_their_error(url: str, heard: Heard) -> None:
     assert names == ["session.rewind", "session.undo", "session.checkpoint", "session.fork"]
 
 
-def test_appends_are_told(url: str, heard: Heard) -> None:
+def test_appends_are_reported(url: str, heard: Heard) -> None:
     """Count, duration and log; a failing one is an error of the store."""
     with open_store(url) as store:
         s = Session.create(store, "s")
@@ -207,7 +207,7 @@ def test_appends_are_told(url: str, heard: Heard) -> None:
 
 
 def test_a_damaged_anchor_does_not_fail_what_was_done(heard: Heard) -> None:
-    """Telemetry tells what it can: an event that is gone has no id."""
+    """Telemetry emits what it can: an event that is gone has no id."""
     with Session.create("memory:", "s") as s:
         talk(s, "one")
         s.rewind(0)
@@ -314,4 +314,4 @@ def test_without_opentelemetry_the_error_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(Unsupported) as caught:
         opentelemetry()
-    assert "pip install 'backtrail[otel]'" in str(caught.value)
+    assert "pip install 'opentelemetry-" in str(caught.value)

@@ -52,7 +52,7 @@ def test_what_a_turn_appended_stays_when_it_fails(url: str) -> None:
         talk(s, "two")
 
 
-def test_a_second_driver_is_told_who_holds_the_session(url: str) -> None:
+def test_a_second_driver_gets_the_name_of_the_holder(url: str) -> None:
     """Another session object of this process is another driver."""
     with Session.create(url, "s") as s, Session.open(url, "s") as other:
         with s.turn("one"):
@@ -149,7 +149,7 @@ def test_a_session_lease_is_given_back_when_opening_fails(url: str) -> None:
 
 
 def test_no_lease_takes_none(disk_url: str) -> None:
-    """`lease=None` is for callers who see to it themselves."""
+    """`lease=None` is for callers that see to it themselves."""
     with Session.create(disk_url, "s") as s, Child(HOLD, disk_url, "None", "0") as child:
         assert child.line() == "holding"
         talk(s, "x")

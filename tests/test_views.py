@@ -55,8 +55,8 @@ def test_the_newest_pinned_prompt_stands_in_front() -> None:
     assert not is_pinned(log[1])
 
 
-def test_an_unknown_format_is_told_from_the_message() -> None:
-    """A stored format that nobody knows is not believed."""
+def test_an_unknown_format_follows_from_the_message() -> None:
+    """A stored format that is unknown is not believed."""
     shown = conversation(paged(iter([message(1, "user_message", user("a"), format="morse")])))
     assert shown[0][1] == "openai"
 
@@ -91,7 +91,7 @@ def test_beyond_is_what_is_new() -> None:
     assert beyond(broken, [*repaired, *new]) == [*repaired, *new]
 
 
-def test_the_last_words_of_somebody() -> None:
+def test_the_last_words_of_a_speaker() -> None:
     """None if they never spoke."""
     said = [user("a"), assistant("b"), user("c")]
     assert last_of(said, "user") == user("c")

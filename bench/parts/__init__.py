@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .agents import turn_part
 from .base import Part, Sizes
-from .files import file_part, many_part, trees_part
+from .files import blame_part, file_part, many_part, trees_part
 from .growth import growth_part, stores_part
 from .hooks import hook_part
 from .reading import fork_part, list_part, load_part, tail_part
@@ -14,7 +14,7 @@ from .writing import append_part, async_part, loop_part, threads_part
 
 PARTS = (
     *("append", "threads", "load", "tail", "list", "fork", "start", "loop", "async"),
-    *("trees", "file", "turn", "hook", "many", "growth", "stores", "shared"),
+    *("trees", "file", "turn", "hook", "many", "growth", "stores", "blame", "shared"),
 )
 
 
@@ -37,6 +37,7 @@ def make(name: str, sizes: Sizes) -> Part:
         many_part,
         growth_part,
         stores_part,
+        blame_part,
         shared_part,
     )
     return dict(zip(PARTS, makers, strict=True))[name](sizes)

@@ -36,6 +36,7 @@ class Sizes:
     stores: tuple[int, ...] = (20, 200, 2_000, 20_000)
     copied: int = 7_000
     rewound: int = 1_000
+    blamed: tuple[int, int] = (2_000, 200)  # lines, turns
     many: int = 50
     few: int = 5
     all_peers: bool = False
@@ -64,6 +65,7 @@ QUICK = Sizes(
     stores=(20, 60, 100, 200),
     copied=700,
     rewound=210,
+    blamed=(300, 20),
     many=5,
     few=2,
 )

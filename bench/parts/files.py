@@ -115,3 +115,20 @@ def many_part(sizes: Sizes) -> Part:
             "is on the disk when the call returns, what git and `cp` wrote is not."
         ),
     )  # fmt: skip
+
+
+def blame_part(sizes: Sizes) -> Part:
+    lines, turns = sizes.blamed
+    job = {"task": "blame", "lines": lines, "turns": turns}
+    ours, git = "session.blame", "git blame"
+    return Part(
+        name="blame",
+        title=f"Who wrote each line of a file of {lines:,}, changed by {turns} turns",
+        contenders=(
+            Contender(ours, "ours", "lines", {**job, "who": "ours"}),
+            Contender(git, "peer", "lines", {**job, "who": "git"}),
+        ),
+        columns=(Column("ms", "ms", 0),),
+        goals=(Goal("blame", ours, "ms", (git,), at_most=5.0),),
+        note="The same edits: one turn, or one commit, for each. Git starts a process each time.",
+    )

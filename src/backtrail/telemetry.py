@@ -33,6 +33,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ._startup.extras import install_line
 from ._startup.frozen import dataclass, field
 from .errors import Unsupported
 from .events import Json
@@ -147,9 +148,7 @@ def opentelemetry(
     try:
         from opentelemetry import metrics, trace
     except ImportError as error:
-        raise Unsupported(
-            "OpenTelemetry is not installed: pip install 'backtrail[otel]'"
-        ) from error
+        raise Unsupported(f"OpenTelemetry is not installed: {install_line('otel')}") from error
 
     tracer = trace.get_tracer("backtrail", tracer_provider=tracer_provider)
     meter = metrics.get_meter("backtrail", meter_provider=meter_provider)

@@ -87,7 +87,7 @@ def test_the_loop_goes_on_while_an_agent_reads(backend: str, agent: Reader) -> N
 def test_both_kinds_of_session_take_both_kinds_of_agent(
     tmp_path: Path, disk_url: str, agent: Reader
 ) -> None:
-    """A plain one calls, an asynchronous one awaits, whoever drives it."""
+    """A plain one calls, an asynchronous one awaits, with either driver."""
 
     async def main() -> None:
         async with await AsyncSession.open(disk_url, "a", cwd=tmp_path, agent=agent) as s:

@@ -73,7 +73,7 @@ def test_a_failed_turn_runs_again(url: str) -> None:
 
 
 def test_a_failure_of_the_model_is_no_answer(url: str) -> None:
-    """Such a turn raises nothing; its retry runs, and is not told the failure as an answer."""
+    """Such a turn raises nothing; its retry runs, and is not sent the failure as an answer."""
     model = ScriptedModel([ModelFailed("down"), saying("up")])
     with Session.open(url, "s", agent=Loop(model)) as s:
         assert s.send("go", id="k1").exit_reason == "error"

@@ -75,7 +75,7 @@ class Model:
 
 
 class Scene:
-    """A session whose agent does as it is told, and a folder with what its calls did."""
+    """A session whose agent follows a script, and a folder with what its calls did."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url

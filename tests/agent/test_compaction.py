@@ -304,7 +304,7 @@ def test_without_a_window_there_is_none() -> None:
     assert len(requests(loop)[-1].messages) == 39
 
 
-def test_who_resumes_goes_on_with_the_short_view(tmp_path: Path) -> None:
+def test_a_resumed_session_goes_on_with_the_short_view(tmp_path: Path) -> None:
     """The summary is in the log; so is all that it stands for."""
     url = f"sqlite:///{tmp_path}/s.db"
     with Session.open(url, "s", agent=talker()) as s:

@@ -42,7 +42,7 @@ MARKS = {"1": "one", "2": "two", "3": "three"}
 
 
 class Ticking(Wrapper):
-    """A store that tells when something is about to be stored, and when it is."""
+    """A store that reports when something is about to be stored, and when it is."""
 
     tick: Tick = staticmethod(lambda *_: None)
 
@@ -61,7 +61,7 @@ class Ticking(Wrapper):
 
 
 def next_reply(request: Request) -> dict[str, Json]:
-    """What the model says depends on the conversation alone, so anybody can go on."""
+    """What the model says depends on the conversation alone, so any process can go on."""
     said = [message for message in request.messages if message["role"] == "assistant"]
     return SCRIPT[len(said)]
 
@@ -80,7 +80,7 @@ def agent(work: Path, tick: Tick = lambda *_: None) -> Loop:
 
 
 def driven(url: str, work: Path, told: Callable[[str], None], tick: Tick) -> None:
-    """One turn, telling what a caller sees of it."""
+    """One turn, and what a caller sees of it."""
     with open_store(url) as inner:
         store = Ticking(inner)
         store.tick = tick
@@ -92,7 +92,7 @@ def driven(url: str, work: Path, told: Callable[[str], None], tick: Tick) -> Non
 
 
 def forked(body: Callable[[int], None], kill_after: float | None = None) -> tuple[list[str], bool]:
-    """What a forked child told, and whether it was killed; by us after some seconds."""
+    """What a forked child reported, and whether it was killed; by us after some seconds."""
     ends = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -309,7 +309,7 @@ def test_open_calls_are_run_if_asked_for(url: str) -> None:
             s.proceed()
 
 
-def test_who_goes_on_without_it_leaves_no_open_call(url: str) -> None:
+def test_going_on_without_it_leaves_no_open_call(url: str) -> None:
     """A new message answers old calls in the log, and none of them is run."""
     left_open(url)
     ran: list[str] = []

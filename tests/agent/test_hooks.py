@@ -1,4 +1,4 @@
-"""Hooks of the host: all seven, what they are told, and what they may forbid."""
+"""Hooks of the host: all seven, what they are given, and what they may forbid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOK = calling(call("g", "glob", pattern="*.nothing"))
 
 
 class Ears:
-    """Hooks that hear everything, and say no where told."""
+    """Hooks that hear everything, and refuse what they are to."""
 
     def __init__(self, no: str = "", how: object = False) -> None:
         self.heard: list[dict[str, Json]] = []
@@ -96,7 +96,7 @@ def test_every_hook_is_called(url: str, tmp_path: Path) -> None:
 
 
 def test_the_transcript_is_a_file_of_json_lines(url: str) -> None:
-    """The store's own, or one that is written when somebody asks for it."""
+    """The store's own, or one that is written when a caller asks for it."""
     lines: list[list[str]] = []
 
     def before_tool(about: About) -> None:
@@ -141,7 +141,7 @@ SAYING_NO = pytest.mark.parametrize("how", [False, Veto("not today"), KeyError("
 @SAYING_NO
 @pytest.mark.parametrize("name", ["on_session_start", "on_prompt"])
 def test_a_turn_may_be_forbidden(name: str, how: object) -> None:
-    """The model is not asked; the turn ends with an error that says who refused."""
+    """The model is not asked; the turn ends with an error that names the hook."""
     loop = agent(Ears(name, how), saying("never"))
     with Session.open("memory:", agent=loop) as s:
         done = s.send("go")
@@ -180,7 +180,7 @@ def test_a_forbidden_prompt_never_reaches_a_model(tmp_path: Path, url: str) -> N
 
 @SAYING_NO
 def test_a_tool_may_be_forbidden(tmp_path: Path, how: object) -> None:
-    """The model is told why, and the tool does not run."""
+    """The model is sent the reason, and the tool does not run."""
     loop = agent(Ears("before_tool", how), calling(call("1", "bash", command="touch a")), "I see.")
     with Session.open("memory:", agent=loop, cwd=tmp_path) as s:
         assert s.send("go").text == "I see."

@@ -105,7 +105,7 @@ def test_an_agent_has_a_short_name(server: OpenAIServer) -> None:
     assert "tools" not in server.requests[0]
 
 
-def test_who_resumes_need_not_name_the_model(opened: Opened, server: OpenAIServer) -> None:
+def test_resuming_needs_no_name_of_the_model(opened: Opened, server: OpenAIServer) -> None:
     """It is in the session's record."""
     server.script("hi", "ho")
     opened().send("hello")
@@ -289,7 +289,7 @@ def test_what_is_denied_has_a_code(opened: Opened, server: OpenAIServer, work: P
 
 
 def test_permissions_do_not_survive(opened: Opened, server: OpenAIServer, tmp_path: Path) -> None:
-    """Nothing of them is in the store; who resumes has to say again what is allowed."""
+    """Nothing of them is in the store; what is allowed has to be said again."""
     write = calling(call("1", "write", path="a", content="x"))
     server.script(write, "ok", write, "ok")
     s = opened(phase="accept_edits", can_use_tool=lambda *_: True, agent_options={
@@ -359,7 +359,7 @@ def living(leader: int) -> list[int]:
 
 
 def test_usage_is_on_each_answer_and_summed(opened: Opened, server: OpenAIServer) -> None:
-    """With what came from the cache; the cost is None where nobody knows the price."""
+    """With what came from the cache; the cost is None where the price is unknown."""
     server.script(calling(call("1", "glob", pattern="*")), "done", "more")
     s = opened()
     result = s.send("go")

@@ -122,7 +122,7 @@ def test_a_call_without_words_has_no_content(server: OpenAIServer, talk: Talk) -
 
 @pytest.mark.parametrize("ids", [(None, None), ("", ""), ("same", "same")])
 def test_calls_get_ids_of_their_own(server: OpenAIServer, talk: Talk, ids: tuple[Any, Any]) -> None:
-    """Where a server gives none, or one for all; answers can then be told apart."""
+    """Where a server gives none, or one for all; answers can then be distinguished."""
     server.script(calling(*(call(id, "read", "{}") for id in ids)), "fine")
     first, second = talk(model_at(server), Request([HI], tools=[READ]), then())
     made = [call.id for call in calls_in(reply_of(first).message)]

@@ -195,7 +195,7 @@ def test_patterns_of_paths(ctx: Context) -> None:
 
 @pytest.mark.parametrize("tool", ["write", "edit", "apply_patch"])
 def test_a_denied_kind_is_every_tool_of_it(ctx: Context, tool: str) -> None:
-    """`edit(…)` keeps `write` and patches out as well; it does not keep anybody from reading."""
+    """`edit(…)` keeps `write` and patches out as well; it does not forbid reading."""
     permissions = Permissions("trusted", deny=["edit(secrets/**)"])
     for path, may in (("secrets/key", False), ("src/a", True)):
         patch = f"*** Begin Patch\n*** Add File: {path}\n+a\n*** End Patch"

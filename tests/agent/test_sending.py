@@ -190,7 +190,7 @@ def test_an_agent_that_raises_ends_the_turn(opened: Callable[..., Session]) -> N
 
 
 def test_streaming_gives_deltas_and_events(opened: Callable[..., Session]) -> None:
-    """To the caller, and to whoever subscribed."""
+    """To the caller, and to all subscribers."""
     session = opened(loop(saying("a few words")))
     with session.subscribe() as listening:
         items = list(session.stream("go"))

@@ -111,7 +111,7 @@ def test_whatever_is_shown_is_in_the_log() -> None:
 
 
 def test_several_subscribers_hear_the_same(server: OpenAIServer) -> None:
-    """Each all of it, whoever drives the turn."""
+    """Each all of it, also those that do not drive the turn."""
     server.script(LOOK, "A few words.")
     with at(server) as s, s.subscribe() as one, s.subscribe() as two:
         s.send("go")
@@ -153,7 +153,7 @@ def test_a_subscriber_in_another_thread_hears_it_as_it_comes() -> None:
         assert got == ["a"]
 
 
-def test_who_is_slow_loses_deltas_and_no_event() -> None:
+def test_a_slow_listener_loses_deltas_and_no_event() -> None:
     """What did not fit is read from the log."""
     words = " ".join(["word"] * 200)
     with Session.open("memory:", agent=Loop(ScriptedModel([words]))) as s:
@@ -165,7 +165,7 @@ def test_who_is_slow_loses_deltas_and_no_event() -> None:
         assert kinds == ["user_message", "assistant_message", "turn_end"]
 
 
-def test_who_comes_late_catches_up_from_the_log() -> None:
+def test_a_late_listener_catches_up_from_the_log() -> None:
     """`follow` gives what was, then what comes; a known id streams the recorded turn."""
     with Session.open("memory:", agent=Loop(ScriptedModel(["one", "two"]))) as s:
         s.send("first", id="r1")

@@ -157,7 +157,7 @@ def test_in_a_plan_there_is_none() -> None:
 
 
 def test_depth_is_limited() -> None:
-    """The innermost is told to do it itself."""
+    """The innermost is asked to do it itself."""
     tasks = [calling(call(f"t{n}", "task", description="d", prompt=f"p{n}")) for n in range(3)]
     agent = parent(*tasks, saying("myself"), saying("b"), saying("a"), task_depth=2)
     with Session.open("memory:", "s", agent=agent) as s:
@@ -257,7 +257,7 @@ class NoSideLogs(Wrapper):
 
 
 def test_a_log_that_cannot_be_written_fails_nothing() -> None:
-    """The run goes on, and somebody is told."""
+    """The run goes on, and a warning is logged."""
     with open_store("memory:") as inner:
         s = Session.open(NoSideLogs(inner), "s", agent=parent(TASK, saying("two"), saying("ok")))
         assert s.send("go").text == "ok"

@@ -323,7 +323,7 @@ def test_watched_paths(tmp_path: Path) -> None:
 
 
 def test_a_task_goes_to_a_subagent(tmp_path: Path) -> None:
-    """Through the context; without one the model is told."""
+    """Through the context; without one the model gets an error."""
     ctx = context(tmp_path)
     with pytest.raises(ToolFailed, match="no subagents"):
         run(ctx, "task", description="d", prompt="p")

@@ -53,7 +53,7 @@ LATE = "(trap '' TERM; sleep {after}; echo late > {name}) &"
 
 
 def wait_gone(pids: list[int]) -> None:
-    """Wait until processes are gone, or zombies that nobody reaps."""
+    """Wait until processes are gone, or zombies that no parent reaps."""
     deadline = time.monotonic() + 5
     for pid in pids:
         while time.monotonic() < deadline:
@@ -69,7 +69,7 @@ def wait_gone(pids: list[int]) -> None:
 
 
 def test_a_timeout_ends_the_whole_group(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grandchildren too, and those that ignore SIGTERM; what was printed is told."""
+    """Grandchildren too, and those that ignore SIGTERM; what was printed is returned."""
     monkeypatch.setattr(shell_module, "GRACE", 0.2)
     command = f"echo begun; {LATE.format(after=1.2, name='late')} sleep 60"
     began = time.monotonic()
@@ -169,7 +169,7 @@ def test_nothing_is_left_open(ctx: Context) -> None:
 
 
 def test_members_without_proc(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no /proc, `ps` tells the same."""
+    """Where there is no /proc, `ps` says the same."""
     monkeypatch.setattr(shell_module, "_PROC", Path("/nonexistent"))
     began = time.monotonic()
     run(ctx, "bash", command="timeout 60 sleep 60 & echo $! > pid")

@@ -241,7 +241,7 @@ def test_an_agent_brackets_its_tools(tmp_path: Path, way: str) -> None:
 
 
 def test_an_agent_that_raises_ends_its_turn(url: str) -> None:
-    """Recorded and told; calls it left open are answered; the session goes on."""
+    """Recorded and reported; calls it left open are answered; the session goes on."""
 
     def agent(turn: LiveTurn) -> Iterator[Json]:
         if turn.prompt == "break":
@@ -289,7 +289,7 @@ async def _tidy_later(turn: LiveTurn) -> AsyncIterator[Json]:
 
 
 def test_without_an_agent_nothing_is_recorded(url: str) -> None:
-    """A message that nobody can answer is not said."""
+    """A message that cannot be answered is not said."""
     with Session.open(url, "s") as s:
         with pytest.raises(Unsupported, match="no agent"):
             s.send("hello")
@@ -459,7 +459,7 @@ def test_a_model_that_says_nothing_is_cancelled() -> None:
 
         async def astream(self, request: Json) -> AsyncIterator[Json]:
             raise NotImplementedError
-            yield
+            yield  # type: ignore[unreachable]
 
     def agent(turn: LiveTurn) -> Iterator[Json]:
         yield Ask(Silent(), None)

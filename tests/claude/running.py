@@ -22,7 +22,7 @@ def binary() -> str | None:
 
 
 class Model(AnthropicServer):
-    """A model that says what it is told to. `claude` sends more than the strict server takes."""
+    """A model that says what its script has. `claude` sends more than the strict server takes."""
 
     def __init__(self) -> None:
         super().__init__()

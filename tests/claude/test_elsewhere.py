@@ -23,7 +23,7 @@ def machine(folder: Path, model: Model) -> Claude:
 
 
 def heard(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a request says: who, and the words, calls and results.
+    """What a request says: the speaker, and the words, calls and results.
 
     Claude's own notes are left out, such as the one about the machine that it runs on.
     """

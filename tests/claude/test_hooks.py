@@ -147,7 +147,7 @@ def test_the_old_session_goes_on(claude: Claude, model: Model) -> None:
     assert claude.world.misses() == []
 
 
-def test_a_rewind_of_files_alone_is_told_to_claude(claude: Claude, model: Model) -> None:
+def test_a_rewind_of_files_alone_is_reported_to_claude(claude: Claude, model: Model) -> None:
     """With the next prompt, once."""
     native = first_turn(claude, model)
     done = claude.world.run("rewind", "--last", "--scope", "files", "--yes")

@@ -114,7 +114,7 @@ def test_its_own_rewind(one: Window, project: Path, choice: int, text: str, kept
 
 
 @pytest.mark.parametrize("by", ["agent", "person"])
-def test_who_put_files_back(one: Window, project: Path, by: str) -> None:
+def test_the_one_that_put_files_back(one: Window, project: Path, by: str) -> None:
     """It restores all files that it edited, and nothing else; a person may put back one alone."""
     a, b, shell = (project / name for name in ("a.txt", "b.txt", "s.txt"))
     for word in ("write-a", "write-b", "edit-both"):

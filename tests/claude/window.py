@@ -76,7 +76,7 @@ def _behind(found: list[str], word: str) -> list[str]:
 
 
 def _texts(messages: list[Json]) -> Iterator[tuple[str, str]]:
-    """The texts of messages, each with who says it; results of tools by themselves."""
+    """The texts of messages, each with its speaker; results of tools by themselves."""
     for message in messages:
         content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content

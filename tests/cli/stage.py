@@ -117,5 +117,5 @@ def work(stage: Stage) -> None:
 
 
 def usage(read: int, written: int) -> dict[str, int]:
-    """Tokens, as a provider tells them."""
+    """Tokens, as a provider counts them."""
     return {"input_tokens": read, "output_tokens": written}

@@ -169,7 +169,7 @@ class Terminal:
             os.write(self._fd, key.encode())
 
     def resize(self, columns: int, lines: int) -> None:
-        """Change the window; the program is told by the kernel."""
+        """Change the window; the program is notified by the kernel."""
         self.screen.resize(columns, lines)
         self._set_size(columns, lines)
 

@@ -106,7 +106,7 @@ def test_a_chat_in_a_folder_of_a_project_captures_the_project(
 
 
 def test_the_prompt_may_come_from_stdin(project: Project, server: OpenAIServer) -> None:
-    """As `-`; an empty one is an error, and nobody is asked."""
+    """As `-`; an empty one is an error, and no model is asked."""
     server.script("Seen.")
     assert once(project, server, "-", input="look at\nthis").out == "Seen.\n"
     assert prompts(server) == ["look at\nthis"]
@@ -114,7 +114,7 @@ def test_the_prompt_may_come_from_stdin(project: Project, server: OpenAIServer) 
     assert len(server.requests) == 1
 
 
-def test_json_tells_how_the_turn_went(project: Project, server: OpenAIServer) -> None:
+def test_json_reports_how_the_turn_went(project: Project, server: OpenAIServer) -> None:
     """Text, reason, usage, files; an error has exit code 1."""
     server.script(EDIT, "Renamed.")
     done = once(project, server, "--phase", "accept_edits", "--json", "rename foo")
@@ -190,7 +190,7 @@ def test_an_imported_session_chooses_no_server(project: Project, server: OpenAIS
 def test_without_a_terminal_tools_that_would_ask_are_refused(
     project: Project, server: OpenAIServer
 ) -> None:
-    """The model is told; a phase lets them."""
+    """The model gets an error; a phase lets them."""
     server.script(SHELL, "I may not.")
     assert once(project, server, "run it").out == "I may not.\n"
     assert "phase_gated" in server.requests[-1]["messages"][-1]["content"]
@@ -201,7 +201,7 @@ def test_without_a_terminal_tools_that_would_ask_are_refused(
 
 
 def test_tools_are_those_that_were_asked_for(project: Project, server: OpenAIServer) -> None:
-    """All, none, or some by name; an unknown one is an error before anybody is asked."""
+    """All, none, or some by name; an unknown one is an error before any model is asked."""
     for given, names in (("none", []), ("read,grep", ["read", "grep"])):
         server.script("Yes.")
         assert once(project, server, "--tools", given, "hi").code == 0
@@ -452,7 +452,7 @@ def test_errors_do_not_end_a_chat(project: Project, server: OpenAIServer) -> Non
 
 
 def test_prompts_are_remembered_for_the_next_chat(project: Project, server: OpenAIServer) -> None:
-    """In a file that nobody else can read; not with `--no-persist`."""
+    """In a file that no other can read; not with `--no-persist`."""
     server.script("One.", "Two.", "Three.")
     with on_terminal(project, server, "--no-persist") as terminal:
         terminal.ask("secret", "One.")

@@ -332,7 +332,7 @@ def test_what_overwriting_does_is_said_as_it_is(
 
 
 def test_a_name_of_two_lines_stays_on_one(kept: Project) -> None:
-    """Also where it is told what was written beside what."""
+    """Also where the plan names what was written beside what."""
     done = kept.run("undo", "--yes", "--on-conflict", "aside")
     assert "(beside new\\nline)" in done.out
 

@@ -40,7 +40,7 @@ def calls_in(page: str) -> int:
 def test_a_call_is_listed_once_however_often_it_was_recorded(
     stage: Stage, *, answered: bool
 ) -> None:
-    """An agent's message, a hook and a result tell of each of two parallel calls: two calls."""
+    """An agent's message, a hook and a result record each of two parallel calls: two calls."""
     with stage.session("s", files=False) as s:
         s.append({"role": "user", "content": "go"})
         s.append({"role": "assistant", "content": [CALL | {"id": id} for id in ("a", "b")]})

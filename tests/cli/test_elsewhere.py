@@ -200,7 +200,7 @@ HOSTILE = {
 @pytest.mark.parametrize("agent", ["claude-code"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_in_a_bundle_is_written_to(name: str, there: Project, here: Project) -> None:
-    """As folder, root, file or id: what cannot be is told, and nothing is made but our own."""
+    """As folder, root, file or id: what cannot be is reported, and nothing is made but our own."""
     link = there.folder / "link"
     link.symlink_to(there.folder / ".claude")
     (there.folder / ".claude" / "projects").mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def test_no_name_in_a_bundle_is_written_to(name: str, there: Project, here: Proj
     assert all(CLAUDE not in path.name for path in native_files(here))
 
 
-def test_a_folder_that_is_not_here_is_told(agent: str, there: Project, here: Project) -> None:
+def test_a_folder_that_is_not_here_is_reported(agent: str, there: Project, here: Project) -> None:
     """Nothing is written for it; once the session has one, it goes on there."""
     id = imported(here)
     there.root.rename(there.folder / "moved")

@@ -52,7 +52,7 @@ def own_file(stage: Stage) -> Path:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_agents_mark_refuses_it(guarded: Stage, verb: str) -> None:
-    """Nothing is changed; the message says who runs it, and what the person can do."""
+    """Nothing is changed; the message names the agent, and what the person can do."""
     before = traces(guarded)
     told = guarded.run(*VERBS[verb], CLAUDECODE="1")
     assert told.code == 1

@@ -1,4 +1,4 @@
-"""What somebody meets who uses the program for the first time."""
+"""What a person meets at the first use of the program."""
 
 from __future__ import annotations
 
@@ -135,9 +135,7 @@ def test_a_session_is_moved_alone_while_its_folder_is_there(worked: Stage) -> No
 @pytest.mark.parametrize(
     ("key", "said"), [(CTRL_C, "interrupted"), (CTRL_D, "nothing was changed")]
 )
-def test_who_leaves_a_question_gets_a_line_of_their_own(
-    project: Project, key: str, said: str
-) -> None:
+def test_leaving_a_question_ends_its_line(project: Project, key: str, said: str) -> None:
     """The answer to Ctrl-C or Ctrl-D does not stand behind the question."""
     with project.terminal("undo") as terminal:
         terminal.wait_for("Undo? [y/N]")
@@ -206,8 +204,8 @@ def test_bash_offers_files_where_no_option_is_begun(stage: Stage) -> None:
 # --- a store that can only be read -------------------------------------------------------
 
 
-def test_a_store_that_cannot_be_locked_is_told(worked: Stage) -> None:
-    """Status tells all but the state of the disk, `doctor` that it is bad; no bare numbers."""
+def test_a_store_that_cannot_be_locked_is_reported(worked: Stage) -> None:
+    """Status prints all but the state of the disk, `doctor` that it is bad; no bare numbers."""
     (lock,) = Path(worked.environment()["BACKTRAIL_STATE"]).glob("roots/*/lock")
     lock.unlink()
     # Nobody is kept from writing who runs the tests as root; a folder keeps everybody.
@@ -222,7 +220,7 @@ def test_a_store_that_cannot_be_locked_is_told(worked: Stage) -> None:
     assert worked.run("show").code == worked.run("diff").code == 0
 
 
-def test_doctor_tells_of_a_store_that_cannot_be_written(
+def test_doctor_reports_a_store_that_cannot_be_written(
     worked: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It can be read, and that is all."""
@@ -255,7 +253,7 @@ def test_hooks_that_are_installed_are_not_advised(stage: Stage) -> None:
     assert "backtrail record -- COMMAND" in told
 
 
-def test_gc_calls_no_session_deleted_that_nobody_deleted(stage: Stage) -> None:
+def test_gc_calls_no_session_deleted_that_was_not(stage: Stage) -> None:
     """A recording that was given up for want of a way back leaves contents, and no session."""
     (stage.project / "f").write_text("x\n" * 1000)
     with stage.session("given-up") as session:

@@ -123,7 +123,7 @@ def test_options_may_come_before_the_verb(worked: Stage) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_errors_have_exit_codes(error: BacktrailError, code: int) -> None:
-    """Scripts tell by the code what to do."""
+    """Scripts see by the code what to do."""
     assert code_of(error) == code
 
 
@@ -197,7 +197,7 @@ def test_ctrl_c_is_130(worked: Stage) -> None:
 def on_terminal(
     stage: Stage, *arguments: str, answer: str = "", code: int = 0, **environment: str
 ) -> str:
-    """What a terminal gets to see, if somebody answers a question."""
+    """What a terminal gets to see, if a person answers a question."""
     main, side = pty.openpty()
     running = subprocess.Popen(
         [sys.executable, "-c", CODE, *arguments],
@@ -272,7 +272,7 @@ def test_hostile_text_is_shown_and_never_sent(stage: Stage, arguments: list[str]
     assert max(map(len, seen.splitlines())) < 5000
 
 
-def test_a_destructive_verb_needs_yes_where_nobody_can_be_asked(worked: Stage) -> None:
+def test_a_destructive_verb_needs_yes_without_a_terminal(worked: Stage) -> None:
     """It says so, shows what it would have done, and does nothing."""
     for arguments in (["delete", "work"], ["purge", "work"]):
         told = worked.run(*arguments)
@@ -293,7 +293,7 @@ def test_the_page_of_the_reference_is_made_from_the_parsers() -> None:
 
 @pytest.mark.parametrize("scheme", ["sqlite:///", "file:"])
 def test_a_slip_in_the_name_of_a_store_makes_none(stage: Stage, scheme: str) -> None:
-    """Only a verb that begins a session makes the store it is told of."""
+    """Only a verb that begins a session makes the store that it is given."""
     place = stage.folder / "slip"
     told = stage.run("ls", "--all", "--store", f"{scheme}{place}")
     assert (told.code, told.out) == (3, "")

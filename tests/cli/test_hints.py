@@ -53,7 +53,7 @@ def test_record_runs_nothing_where_nothing_is_kept(stage: Stage, url: str) -> No
 
 
 def test_record_runs_nothing_with_a_wrong_budget(stage: Stage) -> None:
-    """A setting that makes no sense is told before."""
+    """A setting that makes no sense is reported before."""
     told = stage.run("record", "--", "touch", "made", BACKTRAIL_BUDGET="lots")
     assert (told.code, "BACKTRAIL_BUDGET" in told.err) == (1, True)
     assert not (stage.project / "made").exists()

@@ -21,10 +21,10 @@ from tests.cli.stage import Stage
 def test_rename_gives_and_takes_a_title(worked: Stage) -> None:
     """Without a title, the session is called by its first prompt."""
     assert worked.run("rename", "Second try").lines == [
-        "Second try (work) is now called 'Second try'"
+        "The greeter (work) is now called Second try"
     ]
     assert worked.run("show").lines[0] == "Second try"
-    assert worked.run("rename", "", "-s", "work", "--json").json["title"] is None
+    assert worked.run("rename", "", "-s", "work", "--json").json["title"] == "Add a readme."
     assert worked.run("show").lines[0] == "Add a readme."
 
 
@@ -108,7 +108,7 @@ def test_delete_shows_what_goes_and_does_it(worked: Stage) -> None:
     assert worked.run("show", "plan-b", "--turn", "2").code == 0
 
 
-def test_delete_needs_to_be_told_which(worked: Stage) -> None:
+def test_delete_needs_the_name_of_a_session(worked: Stage) -> None:
     """The latest here is no default for what cannot be undone; one unknown name stops all."""
     assert worked.run("delete", "--yes").code == 2
     assert worked.run("delete", "work", "nobody", "--yes").code == 3
@@ -116,7 +116,7 @@ def test_delete_needs_to_be_told_which(worked: Stage) -> None:
 
 
 def test_a_session_that_is_driven_is_not_deleted(worked: Stage) -> None:
-    """Exit code 5 names who holds it."""
+    """Exit code 5 names the holder."""
     with worked.session("work", files=False) as s, s.turn("Wait.") as _:
         told = worked.run("delete", "work", "--yes")
         assert told.code == 5
@@ -199,7 +199,7 @@ def test_purge_takes_one_thing(worked: Stage) -> None:
 
 
 def test_a_moved_folder_is_found_again(worked: Stage) -> None:
-    """The session works there; how its files differ is told."""
+    """The session works there; how its files differ is reported."""
     new = worked.folder / "new"
     worked.project.rename(new)
     (new / "app.py").write_text("changed on the way\n")
@@ -220,7 +220,7 @@ def test_a_moved_folder_is_found_again(worked: Stage) -> None:
 
 
 def test_gc_removes_what_deleted_sessions_left(worked: Stage) -> None:
-    """A dry run tells the same and removes nothing."""
+    """A dry run prints the same and removes nothing."""
     shutil.rmtree(worked.project)
     worked.project.mkdir()
     worked.run("delete", "work", "--yes")
@@ -246,7 +246,7 @@ def test_gc_of_a_store_without_contents(stage: Stage) -> None:
     assert stage.run("gc").code == 0
 
 
-def test_verify_tells_damage_by_its_exit_code(stage: Stage) -> None:
+def test_verify_reports_damage_by_its_exit_code(stage: Stage) -> None:
     """A sound store is 0, a damaged one 6 and its places, one that cannot be opened 1."""
     url = f"file:{stage.folder}/logs"
     with open_store(url) as store, Session.create(store, "a") as s:

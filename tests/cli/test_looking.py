@@ -12,7 +12,7 @@ from tests.cli.stage import Stage, usage
 # --- status ------------------------------------------------------------------------------
 
 
-def test_status_tells_what_changed_and_what_to_do(worked: Stage) -> None:
+def test_status_reports_what_changed_and_what_to_do(worked: Stage) -> None:
     """The last turn, what others did since, and three commands."""
     (worked.project / "mine.txt").write_text("my own\n")
     assert worked.run().lines == [
@@ -85,7 +85,7 @@ def test_status_without_a_session_says_how_to_begin(stage: Stage) -> None:
     assert len(told.json["next"]) == 3
 
 
-def test_status_tells_what_is_not_captured(worked: Stage) -> None:
+def test_status_reports_what_is_not_captured(worked: Stage) -> None:
     """A rewind never touches it, so people must know."""
     (worked.project / "node_modules").mkdir()
     (worked.project / "node_modules" / "x.js").write_text("1\n")
@@ -117,7 +117,7 @@ def test_status_offers_the_way_back(worked: Stage, step: str, first: str) -> Non
 
 
 def test_status_works_when_the_folder_is_gone(worked: Stage) -> None:
-    """From elsewhere, by the session's name; what it cannot tell, it says."""
+    """From elsewhere, by the session's name; what it does not know, it says."""
     worked.project.rename(worked.folder / "moved")
     told = worked.run("status", "work", cwd=worked.folder)
     assert told.code == 0
@@ -206,7 +206,7 @@ def test_a_folder_without_sessions_shows_those_of_the_one_above(many: Stage) -> 
 # --- show --------------------------------------------------------------------------------
 
 
-def test_show_tells_a_session_turn_by_turn(worked: Stage) -> None:
+def test_show_reports_a_session_turn_by_turn(worked: Stage) -> None:
     """What was said, which tools were used, and what they did to the files."""
     assert worked.run("show").lines == [
         "The greeter",
@@ -254,8 +254,8 @@ def test_show_in_full_has_diffs_thoughts_and_long_texts(worked: Stage) -> None:
     assert "    -def hello():" in full and "    +def hi():" in full
 
 
-def test_show_says_a_call_once_that_message_and_hook_tell_of(stage: Stage) -> None:
-    """What a hook tells of a call stands below it; another call in between is named again."""
+def test_show_has_a_call_once_that_message_and_hook_record(stage: Stage) -> None:
+    """What a hook records of a call stands below it; another call in between is named again."""
     item = {"type": "function_call", "name": "shell", "arguments": '{"command": "ls"}'}
     with stage.session("s", files=False) as s:
         s.append({"role": "user", "content": "go"})
@@ -375,7 +375,7 @@ def test_log_lists_events(worked: Stage) -> None:
 
 
 def test_log_limits_and_kinds(worked: Stage) -> None:
-    """The newest; how many came before is told. Data has all unless a number is given."""
+    """The newest; how many came before is reported. Data has all unless a number is given."""
     told = worked.run("log", "-n", "2")
     assert [line.split()[0] for line in told.lines] == ["event", "8", "9"]
     assert "7 earlier events" in told.err
@@ -386,7 +386,7 @@ def test_log_limits_and_kinds(worked: Stage) -> None:
     assert rows[0]["live"] is True
 
 
-def test_log_of_a_path_tells_which_call_changed_it(worked: Stage) -> None:
+def test_log_of_a_path_names_the_calls_that_changed_it(worked: Stage) -> None:
     """In all sessions of the folder: time, call, lines and prompt."""
     with worked.session("second") as s, s.turn("Say hi.") as _, s.tool("edit") as call:
         (worked.project / "app.py").write_text("def hi():\n    print('hi')\n")
@@ -412,7 +412,7 @@ def test_paths_are_meant_from_where_one_is(worked: Stage) -> None:
     assert len(worked.run("log", "--json", "--", ".").json["changes"]) == 3
 
 
-def test_log_of_a_path_that_nobody_changed(worked: Stage) -> None:
+def test_log_of_a_path_without_changes(worked: Stage) -> None:
     """It says so; as data, an empty list."""
     told = worked.run("log", "--", "nothing.txt")
     assert (told.code, told.out) == (0, "")
@@ -489,7 +489,7 @@ def test_diff_shows_renames_modes_and_binary_files(worked: Stage) -> None:
 
 
 def test_diff_between_points_needs_no_folder(worked: Stage) -> None:
-    """It may be gone, or on another machine; only now cannot be told then."""
+    """It may be gone, or on another machine; only the present is unknown then."""
     worked.project.rename(worked.folder / "moved")
     told = worked.run("diff", "-s", "work", "--stat", cwd=worked.folder)
     assert told.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"]
@@ -585,10 +585,12 @@ def test_search_finds_words_here(many: Stage) -> None:
     told = many.run("search", "hello")
     assert told.lines == [
         f"hello from plain  plain  {many.project}",
-        "     2 user, WHEN  hello from plain",
+        "  user, WHEN  hello from plain",
+        "    backtrail show plain --turn 1",
         "",
         f"hello from below  below  {many.project}/sub",
-        "     2 user, WHEN  hello from below",
+        "  user, WHEN  hello from below",
+        "    backtrail show below --turn 1",
     ]
     assert "2 hits here" in told.err
     rows = many.run("search", "hello", "--all", "--json").json["hits"]
@@ -628,7 +630,7 @@ def test_search_for_nothing(worked: Stage) -> None:
 
 
 def test_stats_add_up(many: Stage) -> None:
-    """By model and by project; cost only where one was told."""
+    """By model and by project; cost only where one was stated."""
     with Session.open(many.url, "below", files=False) as s:
         s.append({"role": "assistant", "content": "x"}, usage=usage(100, 50), cost_usd=0.5)
     told = many.run("stats", "--json").json
@@ -651,7 +653,7 @@ def test_stats_add_up(many: Stage) -> None:
 
 
 def test_a_checkpoint_of_an_earlier_point_is_not_now(stage: Stage) -> None:
-    """Its files are those of then; what changed since the last event is told from that."""
+    """Its files are those of then; what changed since the last event is compared with that."""
     (stage.project / "a").write_text("a\n")
     assert stage.run("record", "--", "sh", "-c", "echo b > b").code == 0
     assert stage.run("checkpoint", "early", "--at", "2").code == 0

@@ -64,7 +64,7 @@ def test_what_took_the_place_of_a_moved_thing_was_added(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_moved_back_is_named_and_is_no_success(tmp_path: Path) -> None:
-    """Another repository has taken its place: both stay, and the exit code tells."""
+    """Another repository has taken its place: both stay, and the exit code says so."""
     project = prepared(tmp_path)
     command = "mv .git .git_off; mkdir .git; echo new > .git/HEAD; echo two > app.py"
     assert project.run("record", "--", "sh", "-c", command).code == 0

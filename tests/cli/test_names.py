@@ -103,7 +103,7 @@ def test_what_acts_unasked_takes_no_session_by_chance(
 def test_without_a_name_it_is_the_latest_here_or_above(
     call: Call, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The nearest folder counts, and it is told if that is not this one."""
+    """The nearest folder counts, and it is named if that is not this one."""
     deep = stage.folder / IDS[0] / "src" / "deep"
     deep.mkdir(parents=True)
     monkeypatch.chdir(deep)

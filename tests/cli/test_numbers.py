@@ -109,7 +109,7 @@ def test_moves_count_once_wherever_they_are_shown(project: Project) -> None:
     assert shown(project)["status"] == (files, plus, minus)
 
 
-def test_folders_and_modes_are_told_alike(stage: Stage) -> None:
+def test_folders_and_modes_are_worded_alike(stage: Stage) -> None:
     """By status, diff, undo and redo: so many files, so many folders, and a mode that changed."""
     (stage.project / "o.txt").write_text("one\n")
     (stage.project / "o.txt").chmod(0o644)

@@ -1,4 +1,4 @@
-"""Odd arguments and odd places: each is told, none is taken for something else."""
+"""Odd arguments and odd places: each is reported, none is taken for something else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_whole_folder_can_be_restored(worked: Stage) -> None:
     assert (worked.project / "README.md").exists()
 
 
-def test_a_path_that_never_was_is_told(worked: Stage) -> None:
+def test_a_path_that_never_was_is_reported(worked: Stage) -> None:
     """A slip of the pen is not "all is so already"; what was there then is known."""
     told = worked.run("rewind", "1", "--yes", "--", "typo.txt")
     assert (told.code, "no `typo.txt`" in told.err) == (3, True)
@@ -82,7 +82,7 @@ def test_with_json_the_output_of_a_command_is_beside_the_data(stage: Stage) -> N
     assert told.err.startswith("hi\n")
 
 
-def test_what_is_here_already_is_told(stage: Stage) -> None:
+def test_what_is_here_already_is_reported(stage: Stage) -> None:
     """A second import of the same makes nothing new, and says so."""
     Path(stage.folder, "m.json").write_text('[{"role": "user", "content": "hi"}]')
     told = stage.run("import", "messages", "../m.json")

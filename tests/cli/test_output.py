@@ -42,7 +42,7 @@ def test_what_was_there_is_shown() -> None:
 
 
 def test_endless_lines_are_cut_and_say_so() -> None:
-    """Each line for itself; the number of characters that are missing is told."""
+    """Each line for itself; the number of characters that are missing is reported."""
     text = shortened("short\n" + "x" * (LONGEST + 1_234_567))
     first, second = text.split("\n")
     assert first == "short"
@@ -97,7 +97,7 @@ NOW = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
         ("no time", "no time"),
     ],
 )
-def test_times_are_told_from_now(ts: str, told: str) -> None:
+def test_times_are_counted_from_now(ts: str, told: str) -> None:
     """After a month, and in the future, it is the day."""
     assert ago(ts, NOW) == told
 
@@ -123,7 +123,7 @@ def test_numbers_for_people() -> None:
 
 
 def test_ids_are_shown_by_their_beginning() -> None:
-    """Which finds the session; of ours it holds the time. An id that somebody chose is whole."""
+    """Which finds the session; of ours it holds the time. An id that a caller chose is whole."""
     assert short("5f0c1e9a-1234-4abc-8def-0123456789ab") == "5f0c1e9a"
     assert short("019a8b2c-1234-7abc-8def-0123456789ab") == "019a8b2c-1234"
     assert short("my-own-id") == "my-own-id"

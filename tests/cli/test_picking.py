@@ -124,7 +124,7 @@ def test_picking_with_arrows_and_enter(project: Project) -> None:
         terminal.wait_for("> 1")
         terminal.press(DOWN, UP, ENTER)
         plan = terminal.wait_for("or [n]othing?")
-        assert 'rewind to before event 2, the prompt "make a file":' in plan
+        assert 'rewind to before prompt 1, "make a file":' in plan
         assert "delete  new.py  −2" in plan
         terminal.press("b", ENTER)
         assert terminal.end() == 0

@@ -18,7 +18,7 @@ def planned(*files: FileChange, applied: bool = False, **more: list[str]) -> Rew
     return Rewind(applied, 4, 0, 2, list(files), kept, more.get("warnings", []))
 
 
-def test_what_is_uncertain_and_what_cannot_be_undone_is_told() -> None:
+def test_what_is_uncertain_and_what_cannot_be_undone_is_reported() -> None:
     """Each with its reason; a warning once."""
     lines = text_of(
         planned(
@@ -84,7 +84,7 @@ def test_hostile_names_stay_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names_and_lines_in_a_sentence() -> None:
-    """Some names and how many more; lines that are none are not told."""
+    """Some names and how many more; lines that are none are not reported."""
     assert listed(["a", "b"], 3) == "a, b"
     assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
     assert (signed(1200, 3), signed(0, 1), signed(0, 0)) == ("+1,200 −3", "−1", "")

@@ -30,7 +30,7 @@ def test_rewind_last_takes_back_the_last_turn(project: Project) -> None:
     done = project.run("rewind", "--last", "--yes")
     assert done.code == 0
     assert done.out.splitlines() == [
-        'rewound to before event 5, the prompt "now break things"',
+        'rewound to before prompt 2, "now break things"',
         "files: 3 files changed  +4 −2",
         "  restored  app.py  +2 −1",
         "  restored  notes.md  +1 −1",
@@ -65,7 +65,7 @@ def test_a_dry_run_changes_nothing(project: Project) -> None:
     assert not dry.json["applied"]
     assert project.files() == BROKEN
     shown = project.run("rewind", "--last", "--dry-run")
-    assert 'would rewind to before event 5, the prompt "now break things"' in shown.out
+    assert 'would rewind to before prompt 2, "now break things"' in shown.out
     assert "3 files to change" in shown.out
     assert "take it back" not in shown.out
     real = project.run("rewind", "--last", "--yes", "--json")
@@ -108,7 +108,7 @@ def test_paths_are_files_only(project: Project) -> None:
     assert "outside the workspace" in outside.err
 
 
-def test_what_somebody_else_changed_is_kept(project: Project) -> None:
+def test_what_another_changed_is_kept(project: Project) -> None:
     """Exit code 4, the rest is done, and it says how to decide otherwise."""
     project.write("notes.md", "by a person, later\n")
     done = project.run("rewind", "--last", "--yes")
@@ -126,7 +126,7 @@ def test_what_somebody_else_changed_is_kept(project: Project) -> None:
 
 
 def test_aside_and_exact(project: Project) -> None:
-    """The earlier content is written beside; or the files are made equal, whoever wrote them."""
+    """The earlier content is written beside; or the files are made equal, also those of others."""
     project.write("notes.md", "by a person, later\n")
     project.write("theirs", "a person's\n")
     done = project.run("rewind", "--last", "--yes", "--on-conflict", "aside", "--scope", "files")
@@ -167,7 +167,7 @@ def test_nothing_to_do_says_so(project: Project) -> None:
     assert project.run("rewind", "4", "--yes", "--json").json["undo"] is None
 
 
-def test_what_cannot_be_undone_is_told(project: Project) -> None:
+def test_what_cannot_be_undone_is_reported(project: Project) -> None:
     """A folder that was not captured and is gone."""
     (project.root / "node_modules").mkdir()
     (project.root / "node_modules/x.js").write_text("x")
@@ -384,7 +384,7 @@ def test_what_changed_no_file_says_so(tmp_path: Path) -> None:
 def test_one_rewind_has_one_number_and_it_is_a_point(project: Project) -> None:
     """What was named is said again by undo and log, in the same words; verbs take it."""
     for words, place in (
-        (["--last"], 'before event 5, the prompt "now break things"'),
+        (["--last"], 'before prompt 2, "now break things"'),
         (["4"], "event 4"),
     ):
         assert f"rewound to {place}" in project.run("rewind", *words, "--yes").out
@@ -397,5 +397,5 @@ def test_one_rewind_has_one_number_and_it_is_a_point(project: Project) -> None:
     assert re.match(r'would rewind to event \d+, the checkpoint "here"\n', done.out)
     for name in ("5", "event 5"):
         dry = project.run("restore", "app.py", "--at", name, "--dry-run")
-        assert "would restore app.py to event 5, the prompt" in dry.out
+        assert "would restore app.py to prompt 2," in dry.out
     assert project.run("restore", "app.py", "--at", "event 99", "--dry-run").code == 3

@@ -45,7 +45,7 @@ def _text(line: dict[str, dict[str, str | list[dict[str, str]]]]) -> str:
 
 
 def outdated(project: Project) -> list[str]:
-    """The files that the agent's next prompt tells of, by what the logs say."""
+    """The files that the agent's next prompt reports, by what the logs say."""
     with open_store(project.url) as store, opened(store) as depot:
         now, last = last_tree(store, "work"), last_prompt(store.walk("work"))
         assert now is not None and last is not None
@@ -86,7 +86,7 @@ def test_where_nothing_is_left_the_agent_begins_anew(project: Project) -> None:
     assert f"claude --resume {done['native']['id']}\n" in project.run("resume", "work").out
 
 
-def test_a_rewind_of_files_is_told(project: Project) -> None:
+def test_a_rewind_of_files_is_reported(project: Project) -> None:
     """The agent's session is not touched; it hears of what differs in the end."""
     done = project.run("rewind", "--last", "--scope", "files", "--yes")
     assert done.code == 0
@@ -100,7 +100,7 @@ def test_a_rewind_of_files_is_told(project: Project) -> None:
     assert noted(project) == []
 
 
-def test_a_dry_run_tells_nobody(project: Project) -> None:
+def test_a_dry_run_leaves_no_note(project: Project) -> None:
     """Neither does a rewind that changes nothing."""
     assert project.run("rewind", "--last", "--dry-run").code == 0
     assert "nothing to do" in project.run("rewind", "7", "--yes").out
@@ -121,7 +121,7 @@ def test_a_fork_goes_on_in_its_folder(project: Project) -> None:
     assert project.run("resume", "work").out.endswith("claude --resume old\n")
 
 
-def test_a_rewind_is_done_even_if_the_agent_cannot_be_told(project: Project) -> None:
+def test_a_rewind_is_done_even_if_no_note_can_be_left(project: Project) -> None:
     """It says both, with exit code 1, and the way back."""
     projects = project.home / "claude/projects"
     (projects / "x/old.jsonl").unlink()
@@ -137,7 +137,7 @@ def test_a_rewind_is_done_even_if_the_agent_cannot_be_told(project: Project) -> 
 
 
 @pytest.mark.parametrize("scope", ["files", "both"])
-def test_an_agent_that_gets_no_session_is_told_of_its_files(tmp_path: Path, scope: str) -> None:
+def test_an_agent_that_gets_no_session_gets_a_note_of_its_files(tmp_path: Path, scope: str) -> None:
     """Where Gemini CLI was never used nothing can be written, and it goes on with all its words."""
     made = empty(tmp_path)
     native = {"agent": "gemini", "id": "old"}

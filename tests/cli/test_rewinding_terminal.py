@@ -116,7 +116,7 @@ def test_colour_only_where_it_is_wanted(project: Project) -> None:
 
 
 @pytest.mark.parametrize("verb", ["rewind", "undo"])
-def test_nobody_is_asked_whose_output_goes_elsewhere(project: Project, verb: str) -> None:
+def test_without_a_terminal_for_output_nothing_is_asked(project: Project, verb: str) -> None:
     """What would be asked about is not seen, so it is as without a terminal."""
     output = project.home / "output"
     with project.terminal(verb, output=output) as terminal:

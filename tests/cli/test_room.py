@@ -61,7 +61,7 @@ def test_a_dry_run_names_what_would_go(stage: Stage) -> None:
 
 
 def test_what_went_is_in_the_log(stage: Stage) -> None:
-    """With its name and time, so that nobody has to wonder where it is."""
+    """With its name and time, so that its place is known."""
     told = stage.run("gc")
     assert told.code == 0 and "removed 2 sessions" in told.out
     assert there(stage) == {"cccc-young", "dddd-pinned"}

@@ -1,4 +1,4 @@
-"""Status and diff tell one truth: what the last turn left, what others did since, what is open.
+"""Status and diff say the same: what the last turn left, what others did since, what is open.
 
 What each of them did to the files is what the test itself wrote.
 """
@@ -165,3 +165,28 @@ def test_show_lists_the_files_of_a_turn_that_came_back_once(
     assert [file for step in after for file in step.get("files", [])] == listed
     shown = project.run("show").out
     assert [shown.count(name) for name in ("M  app.py", "M  notes.md", "D  old.py")] == [1, 1, 1]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from backtrail import Session
+
+with Session.open(sys.argv[1], "killed", cwd=".") as session, session.turn("go on"):
+    with session.tool("bash"):
+        Path("half.txt").write_text("half")
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_turn_is_said_to_be_cut_short(tmp_path: Path) -> None:
+    """With the call that it was in, which no event of the log tells of yet."""
+    project = empty(tmp_path)
+    work(project)
+    command = [sys.executable, "-c", KILLED, project.url]
+    subprocess.run(command, cwd=project.root, env=project.environment(), check=False)
+    told = project.run("status", "killed")
+    assert "It was cut short, in bash: `backtrail resume` goes on" in told.lines
+    assert "A  half.txt  +1 −0" in told.out
+    assert project.run("status", "killed", "--json").json["cut_short"] == ["bash"]
+    assert project.run("status", "work", "--json").json["cut_short"] == []

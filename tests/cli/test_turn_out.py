@@ -165,3 +165,14 @@ def test_nothing_to_redo_is_said_first(project: Project) -> None:
     done = project.run("redo")
     assert done.code == 3
     assert "nothing to redo" in done.err
+
+
+def test_restore_finds_the_session_that_changed_the_file(project: Project) -> None:
+    """Although another one is the latest here; named, it is that one and no other."""
+    with project.session("later") as session:
+        session.append({"role": "user", "content": "look around"})
+    done = project.run("restore", "f.py", "--yes")
+    assert done.code == 0, done.err
+    assert "session work, the newest that changed it" in done.err
+    assert "five" not in project.files()["f.py"]
+    assert project.run("restore", "f.py", "--session", "later", "--yes").code == 3

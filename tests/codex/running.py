@@ -50,7 +50,7 @@ def binary() -> str | None:
 
 
 class Model(ModelServer):
-    """A model that says what it is told to, by the Responses API."""
+    """A model that says what its script has, by the Responses API."""
 
     path = "/v1/responses"
     prefix = "/v1"
@@ -160,7 +160,7 @@ class Codex:
         return turns
 
     def revert(self, native: str, turn: str) -> None:
-        """Take back a turn and what came after it, as somebody does who edits a prompt in Codex."""
+        """Take back a turn and what came after it, as editing a prompt in Codex does."""
         with AppServer(self._binary, self.env) as server:
             server.call("thread/resume", {"threadId": native})
             server.call("thread/revert", {"threadId": native, "beforeTurnId": turn})
@@ -171,7 +171,7 @@ class Codex:
             return server.hooks(self.world.project)
 
     def trust(self) -> None:
-        """Trust all hooks, as a person does who looks at them in Codex."""
+        """Trust all hooks, as a person does by looking at them in Codex."""
         with AppServer(self._binary, self.env) as server:
             trusted = {
                 hook["key"]: {"trusted_hash": hook["currentHash"]}

@@ -15,7 +15,7 @@ pytestmark = needs("codex", binary())
 
 
 def heard(model: Model) -> list[dict[str, Any]]:
-    """The last request without what Codex itself tells the model, such as about the machine."""
+    """The last request without what Codex itself adds, such as about the machine."""
     return [
         item
         for item in model.requests[-1]["input"]

@@ -143,7 +143,7 @@ def test_rewinding_takes_codex_along(codex: Codex, model: Model) -> None:
 
 
 def test_rewinding_again_and_undoing(codex: Codex, model: Model) -> None:
-    """Each time, what is kept is told as it was, whichever of the files it was in."""
+    """Each time, what is kept is read as it was, whichever of the files it was in."""
     at = first_turn(codex, model)
     model.script("second answer")
     codex.resume(at, "second")
@@ -214,7 +214,7 @@ def test_the_old_session_goes_on(codex: Codex, model: Model) -> None:
     assert codex.world.misses() == []
 
 
-def test_a_rewind_of_files_alone_is_told_to_codex(codex: Codex, model: Model) -> None:
+def test_a_rewind_of_files_alone_is_reported_to_codex(codex: Codex, model: Model) -> None:
     """With the next prompt, once."""
     native = first_turn(codex, model)
     done = codex.world.run("rewind", "--last", "--scope", "files", "--yes")
@@ -310,7 +310,7 @@ def test_subagents_are_beside_their_session(tmp_path: Path, model: Model) -> Non
         return calls("wait_agent", given, "2", namespace="multi_agent_v1")
 
     def answer(body: dict[str, Any]) -> Any:
-        """The two talk at the same time: who asks is told by what was said."""
+        """The two talk at the same time: the one that asks is known by what was said."""
         ids = [item.get("call_id") for item in body["input"]]
         if "write c please" in json.dumps(body["input"]) and "call_1" not in ids:
             return "subagent is done" if "call_3" in ids else runs("echo c > c.txt", "3")
@@ -397,7 +397,7 @@ def test_importing_a_rollout(codex: Codex, model: Model) -> None:
     assert heard(model)[:-1] == kept
 
 
-def test_status_tells_whether_codex_will_run_them(tmp_path: Path, model: Model) -> None:
+def test_status_says_whether_codex_will_run_them(tmp_path: Path, model: Model) -> None:
     """Codex runs no hook that was not trusted, and no project's that is not."""
     codex = Codex(World(tmp_path), model)
     world = codex.world

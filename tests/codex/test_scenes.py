@@ -88,7 +88,7 @@ def test_a_summary(scene: Scene) -> None:
 
 
 def spoken(items: list[dict[str, Any]]) -> list[str]:
-    """The words that a model is sent, without what Codex tells it anew."""
+    """The words that a model is sent, without what Codex adds anew."""
     texts = [
         part["text"]
         for item in items if item["type"] == "message" and item["role"] != "developer"
@@ -147,7 +147,7 @@ def test_a_command_that_goes_on_behind_the_turn(scene: Scene) -> None:
 
 
 def test_the_old_window_after_a_rewind(scene: Scene) -> None:
-    """Its model is still sent what was taken back, and is told that files are others now."""
+    """Its model is still sent what was taken back, and is informed that files are others now."""
     with scene.open() as terminal:
         scene.say(terminal, "run echo one > a.txt")
         scene.say(terminal, "run echo two > a.txt")

@@ -34,7 +34,7 @@ TestBroadcast = page.TestBroadcast
 
 
 def test_page_shows_what_it_says(tmp_path: Path) -> None:
-    """A retry is told once, and leaves one row."""
+    """A retry is reported once, and leaves one row."""
     assert page.example(tmp_path) == ["user_message"]
     with sqlite3.connect(tmp_path / "app.db") as database:
         rows = database.execute("SELECT session_id, kind, uuid FROM agent_events").fetchall()

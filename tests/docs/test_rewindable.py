@@ -49,7 +49,7 @@ class Case:
             self.run(command)
 
     def run(self, command: str) -> None:
-        """Somebody else runs a command."""
+        """Another program runs a command."""
         subprocess.run(command, shell=True, check=True, cwd=self.project)
 
 
@@ -318,13 +318,13 @@ def told() -> dict[str, str]:
 
 
 def told_of_exact() -> list[str]:
-    """The rows that tell of another mode which does take the change back."""
+    """The rows that name another mode which does take the change back."""
     text = PAGE.read_text(encoding="utf-8")
     return re.findall(r"^\| (.+?) \| no \|.*`--mode exact` takes it back", text, re.MULTILINE)
 
 
 def test_every_row_is_tried() -> None:
-    """And nothing is tried that the page does not tell."""
+    """And nothing is tried that the page does not name."""
     assert set(told()) == {*ROWS, *UNTRIED}
     assert all(told()[name] == "no" for name in UNTRIED)
 

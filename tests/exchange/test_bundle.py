@@ -262,7 +262,7 @@ def test_masking_is_asked_for(source: Store, project: Path, tmp_path: Path) -> N
         assert read_bundle(target, tmp_path / "m.bundle").head == source.info("work").head
 
 
-def test_what_is_gone_is_told(source: Store, project: Path, tmp_path: Path) -> None:
+def test_what_is_gone_is_reported(source: Store, project: Path, tmp_path: Path) -> None:
     """Contents that were purged leave a session that can be moved all the same."""
     from backtrail import purge
 

@@ -21,8 +21,8 @@ from backtrail.exchange.claude_code import format as cc
 from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.claude_code.format import slug
 from backtrail.exchange.foreign import import_session
+from backtrail.exchange.foreign_record import Imported
 from backtrail.exchange.native import write_session
-from backtrail.exchange.records import Imported
 from backtrail.exchange.transcript import all_lines, append_entries
 
 from .transcripts import SAMPLES, Script, call, encoded
@@ -61,7 +61,7 @@ def imported(store: Store, path: Path) -> Imported:
 
 
 def said(session: Session) -> list[str]:
-    """The words of the history, with a letter for who speaks."""
+    """The words of the history, with a letter for the speaker."""
     words = []
     for message in session.messages(repair=False):
         content = message["content"]
@@ -129,7 +129,7 @@ def test_importing_twice_changes_nothing(store: Store, config: Path) -> None:
 
 
 def test_every_line_is_kept_as_it_was(store: Store, config: Path) -> None:
-    """Also those of a kind that nobody here knows."""
+    """Also those of a kind that is unknown here."""
     path = config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl"
     with path.open("ab") as file:
         file.write(b'{"type":"of-tomorrow",  "x": [1.50, 1e3]}\n')
@@ -197,7 +197,7 @@ def test_an_imported_session_can_be_rewound_prompt_by_prompt(
         assert contents(project)["a.txt"] == "a v4\n"
 
 
-def test_a_shell_command_is_told_apart(rewindable: tuple[Session, Path]) -> None:
+def test_a_shell_command_is_distinguished(rewindable: tuple[Session, Path]) -> None:
     """What no edit tool did is the session's too, but uncertain."""
     s, _ = rewindable
     by = [
@@ -243,8 +243,8 @@ def test_going_on_after_an_import_notes_nothing_false(rewindable: tuple[Session,
     assert list(s.events(kinds=("files_changed",))) == []
 
 
-def test_a_backup_that_is_gone_is_told(disk_url: str, config: Path) -> None:
-    """What the results of tools tell is used instead."""
+def test_a_backup_that_is_gone_is_reported(disk_url: str, config: Path) -> None:
+    """What the results of tools say is used instead."""
     project = config.parent / "project"
     (project / "a.txt").write_text("a v4\n")
     (project / "pre.txt").write_text("pre v1\n")
@@ -272,7 +272,7 @@ def test_edits_of_a_subagent_can_be_rewound(disk_url: str, config: Path) -> None
 
 
 def test_nothing_outside_the_folder_is_touched(disk_url: str, tmp_path: Path) -> None:
-    """Names that lead out of it, or to git's own files, are told and left alone."""
+    """Names that lead out of it, or to git's own files, are reported and left alone."""
     project, config = tmp_path / "project", tmp_path / "config"
     project.mkdir()
     (tmp_path / "outside.txt").write_text("safe\n")
@@ -324,7 +324,7 @@ def test_line_ends_and_modes_survive(disk_url: str, tmp_path: Path) -> None:
     assert os.stat(file).st_mode & 0o7777 == 0o755
 
 
-def test_a_command_by_hand_tells_of_files_too(disk_url: str, tmp_path: Path) -> None:
+def test_a_command_by_hand_has_its_files_too(disk_url: str, tmp_path: Path) -> None:
     """Files are copied at a command of the program, as at a prompt: others changed this one."""
     project, config = tmp_path / "project", tmp_path / "config"
     project.mkdir()
@@ -403,7 +403,7 @@ def test_children_may_come_before_their_parents(store: Store, tmp_path: Path) ->
         assert said(s) == ["u:one", "a:two", "u:three", "a:four"]
 
 
-def test_a_parent_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
+def test_a_parent_that_is_not_there_is_reported(store: Store, tmp_path: Path) -> None:
     """What hangs below it goes on where the file does, so nothing is out of reach."""
     script = Script()
     script.user("one")
@@ -416,7 +416,7 @@ def test_a_parent_that_is_not_there_is_told(store: Store, tmp_path: Path) -> Non
         assert said(s) == ["u:one", "a:two", "u:three", "a:four"]
 
 
-def test_lines_in_a_ring_are_told_and_kept(store: Store, tmp_path: Path) -> None:
+def test_lines_in_a_ring_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
     """Each is its own ancestor."""
     script = Script()
     one = script.user("one")
@@ -429,7 +429,7 @@ def test_lines_in_a_ring_are_told_and_kept(store: Store, tmp_path: Path) -> None
     assert {one, two, three} <= ids
 
 
-def test_a_second_line_of_a_uuid_is_told_and_kept(store: Store, tmp_path: Path) -> None:
+def test_a_second_line_of_a_uuid_is_reported_and_kept(store: Store, tmp_path: Path) -> None:
     """The first one counts."""
     script = Script()
     one = script.user("one")
@@ -447,7 +447,7 @@ def test_a_second_line_of_a_uuid_is_told_and_kept(store: Store, tmp_path: Path) 
 
 
 def test_a_compaction_is_an_event(store: Store, tmp_path: Path) -> None:
-    """The log keeps all that was said; the event says up to where the summary tells."""
+    """The log keeps all that was said; the event says up to where the summary goes."""
     script = Script()
     script.user("one")
     script.says("two")
@@ -641,7 +641,7 @@ def test_wrong_types_in_any_field_never_break_it(
             s.messages("openai")
 
 
-def test_hostile_lines_are_told_and_kept(store: Store, tmp_path: Path) -> None:
+def test_hostile_lines_are_reported_and_kept(store: Store, tmp_path: Path) -> None:
     """Too long, too deep, with bytes of nothing, no objects."""
     script = Script()
     script.user("one")
@@ -716,7 +716,7 @@ def test_finding(monkeypatch: pytest.MonkeyPatch, config: Path, tmp_path: Path) 
 
 
 def test_subagents_beside_the_sessions(disk_url: str, tmp_path: Path) -> None:
-    """Where older versions put them; their edits are the doing of the call that tells their id."""
+    """Where older versions put them; their edits are the doing of the call that states their id."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "sub.txt").write_text("by sub\n")

@@ -14,7 +14,7 @@ from backtrail import NotFound, Session, Store, open_store
 from backtrail.exchange import jsonlines
 from backtrail.exchange.codex import sessions as codex
 from backtrail.exchange.foreign import import_found, import_session
-from backtrail.exchange.records import Imported
+from backtrail.exchange.foreign_record import Imported
 from backtrail.exchange.transcript import all_lines
 
 from .transcripts import encoded, rollout
@@ -110,7 +110,7 @@ def test_a_rollout_becomes_a_session(store: Store, tmp_path: Path) -> None:
 
 
 def test_tokens_count_once(store: Store, tmp_path: Path) -> None:
-    """They are told again and again."""
+    """They are stated again and again."""
     imported(store, rollout(tmp_path, LINES, ID))
     usage = store.info(ID).usage
     assert usage == {"input_tokens": 25, "cache_read_tokens": 2, "output_tokens": 4,
@@ -159,7 +159,7 @@ def test_rolled_back_further_than_it_goes(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_compaction_is_an_event(store: Store, tmp_path: Path) -> None:
-    """With its summary, and up to where it tells."""
+    """With its summary, and up to where it goes."""
     more = [("compacted", {"message": "in short"}), words("user", "go on")]
     imported(store, rollout(tmp_path, [*LINES, *more], ID))
     with Session.resume(store, ID, files=False) as s:
@@ -218,7 +218,7 @@ def test_a_packed_rollout_is_read(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no zstd", zstandard.compress(b"x" * 100)[:-4]])
-def test_a_packed_rollout_that_is_damaged_is_told(
+def test_a_packed_rollout_that_is_damaged_is_reported(
     store: Store, tmp_path: Path, content: bytes
 ) -> None:
     """Nothing is made of it, or only what can be read."""
@@ -243,7 +243,7 @@ def test_a_packed_rollout_that_never_ends_is_refused(
 # --- what newer versions write -----------------------------------------------------------
 
 
-def test_tokens_are_told_right_behind_a_response(store: Store, tmp_path: Path) -> None:
+def test_tokens_stand_right_behind_a_response(store: Store, tmp_path: Path) -> None:
     """And once more later, which counts nothing."""
     usage = {"input_tokens": 10, "cached_input_tokens": 1, "output_tokens": 2}
     total = {"total_tokens": 12}

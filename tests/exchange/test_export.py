@@ -74,7 +74,7 @@ def test_secrets_are_masked_and_counted(stage: Stage) -> None:
     assert ran.json["masked"] == 2
 
 
-def test_json_tells_what_was_written(stage: Stage) -> None:
+def test_json_reports_what_was_written(stage: Stage) -> None:
     """One document on stdout."""
     done = stage.run("export", "work", "--json").json
     path = stage.project / "work.html"

@@ -25,12 +25,27 @@ GOLDEN = Path(__file__).parent / "golden" / "session.html"
 VOID = {"meta", "input", "img", "br"}
 TAGS = VOID | {
     *("html", "head", "title", "style", "body", "header", "main", "footer", "section", "article"),
-    *("div", "details", "summary", "pre", "code", "span", "p", "dl", "dt", "dd", "h1", "h2", "h3"),
+    *(
+        "div",
+        "details",
+        "summary",
+        "pre",
+        "code",
+        "span",
+        "p",
+        "dl",
+        "dt",
+        "dd",
+        "h1",
+        "h2",
+        "h3",
+        "time",
+    ),
     *("a", "button", "output", "script"),
 }
 ATTRIBUTES = {
     *("class", "id", "href", "src", "alt", "content", "charset", "name", "http-equiv", "lang"),
-    *("hidden", "type", "placeholder", "aria-label", "autocomplete"),
+    *("datetime", "hidden", "type", "placeholder", "aria-label", "autocomplete"),
 }
 
 
@@ -253,5 +268,36 @@ def test_links_lead_somewhere(tmp_path: Path, store: Store) -> None:
     links = [given["href"] for tag, given in read.elements if tag == "a"]
     assert len(links) == len([tag for tag, _ in read.elements if tag == "article"]) + 1
     summaries = read.texts("summary")
-    assert summaries.count("modified") == 2
+    # In all, the turn added the file; what others did to it stands for itself.
+    assert (summaries.count("added"), summaries.count("modified")) == (1, 1)
     assert "others" in summaries
+
+
+def test_a_turn_shows_each_call_once_and_its_files_in_all(tmp_path: Path, store: Store) -> None:
+    """A call that a checkpoint cut in two is one; of a rewind, what it did is not listed."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("0\n")
+    note = "<task-notification>\n<status>completed</status>\n</task-notification>"
+    with Session.create(store, "s", cwd=project) as session:
+        session.append({"role": "user", "content": "go"})
+        session.append({"role": "system", "content": note})
+        with session.tool("bash", {"command": "make"}) as call:
+            (project / "a.txt").write_text("1\n")
+            session.checkpoint()
+            (project / "a.txt").write_text("2\n")
+            call.result = "made"
+        point = session.append({"role": "assistant", "content": "Done."})
+        with session.tool("bash", {"command": "make again"}):
+            (project / "a.txt").write_text("3\n")
+        session.rewind(point, scope="files")
+        page = export_html(session)
+    read = check(page)
+    summaries = [" ".join(text.split()) for text in read.texts("summary").split("\n")]
+    assert page.count('<details class="call">') == 2
+    assert page.count('<pre class="diff">') == 1
+    assert "+2" in read.texts("span") and "+3" not in read.texts("span")
+    assert "Task notification" in " ".join(summaries)
+    assert "System prompt" not in page
+    assert "in 1 turn<" in page
+    assert re.search(r'<time datetime="\d{4}-\d\d-\d\dT[^"]+Z">', page)

@@ -113,7 +113,7 @@ def test_messages_from_a_file_and_from_standard_input(
         ([], 2, "SOURCE"),
     ],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_reported(
     place: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, why: str
 ) -> None:
     """With the right exit code, for people and for scripts."""
@@ -125,7 +125,7 @@ def test_mistakes_are_told(
 def test_one_bad_file_does_not_stop_the_others(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is told, cleaned, and the exit code says so."""
+    """It is printed, cleaned, and the exit code says so."""
     good = Script()
     good.user("fine")
     path = good.write(place / "c")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from backtrail import Session, SessionInfo, Store, open_store
-from backtrail.cli.resume import resume_line
 from backtrail.exchange.claude_code import sessions as claude_code
 from backtrail.exchange.foreign import import_session
 from backtrail.exchange.native import write_session
+from backtrail.exchange.resume import resume_line
 
 from .transcripts import SAMPLES, Script
 
@@ -44,7 +44,7 @@ def imported(store: Store, path: Path) -> Session:
 
 @pytest.mark.parametrize("what", ["the session's folder", "the folder of subagents", "a file"])
 def test_subagents_behind_a_link_are_not_taken(tmp_path: Path, store: Store, what: str) -> None:
-    """A folder that somebody handed over may lead to files that nobody meant to import."""
+    """A folder that a stranger handed over may lead to files that no person meant to import."""
     script = Script(session=FIRST)
     script.user("hello")
     path = script.write(tmp_path / "given")
@@ -86,7 +86,7 @@ def test_copies_of_files_behind_a_link_are_not_taken(config: Path, store: Store)
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
 def test_a_record_does_not_say_where_to_write(tmp_path: Path, config: Path, store: Store) -> None:
-    """A record from elsewhere may name a folder that is somebody else's: that is not used."""
+    """A record from elsewhere may name a folder that is another's: that is not used."""
     with imported(store, config / "projects" / "-home-dev-project" / f"{FIRST}.jsonl") as session:
         theirs = tmp_path / "theirs"
         (theirs / "projects" / "x").mkdir(parents=True)

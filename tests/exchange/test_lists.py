@@ -54,7 +54,7 @@ def encoded(value: Json) -> bytes:
 def test_messages_are_stored_as_they_are(
     store: Store, messages: list[Json], format: Any, shape: str
 ) -> None:
-    """As a list, one a line, or in a request; the format is told from them."""
+    """As a list, one a line, or in a request; the format follows from them."""
     if shape == "list":
         content = encoded(messages)
     elif shape == "lines":

@@ -548,7 +548,7 @@ def unwound(session: Session) -> list[list[str]]:
 
 
 def note(session: Session, text: str, id: str) -> None:
-    """What a hook does with a prompt, before any line tells of it."""
+    """What a hook does with a prompt, before any line reports it."""
     data = {"message": {"role": "user", "content": text}, "format": "openai"}
     session.store.append(session.id, [NewEvent("user_message", data, id=id)])
 

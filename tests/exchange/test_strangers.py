@@ -404,7 +404,7 @@ def test_folders_that_no_path_reaches_are_refused(tmp_path: Path) -> None:
 
 
 def test_bits_that_raise_rights_are_refused(tmp_path: Path) -> None:
-    """A stranger's file would run with the rights of whoever restored it."""
+    """A stranger's file would run with the rights of the user that restored it."""
     files = forged([{"tool": b"#!/bin/sh\n"}, {}], tmp_path)
     blobs = {name: content for name, content in files if name.startswith("blobs/")}
     for name, content in blobs.items():

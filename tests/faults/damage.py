@@ -62,7 +62,7 @@ class Damaged:
         self.store = JSONLStore(root, Options(on_damage=self.told.append))
 
     def check(self, expected: list[Event], *, damaged: bool = True) -> list[Problem]:
-        """Reads give `expected` both ways; the damage is told once; writing goes on."""
+        """Reads give `expected` both ways; the damage is reported once; writing goes on."""
         with self.store:
             self.check_reads(expected)
             problems = self.check_told(damaged)
@@ -101,7 +101,7 @@ class Damaged:
                     raise Wrong(f"{what} {bound}: {_seqs(shown)}, expected {_seqs(right)}")
 
     def check_told(self, damaged: bool) -> list[Problem]:
-        """`verify` tells the damage with its place; `on_damage` told each place once."""
+        """`verify` reports the damage with its place; `on_damage` got each place once."""
         problems = self.store.verify()
         if bool(problems) != damaged:
             raise Wrong(f"verify tells {problems}")

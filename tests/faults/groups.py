@@ -24,7 +24,7 @@ from backtrail.files.trees import Get
 LATER = 4e9
 
 Body = Callable[[Callable[[str], None]], None]
-"""What a child does; it is given a way to tell."""
+"""What a child does; it is given a way to report."""
 
 
 @cache

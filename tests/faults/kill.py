@@ -42,7 +42,7 @@ SLACK = 0.1
 """The share of its calls by which two runs of a script may differ."""
 
 BYSTANDER = "bystander"
-"""A session that nobody touches while others are killed."""
+"""A session that is not touched while others are killed."""
 
 
 class Violation(AssertionError):
@@ -61,7 +61,7 @@ def repeatable(command: str) -> Iterator[None]:
 
 @dataclass
 class Child:
-    """How a forked child ended: what it told, and by which signal or code."""
+    """How a forked child ended: what it reported, and by which signal or code."""
 
     told: bytes
     status: int
@@ -72,7 +72,7 @@ class Child:
 
     @property
     def calls(self) -> int:
-        """How many calls it made; it tells that in the end, as JSON or as a number."""
+        """How many calls it made; it reports that in the end, as JSON or as a number."""
         if self.told.startswith(b"{"):
             return len(json.loads(self.told)["calls"])
         return int(self.told.rpartition(b"=")[2])
@@ -287,7 +287,7 @@ class Aftermath:
         return Content(shown.title, kept)
 
     def check_verify(self, problems: list[Problem]) -> None:
-        """What is damaged is told, and nothing else is."""
+        """What is damaged is reported, and nothing else is."""
         named = {(problem.session_id, problem.log) for problem in problems}
         damaged: set[tuple[str, str]] = set()
         for folder in (self.root / "sessions").iterdir():

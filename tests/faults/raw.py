@@ -151,7 +151,7 @@ def _is_plain_from(line: RawLine, lines: list[RawLine]) -> bool:
 
 
 def longest_row(good: list[RawLine]) -> list[RawLine]:
-    """The most lines whose numbers rise, as docs/format.md tells which of several."""
+    """The most lines whose numbers rise, as docs/format.md says which of several."""
     seqs = [line.seq or 0 for line in good]
     may = [a and b for a, b in zip(_credible(good), _unbound(good), strict=True)]
     length, then = [0] * len(good), [-1] * len(good)

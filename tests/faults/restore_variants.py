@@ -16,13 +16,13 @@ from backtrail.files.changes.catalogue import Catalogue
 from backtrail.files.restore import journal
 from backtrail.files.restore.plan import Step
 from backtrail.files.restore.restore import Restore
-from backtrail.files.restore.taking import Taking
+from backtrail.files.restore.steps import StepTaker
 from backtrail.files.restore.workbench import Workbench
 
 
 @contextmanager
 def keeping_no_journal() -> Iterator[None]:
-    """A restore that nobody can finish."""
+    """A restore that cannot be finished."""
     with patch.object(Catalogue, "write_journal", lambda *_: None):
         yield
 
@@ -30,9 +30,9 @@ def keeping_no_journal() -> Iterator[None]:
 @contextmanager
 def writing_in_place() -> Iterator[None]:
     """Files are written over instead of swapped."""
-    real = Taking._swap
+    real = StepTaker._swap
 
-    def swap(self: Taking, index: int, parent: int, name: bytes, step: Step) -> Step:
+    def swap(self: StepTaker, index: int, parent: int, name: bytes, step: Step) -> Step:
         if step.before is None or {step.before.kind} != {"file"} or step.after is None:
             return real(self, index, parent, name, step)
         if step.after.kind != "file":
@@ -42,7 +42,7 @@ def writing_in_place() -> Iterator[None]:
         os.close(fd)
         return step
 
-    with patch.object(Taking, "_swap", swap):
+    with patch.object(StepTaker, "_swap", swap):
         yield
 
 
@@ -56,9 +56,9 @@ def telling_nobody() -> Iterator[None]:
 @contextmanager
 def overwriting() -> Iterator[None]:
     """Whatever is at a path is taken for what the plan says."""
-    real = Taking.take
+    real = StepTaker.take
 
-    def take(self: Taking, index: int, step: Step) -> Step:
+    def take(self: StepTaker, index: int, step: Step) -> Step:
         there = step.before
         try:
             there = describe(*self._directories.parent(step.path))
@@ -66,7 +66,7 @@ def overwriting() -> Iterator[None]:
             pass
         return real(self, index, replace(step, before=there))
 
-    with patch.object(Taking, "take", take), patch.object(Workbench, "knows", lambda *_: True):
+    with patch.object(StepTaker, "take", take), patch.object(Workbench, "knows", lambda *_: True):
         yield
 
 

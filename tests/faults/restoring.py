@@ -81,7 +81,7 @@ def differing(a: Shown, b: Shown) -> list[str]:
 
 
 def erase(path: Path) -> None:
-    """Remove a tree, also where nobody may write in it."""
+    """Remove a tree, also where it cannot be written in."""
     if path.is_symlink() or not path.is_dir():
         path.unlink()
         return
@@ -179,7 +179,7 @@ class Scene:
         self.foreign = stamps(self.outside)
 
     def forked(self, body: Callable[[], object]) -> Child:
-        """Run `body` in a child; what it returns is told as JSON."""
+        """Run `body` in a child; what it returns is reported as JSON."""
 
         def tell(pipe: int) -> None:
             sync.DELAY = 60.0
@@ -189,7 +189,7 @@ class Scene:
             return forked(tell)
 
     def rewind(self, calls: RestoreCalls | None = None) -> Child:
-        """Rewind in a child that is struck at one call; it tells what came of it."""
+        """Rewind in a child that is struck at one call; it reports what came of it."""
         calls = calls or RestoreCalls()
 
         def body() -> dict[str, Any]:
@@ -237,7 +237,7 @@ class Scene:
         return self.place / "copy"
 
     def use(self, calls: RestoreCalls | None = None) -> Child:
-        """Use the workspace again in a child, perhaps struck; it tells the history."""
+        """Use the workspace again in a child, perhaps struck; it reports the history."""
         calls = calls or RestoreCalls()
 
         def body() -> dict[str, Any]:

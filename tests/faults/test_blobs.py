@@ -25,7 +25,7 @@ from backtrail.files.contents import sqlite
 from backtrail.files.contents.blobs import Blobs
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.files.contents.sweep import Sweep
-from backtrail.stores.disk.transactions import Execute
+from backtrail.stores.disk.schema import Execute
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def writing(path: Path, first: int, pause: float = 0.0) -> Body:
-    """A child that writes groups for ever, and tells of each; it soon lets go of them."""
+    """A child that writes groups for ever, and reports each; it soon lets go of them."""
 
     def body(tell: Callable[[str], None]) -> None:
         with SQLiteBlobs(path) as blobs:
@@ -75,7 +75,7 @@ def strike(path: Path, bodies: list[Body], wait: float) -> list[str]:
 
 
 def relied(lines: list[str]) -> list[str]:
-    """The groups that a child told of and did not let go of."""
+    """The groups that a child reported and did not let go of."""
     last = max((at for at, line in enumerate(lines) if line == "dropping"), default=0)
     return [line for line in lines[last:] if line.isdigit()]
 
@@ -98,7 +98,7 @@ def kill_often(folder: Path, rounds: int, *, sweeps: bool) -> int:
 
 
 def test_killed_writers_lose_nothing(fast: Path) -> None:
-    """Writers killed at any moment: what they were told is stored is there, and whole."""
+    """Writers killed at any moment: what was acknowledged is there, and whole."""
     kill_often(fast, 12, sweeps=False)
 
 

@@ -42,7 +42,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def appending(
     url: str, name: int, count: int, broken: Broken = sound
 ) -> Callable[[Callable[[str], None]], None]:
-    """A process that appends singles and batches, and tells each acknowledged event."""
+    """A process that appends singles and batches, and reports each acknowledged event."""
 
     def body(tell: Callable[[str], None]) -> None:
         dice = random.Random(name)
@@ -156,7 +156,7 @@ def test_many_threads_synced(url: str) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
 def test_readers_meet_no_damage_while_others_write(url: str, reverse: bool) -> None:
-    """A reader beside a writer of large batches sees whole batches, and nothing to tell."""
+    """A reader beside a writer of large batches sees whole batches, and no damage."""
     with open_store(url) as store:
         store.create(SessionInfo("s"))
 
@@ -280,7 +280,7 @@ def test_recreated_session_is_another(url: str) -> None:
 
 
 def test_deleted_folder_behind_the_store(tmp_path: Path) -> None:
-    """A session whose files somebody removed by hand is `NotFound`, not written to the void."""
+    """A session whose files were removed by hand is `NotFound`, not written to the void."""
     with open_store(url_of("jsonl", tmp_path)) as store:
         store.create(SessionInfo("s"))
         store.append("s", [NewEvent("first", {})])

@@ -1,4 +1,4 @@
-"""A damaged place costs what is in it, is told, and hides nothing else."""
+"""A damaged place costs what is in it, is reported, and hides nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def without(events: list[Event], *gone: int) -> list[Event]:
 
 
 def test_sound_log(fast: Path, pages: tuple[int, int]) -> None:
-    """A log without damage is read whole, and nothing is told."""
+    """A log without damage is read whole, and nothing is reported."""
     events, lines = sample(fast)
     with pages_of(*pages):
         assert Damaged(fast, b"".join(lines)).check(events, damaged=False) == []
@@ -201,7 +201,7 @@ def make_big(root: Path) -> bytes:
 @pytest.mark.parametrize("pages", PAGES[:2], ids=["whole", "small"], indirect=True)
 @pytest.mark.parametrize("mask", [0x01, 0x20])
 def test_flipped_byte_anywhere(fast: Path, pages: tuple[int, int], mask: int) -> None:
-    """One changed byte costs the event it is in, is told, and no other event."""
+    """One changed byte costs the event it is in, is reported, and no other event."""
     flip_everywhere(fast, pages, mask, step=3 if pages == PAGES[0] else 7)
 
 
@@ -251,7 +251,7 @@ def one_look(damaged: Damaged, right: list[Event]) -> None:
 
 
 def test_missing_line_behind_other_damage(fast: Path) -> None:
-    """Lines that are gone without a trace are told, also behind damage that is older."""
+    """Lines that are gone without a trace are reported, also behind damage that is older."""
     events, lines = sample(fast)
     data = b"".join([*lines[:3], b"garbage\n", *lines[3:13], *lines[15:]])
     damaged = Damaged(fast, data)

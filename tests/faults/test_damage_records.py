@@ -66,7 +66,7 @@ def check_others(store: JSONLStore, *others: str) -> None:
 
 @pytest.mark.parametrize("content", RECORDS.values(), ids=list(RECORDS))
 def test_damaged_record(root: Path, content: bytes) -> None:
-    """A record that cannot be used is told and taken from the log; no other is hidden."""
+    """A record that cannot be used is reported and taken from the log; no other is hidden."""
     path = root / "sessions" / "a" / "metadata.json"
     path.write_bytes(content)
     told: list[Problem] = []
@@ -127,7 +127,7 @@ def test_newer_format_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["metadata.json", "fold.json", "lease"])
 def test_a_folder_where_a_file_should_be(root: Path, name: str) -> None:
-    """A session that is not made as sessions are is told, and no other is hidden."""
+    """A session that is not made as sessions are is reported, and no other is hidden."""
     path = root / "sessions" / "a" / name
     path.unlink(missing_ok=True)
     path.mkdir()
@@ -146,7 +146,7 @@ def test_damaged_fold_cache(root: Path) -> None:
 
 
 def test_strange_names_among_the_sessions(root: Path) -> None:
-    """Files and folders that no session made are told, not read, and hide nothing."""
+    """Files and folders that no session made are reported, not read, and hide nothing."""
     sessions = root / "sessions"
     (sessions / "file").write_text("x")
     (sessions / "empty").mkdir()

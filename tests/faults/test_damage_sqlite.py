@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes and the rows of a database, events are right, or told.
+"""Whatever happens to the bytes and the rows of a database, events are right, or reported.
 
 The oracle is the test's own list of what it appended. After each damage every verb that reads
 is tried: an event it hands out equals the one that was written, what is not handed out is
@@ -147,7 +147,7 @@ VALUES: tuple[Any, ...] = (
 
 
 NAMES = (("sessions", "id"), ("sessions", "scope"), ("logs", "name"))
-"""What has another name is another one, to whoever looks."""
+"""What has another name is another one, to every reader."""
 
 
 def is_last_of_side_log(connection: apsw.Connection, table: str, row: Any) -> bool:
@@ -362,7 +362,7 @@ def test_a_page_in_the_place_of_another(fast: Path) -> None:
 
 
 def check_summaries(place: Path, known: Known) -> None:
-    """What tells of events without giving them out tells of none that is another log's."""
+    """What counts events without giving them out counts none of another log."""
     with open_store(f"sqlite:///{place}/x.db") as store:
         for id in sorted({id for id, log in known if log == "messages"}):
             events = known[id, "messages"]

@@ -258,7 +258,7 @@ def test_failed_sync_finds_broken_stores(
 def test_failed_background_sync_ends_acknowledgement(
     fast: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What nobody waited for and could not be synced stops the next append."""
+    """What no caller waited for and could not be synced stops the next append."""
     monkeypatch.undo()
     with JSONLStore(fast) as store:
         store.create(SessionInfo("a"))
@@ -290,7 +290,7 @@ def test_failed_sync_when_a_log_is_put_away(fast: Path, monkeypatch: pytest.Monk
 
 
 def test_failed_sync_at_close(fast: Path) -> None:
-    """`close` tells of a failed sync, and closes everything all the same."""
+    """`close` reports a failed sync, and closes everything all the same."""
     before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else set()
     store = JSONLStore(fast)
     for id in ("a", "b", "c"):
@@ -305,7 +305,7 @@ def test_failed_sync_at_close(fast: Path) -> None:
 
 
 def test_interrupted_sync(fast: Path) -> None:
-    """A sync that Ctrl-C cuts short proves nothing, and keeps nobody from syncing later."""
+    """A sync that Ctrl-C cuts short proves nothing, and prevents no later sync."""
     with JSONLStore(fast, Options(durability="synced")) as store:
         store.create(SessionInfo("a"))
         interrupted = patch.object(os, "fdatasync", side_effect=KeyboardInterrupt)

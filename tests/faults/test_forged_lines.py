@@ -1,4 +1,4 @@
-"""Lines with right check sums that no writer of ours made: damage, told, and never in the way.
+"""Lines with right check sums that no writer of ours made: damage, reported, and never in the way.
 
 The oracle is `raw.counted`, a plain reading of docs/format.md that shares no code with the
 library.
@@ -51,7 +51,7 @@ def line(row: dict[str, Any], rng: random.Random | None = None) -> bytes:
 
 
 def forged(rng: random.Random, at: int) -> bytes:
-    """A line that is wrong, or not wrong enough to be told."""
+    """A line that is wrong, or not wrong enough to be reported."""
     row: dict[str, Any] = {"seq": at, "uuid": f"f{rng.random()}", "ts": TS, "event": "test"}
     if rng.random() < 0.3:
         row["follows"] = rng.choice((at, at + 1, at - 1, 0, -1, rng.choice(NUMBERS)))
@@ -361,7 +361,7 @@ def test_forged_lines_find_a_reader_that_believes_all(fast: Path) -> None:
 
 
 def test_a_line_whose_number_is_not_first_is_damage(fast: Path) -> None:
-    """It is told, and reads both ways leave it out."""
+    """It is reported, and reads both ways leave it out."""
     text = line({"uuid": "late", "seq": 22, "ts": TS, "event": "test", "data": {}})
     with opened(fast, text, at=19) as store:
         assert [event.seq for event in store.read("a")] == list(range(1, 25))
@@ -400,7 +400,7 @@ def test_a_number_far_away_hides_nothing(fast: Path, seq: int, at: int) -> None:
 
 
 def test_an_event_that_follows_itself_or_a_later_one_is_damage(fast: Path) -> None:
-    """It is told, and the branches of the log can be drawn."""
+    """It is reported, and the branches of the log can be drawn."""
     with opened(fast, row(25, follows=25), row(26, follows=27), row(27, follows=-1)) as store:
         assert [event.seq for event in store.read("a")] == list(range(1, 25))
         assert [problem.seqs for problem in store.verify()] == [(25,), (26,), (27,)]
@@ -460,7 +460,7 @@ def test_a_lost_line_and_a_forged_row_are_reported_alike(fast: Path) -> None:
 
 
 def test_a_fork_believes_no_less_than_its_parent(fast: Path) -> None:
-    """Of many lost events the bytes are left in the log, and they are what a gap is told by."""
+    """Of many lost events the bytes are left in the log, and they are what a gap is known by."""
     with JSONLStore(fast) as store:
         store.create(SessionInfo("a"))
         path = main_log(fast, "a")

@@ -87,7 +87,7 @@ def test_record_runs_nothing_that_it_cannot_take_back(tmp_path: Path) -> None:
 
 
 def test_a_read_only_project_is_left_alone(tmp_path: Path) -> None:
-    """A rewind says so at once, and nobody finishes it behind one's back."""
+    """A rewind says so at once, and it is not finished behind one's back."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "a").write_text("one")

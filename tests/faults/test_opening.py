@@ -33,7 +33,7 @@ Way = Callable[[Scene], dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def removable(fast: Path) -> Iterator[None]:
-    """Folders that nobody may write in could not be removed in the end."""
+    """Folders that cannot be written in could not be removed in the end."""
     yield
     for folder in fast.iterdir():
         erase(folder)
@@ -183,7 +183,7 @@ def test_the_first_status_after_it_calls_nothing_changed_by_others(fast: Path) -
 
 
 def test_a_live_holder_is_named_and_not_waited_for(fast: Path) -> None:
-    """Opening tells the process that has the lock of the folder."""
+    """Opening names the process that has the lock of the folder."""
     scene = Scene(fast)
     _in_the_middle(scene)
     half = look(scene.work)

@@ -107,12 +107,12 @@ Work = Callable[[str, Callable[[str], None]], None]
 
 
 def synced_appends(url: str, tell: Callable[[str], None]) -> None:
-    """Sessions made, events of all sizes in several logs, each told once acknowledged."""
+    """Sessions made, events of all sizes in several logs, each reported once acknowledged."""
     _appends(url, tell, "synced", flush=False)
 
 
 def flushed_appends(url: str, tell: Callable[[str], None]) -> None:
-    """The same, told only after `flush`."""
+    """The same, reported only after `flush`."""
     _appends(url, tell, "written", flush=True)
 
 
@@ -143,7 +143,7 @@ def _appends(url: str, tell: Callable[[str], None], level: Durability, *, flush:
 
 
 def told_before_the_cut(disk: Disk, worker: Worker, wait: float) -> list[str]:
-    """Cut the power a moment after a worker told something; what it told till then."""
+    """Cut the power a moment after a worker reported something; what it reported till then."""
     told = [worker.line()]
     time.sleep(wait)
     # Lines that reach the pipe before the cut were acknowledged before it.

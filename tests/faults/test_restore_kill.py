@@ -40,7 +40,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def removable(fast: Path) -> Iterator[None]:
-    """Folders that nobody may write in could not be removed in the end."""
+    """Folders that cannot be written in could not be removed in the end."""
     yield
     for folder in fast.iterdir():
         erase(folder)

@@ -124,7 +124,7 @@ def test_a_log_deleted_by_another_is_no_failure_of_the_disk(tmp_path: Path) -> N
 
 
 def test_a_log_that_is_a_pipe_is_damaged(tmp_path: Path) -> None:
-    """Nobody waits for somebody to write into it."""
+    """No call waits for a writer at its other end."""
     with open_store(f"file:{tmp_path}/store") as store:
         store.create(SessionInfo(id="s"))
         os.mkfifo(tmp_path / "store/sessions/s/pipe.jsonl")

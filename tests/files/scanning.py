@@ -54,7 +54,7 @@ class Site:
         index: Index | None = None,
         weak: bool = False,
     ) -> bytes:
-        """The digest of what is there; of what somebody without privileges sees, if `weak`."""
+        """The digest of what is there; of what a user without privileges sees, if `weak`."""
         index = index or self.index
         with self.opened() as fd, unprivileged() if weak else nullcontext():
             capture = Capture(self.blobs)
@@ -117,7 +117,7 @@ def plainly(tree: dict[bytes, Entry]) -> dict[bytes, tuple[str, int, bytes]]:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Be somebody whom permissions stop: root is stopped by none."""
+    """Be a user that permissions stop: root is stopped by none."""
     if os.geteuid() != 0:
         yield
         return

@@ -73,7 +73,7 @@ def test_closing_stops_it_and_the_next_goes_on(
         assert "tree" in s.append(user("again")).data
 
 
-def test_progress_is_told(tmp_path: Path, project: Path) -> None:
+def test_progress_is_reported(tmp_path: Path, project: Path) -> None:
     """With the number of files seen."""
     seen: list[int] = []
     with Session.create("memory:", cwd=project, progress=seen.append) as s:

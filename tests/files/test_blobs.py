@@ -205,7 +205,7 @@ def test_many_are_packed_as_one_is(blobs: SQLiteBlobs, at_once: bool) -> None:
 
 
 def test_many_at_once_refresh_what_is_there(blobs: SQLiteBlobs) -> None:
-    """Two writers may store the same: rows that somebody was faster with get a new stamp."""
+    """Two writers may store the same: rows that another was faster with get a new stamp."""
     contents = [str(n).encode() for n in range(3 * sqlite_rows.ROWS + 1)]
     given = [(sha256(content).digest(), content) for content in contents]
     blobs.write(given)

@@ -100,7 +100,7 @@ def test_a_failing_call_is_recorded_and_raises(session: Session, project: Path) 
 
 
 def test_a_tool_that_declares_its_paths_owns_only_those(session: Session, project: Path) -> None:
-    """What else changed meanwhile was somebody else."""
+    """What else changed meanwhile was another's doing."""
     with session.tool("edit", paths=["README"]):
         (project / "README").write_text("edited\n")
         (project / "other").write_text("a person\n")
@@ -186,7 +186,7 @@ def test_a_call_that_only_files_matter_of(session: Session, project: Path) -> No
 def test_a_turn_does_not_claim_what_another_session_saw_before(
     session: Session, project: Path
 ) -> None:
-    """Between its message and its beginning somebody else may look, and find something new."""
+    """Between its message and its beginning another session may look, and find something new."""
     session.append(user("hello"))
     with Session.create(session.store, "t", cwd=project) as other:
         (project / "theirs").write_text("x")
@@ -212,7 +212,7 @@ def test_two_sessions_at_once_share_what_both_may_have_done(
         assert (project / "both").read_text() == "?\n"
 
 
-def test_another_session_in_between_is_somebody_else(session: Session, project: Path) -> None:
+def test_another_session_in_between_is_another_author(session: Session, project: Path) -> None:
     """Its changes are left alone, and what both changed in turn is a conflict."""
     shell(session, "echo mine > a; echo mine > b", project)
     with Session.create(session.store, "t", cwd=project) as other:
@@ -226,7 +226,7 @@ def test_another_session_in_between_is_somebody_else(session: Session, project: 
 def test_what_a_person_saves_during_a_long_call_is_uncertain(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot be told apart: the plan says so, and an undo gives it back."""
+    """It cannot be distinguished: the plan says so, and an undo gives it back."""
     monkeypatch.setattr("backtrail.files.workspace.workspace.LONG_CALL", 0.0)
     start = newest(session)
     with session.tool("bash", {"command": "make"}):
@@ -238,7 +238,7 @@ def test_what_a_person_saves_during_a_long_call_is_uncertain(
     assert (project / "README").read_text() == "saved by a person\n"
 
 
-def test_a_server_left_running_is_somebody_else(session: Session, project: Path) -> None:
+def test_a_server_left_running_is_another_author(session: Session, project: Path) -> None:
     """What it writes after the call ended is not the call's."""
     start = newest(session)
     go, done = threading.Event(), threading.Event()
@@ -314,7 +314,7 @@ def test_a_call_that_a_crash_left_open_ends_before_the_next(
     assert session.parts.capture.workspace.orphans("s") == []
 
 
-def test_a_call_that_is_told_is_not_told_again(session: Session, project: Path) -> None:
+def test_a_call_that_is_recorded_is_not_recorded_again(session: Session, project: Path) -> None:
     """Its bracket may outlive its process, by however many events; the log says enough."""
     pid = os.fork()
     if pid == 0:
@@ -430,7 +430,7 @@ def test_a_call_in_a_message_is_a_bracket_until_its_result(session: Session, pro
 def test_a_tool_takes_the_place_of_the_bracket_of_its_message(
     session: Session, project: Path
 ) -> None:
-    """What happens between the message and the call is somebody else's."""
+    """What happens between the message and the call is another's."""
     session.append(calling("c1"))
     (project / "waiting").write_text("saved while the host asked for permission\n")
     with session.tool("bash", {}, id="c1") as call:
@@ -448,7 +448,7 @@ def test_a_whole_conversation_opens_no_brackets(session: Session) -> None:
     assert workspace.catalogue.lines.brackets(workspace.place.n) == []
 
 
-def test_anybody_may_record_a_tree(session: Session, project: Path) -> None:
+def test_any_caller_may_record_a_tree(session: Session, project: Path) -> None:
     """Of wood. It is no state of the files."""
     point = session.append(user("a"))
     session.record("garden", {"tree": "oak"})
@@ -476,7 +476,7 @@ def test_a_record_that_looks_like_a_change_and_is_none(
 def test_what_a_restore_does_is_no_call_of_another_session(
     how: str, session: Session, project: Path
 ) -> None:
-    """It is told by its own event; for the other session, somebody else did it."""
+    """It is recorded by its own event; for the other session, another did it."""
     start = newest(session)
     shell(session, "echo mine > README", project)
     if how == "undo":

@@ -148,7 +148,7 @@ def test_a_store_that_fails_fails_the_scan(
 
 
 def test_a_thread_that_fails_after_the_scan(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last slice is stored while nobody looks; `finish` tells."""
+    """The last slice is stored in the background; `finish` reports."""
     monkeypatch.setattr(module, "_SLICE", 1000)
     (site / "a").write_bytes(os.urandom(1001))
     blobs = Watched()

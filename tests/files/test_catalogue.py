@@ -74,7 +74,7 @@ def test_what_failed_changes_nothing(tmp_path: Path) -> None:
         assert [(span.before, span.after) for span in spans] == [(ONE, THREE)]
 
 
-def test_told_calls_are_forgotten(tmp_path: Path) -> None:
+def test_recorded_calls_are_forgotten(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place), opened(tmp_path) as (other, _):
         for n in range(20):
             bracket = begin(catalogue, place, bytes([n]) * 32)
@@ -84,7 +84,7 @@ def test_told_calls_are_forgotten(tmp_path: Path) -> None:
         assert other.lines.trees() == {bytes([20]) * 32}
 
 
-def test_a_told_call_that_cannot_be_forgotten_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_recorded_call_that_cannot_be_forgotten_goes_with_the_next(tmp_path: Path) -> None:
     with opened(tmp_path) as (catalogue, place), opened(tmp_path) as (other, _):
         bracket = begin(catalogue, place, ONE)
         catalogue.lines.end_bracket(place, bracket, TWO)

@@ -1,4 +1,4 @@
-"""Collecting: what deleted sessions leave goes, what anybody relies on stays, within a budget."""
+"""Collecting: what deleted sessions leave goes, what anything relies on stays, within a budget."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_is_written_now_is_spared(session: Session) -> None:
     assert collect(session.store, grace=0).blobs == 1
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(session: Session, project: Path) -> None:
+def test_a_dry_run_reports_the_same_and_changes_nothing(session: Session, project: Path) -> None:
     """As many blobs and bytes as go then."""
     worked(session, project, "big", random.Random(1).randbytes(4_000_000))
     (project / "big").unlink()
@@ -339,7 +339,7 @@ def test_a_call_keeps_the_trees_that_others_found(
 
 
 def left_by(session: Session, runner: Runner, days: float) -> None:
-    """A call that began so many days ago, and that nobody ended."""
+    """A call that began so many days ago, and was not ended."""
     ago = time.time() - days * DAY
     with opened(session.store) as depot, mock.patch.object(time, "time", lambda: ago):
         (place,) = depot.catalogue.places()
@@ -530,7 +530,7 @@ def test_others_points_count_but_stay(
 # --- problems ----------------------------------------------------------------------------
 
 
-def test_a_missing_tree_is_told_and_costs_nothing_else(session: Session, project: Path) -> None:
+def test_a_missing_tree_is_reported_and_costs_nothing_else(session: Session, project: Path) -> None:
     """With the session that relies on it."""
     first = session.checkpoint("x").tree
     assert first is not None
@@ -542,7 +542,7 @@ def test_a_missing_tree_is_told_and_costs_nothing_else(session: Session, project
     assert not done.held
 
 
-def test_collecting_is_told(session: Session, project: Path) -> None:
+def test_collecting_is_reported(session: Session, project: Path) -> None:
     """With what went, for those who listen."""
     worked(session, project, "x", "x")
     (project / "x").unlink()

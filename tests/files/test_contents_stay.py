@@ -1,4 +1,4 @@
-"""Contents stay as long as somebody may ask for them, however the store is used."""
+"""Contents stay as long as a session may ask for them, however the store is used."""
 
 from __future__ import annotations
 

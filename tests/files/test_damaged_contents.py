@@ -1,4 +1,4 @@
-"""Damage in the contents, the catalogue, the trays and the index is told as what it is.
+"""Damage in the contents, the catalogue, the trays and the index is reported as what it is.
 
 Whatever bytes or columns are changed behind the store's back, a verb raises one of our errors
 or reports a problem, and no file of the person's becomes anything that it never was.
@@ -296,14 +296,16 @@ def test_undamaged_they_all_work(stores: dict[str, Made], monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_damage_is_told(stores: dict[str, Made], end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_reported(
+    stores: dict[str, Made], end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every verb raises one of our errors, or reports; the person's files stay."""
     run(stores[end], range(13), monkeypatch)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("end", ENDS)
-def test_much_damage_is_told(
+def test_much_damage_is_reported(
     stores: dict[str, Made], end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same, many more times."""

@@ -108,7 +108,7 @@ def test_what_dropped_references_held_goes(blobs: Blobs) -> None:
     assert set(blobs.digests()) == b.parts
 
 
-def test_dry_run_tells_the_same_and_changes_nothing(blobs: Blobs) -> None:
+def test_dry_run_reports_the_same_and_changes_nothing(blobs: Blobs) -> None:
     """A dry run counts what references to be dropped would let go of, too."""
     a, b, c = (sample(blobs, name) for name in (b"a", b"b", b"c"))
     pairs = ((a.root, "dead"), (b.root, "dead"), (b.root, "alive"), (c.root, "dead"))
@@ -169,7 +169,7 @@ def test_a_missing_tree_costs_nothing_else(blobs: Blobs) -> None:
     assert set(blobs.digests()) == (a.parts - {a.inner, digest_of(b"own a")}) | b.parts
 
 
-def test_a_missing_root_is_told(blobs: Blobs) -> None:
+def test_a_missing_root_is_reported(blobs: Blobs) -> None:
     """A reference to nothing does not stop the collection."""
     b = sample(blobs, b"b")
     refer(blobs, digest_of(b"never stored"))
@@ -181,7 +181,7 @@ def test_a_missing_root_is_told(blobs: Blobs) -> None:
 
 
 def test_a_damaged_tree_holds_the_sweep(tmp_path: Path) -> None:
-    """What it held cannot be known, so nothing goes until nobody refers to it."""
+    """What it held cannot be known, so nothing goes until nothing refers to it."""
     with SQLiteBlobs(tmp_path / "b.db") as blobs:
         a, b = sample(blobs, b"a"), sample(blobs, b"b")
         blobs.put(b"loose")
@@ -205,7 +205,7 @@ def test_a_damaged_tree_holds_the_sweep(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_no_tree_holds_the_sweep(blobs: Blobs) -> None:
-    """A reference to something else is told like damage."""
+    """A reference to something else is reported like damage."""
     refer(blobs, blobs.put(b"not a tree"))
     blobs.put(b"loose")
     done = mark_and_sweep(blobs, grace=0)
@@ -305,14 +305,14 @@ def disk(total: int, free: int) -> AbstractContextManager[object]:
 
 def test_default_budget_is_a_share_of_the_disk(tmp_path: Path) -> None:
     """10 GB, or 5 % of a small disk."""
-    for total, wanted in ((1 << 40, 10 << 30), (100 << 30, 5 << 30)):
+    for total, wanted in ((1 << 40, 10**10), (10**11, 5 * 10**9)):
         with disk(total, total):
             assert default_budget(tmp_path) == wanted
 
 
 def test_the_budget_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the environment, in bytes or larger units."""
-    for text, wanted in (("1000", 1000), ("2kB", 2048), (" 20 GB", 20 << 30), ("1t", 1 << 40)):
+    for text, wanted in (("1000", 1000), ("2kB", 2000), (" 20 GB", 20 * 10**9), ("1t", 10**12)):
         monkeypatch.setenv(BUDGET, text)
         assert default_budget(tmp_path) == wanted
     for text in ("", "much", "-1", "1.5GB"):
@@ -323,16 +323,16 @@ def test_the_budget_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_over_budget_says_what_helps(tmp_path: Path) -> None:
     """Until then nothing is captured."""
-    check_budget(10 << 20, tmp_path, 10 << 20)
+    check_budget(10**7, tmp_path, 10**7)
     with pytest.raises(DiskLow, match=r"11 MB.*10 MB.*collect"):
-        check_budget(11 << 20, tmp_path, 10 << 20)
+        check_budget(11 * 10**6, tmp_path, 10**7)
     with disk(1 << 40, 1 << 40), pytest.raises(DiskLow):
-        check_budget((10 << 30) + 1, tmp_path)
+        check_budget(10**10 + 1, tmp_path)
 
 
 def test_floor_stops_before_the_disk_is_full(tmp_path: Path) -> None:
     """1 GB, or 2 % of a small disk, stays free; the error says how much there is."""
-    for total, floor in ((1 << 40, 1 << 30), (10 << 30, (10 << 30) // 50)):
+    for total, floor in ((1 << 40, 10**9), (10 << 30, (10 << 30) // 50)):
         with disk(total, floor):
             assert free_floor(tmp_path) == floor
             assert check_floor(tmp_path) == floor

@@ -2,17 +2,19 @@
 
 In mode "exact" a rewind gives the very state of the point, and `undo` the very state before
 the rewind. In mode "mine" nothing that a person wrote outside a running call is lost, and
-where nobody else wrote, it gives the state of the point too.
+where no other wrote, it gives the state of the point too.
 """
 
 from __future__ import annotations
 
+import inspect
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -122,7 +124,7 @@ class Play:
 
 
 EXAMPLES = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 
 
@@ -131,7 +133,7 @@ EXAMPLES = settings(
 def test_exact_gives_the_state_of_the_point_and_undo_the_state_before(
     history: list[Step], choice: int
 ) -> None:
-    """Bytes, modes and types, whoever made the changes."""
+    """Bytes, modes and types, also of others' changes."""
     with TemporaryDirectory(dir=MEMORY) as place, ExitStack() as closing:
         play = Play(Path(place), closing)
         for step in history:
@@ -173,7 +175,7 @@ def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int
             assert look(play.root) == before
 
 
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=30)
 @given(history=steps(), choice=st.integers(0, 100))
 def test_overwriting_is_one_undo_away(history: list[Step], choice: int) -> None:
     """Whatever it took."""
@@ -204,10 +206,10 @@ AGAIN = [
 """A folder that is made, removed and made again by calls, and taken back by a rewind."""
 
 
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=40)
 @given(history=steps(ALONE), choice=st.integers(0, 100))
 @example(history=AGAIN, choice=2)
-def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
+def test_mine_gives_the_state_of_the_point_without_other_writers(
     history: list[Step], choice: int
 ) -> None:
     """Also in the middle of a call, and after calls that got no result."""
@@ -221,7 +223,7 @@ def test_mine_gives_the_state_of_the_point_where_nobody_else_wrote(
         assert not list(play.mine.events(kinds=("files_changed",)))
 
 
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=30)
 @given(history=steps())
 def test_the_other_session_takes_back_only_what_it_did(history: list[Step]) -> None:
     """Not what a rewind of the first did during its calls."""
@@ -239,3 +241,22 @@ def test_the_other_session_takes_back_only_what_it_did(history: list[Step]) -> N
             # What the other left is its own, also where somebody wrote or brought back the same.
             if (path, seen) not in theirs and seen[0] != "directory":
                 assert after.get(path) == seen
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("check", "kinds"),
+    [
+        (test_exact_gives_the_state_of_the_point_and_undo_the_state_before, ALL),
+        (test_mine_loses_nothing_that_a_person_wrote, ALL),
+        (test_overwriting_is_one_undo_away, ALL),
+        (test_mine_gives_the_state_of_the_point_without_other_writers, ALONE),
+        (test_the_other_session_takes_back_only_what_it_did, ALL),
+    ],
+)
+def test_many_histories(check: Any, kinds: list[Who]) -> None:
+    """500 histories for each of these, other ones each time."""
+    plain = check.hypothesis.inner_test
+    given_to = {"history": steps(kinds), "choice": st.integers(0, 100)}
+    asked = {name: given_to[name] for name in inspect.signature(plain).parameters}
+    settings(EXAMPLES, max_examples=500)(given(**asked)(plain))()

@@ -68,7 +68,7 @@ def ours(*lines: str, prefix: str = "", above: Rules | None = None) -> Rules:
 
 
 def test_no_rules_leave_nothing_out() -> None:
-    """They are false, so nobody has to ask them."""
+    """They are false, so git need not be asked."""
     assert not Rules()
     assert Rules().verdict("a", directory=True) == ""
 

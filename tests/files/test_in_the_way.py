@@ -53,7 +53,7 @@ def test_two_long_names_that_begin_alike_lie_beside_each_other(
 
 
 def played_by_nobody(place: str, root: Path, play: Callable[[Session], None]) -> None:
-    """Play with a session of somebody without privileges, in a process of its own."""
+    """Play with a session of a user without privileges, in a process of its own."""
     subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", place], check=True)
     (Path(place) / "home").mkdir()
     os.chown(Path(place) / "home", NOBODY, NOBODY)
@@ -71,7 +71,7 @@ def played_by_nobody(place: str, root: Path, play: Callable[[Session], None]) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("exchange", [True, False])
-def test_an_empty_folder_that_nobody_may_write_in(
+def test_an_empty_folder_that_cannot_be_written_in(
     exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It makes way for the file that was there, and comes back with its mode."""
@@ -99,7 +99,7 @@ def test_an_empty_folder_that_nobody_may_write_in(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("mode", ["mine", "exact"])
-def test_a_folder_that_nobody_may_look_into_is_a_conflict(mode: Mode) -> None:
+def test_a_folder_that_cannot_be_looked_into_is_a_conflict(mode: Mode) -> None:
     """It is said that it stays, and why; all else goes back, and undo is exact."""
     with TemporaryDirectory() as place:
         root = Path(place) / "project"

@@ -153,7 +153,7 @@ def test_one_change_is_taken_out_whole_or_not(
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a file between two lines that nobody touches, and who edits it how."""
+    """A part of a file between two lines that is not touched, and who edits it how."""
 
     texts: list[str]
     by_agent: bool
@@ -347,7 +347,7 @@ class History:
             assert self.content == before
             return
         if plan.acts:
-            # The event that is told next.
+            # The event that is recorded next.
             number = next(self.store.read("s", reverse=True)).seq + 1
             self.moves[number] = (self.effective - wanted, wanted - self.effective)
         expected = [line.text for line in self.document.seen(wanted)]

@@ -111,7 +111,7 @@ def test_a_call_that_was_over_before_is_not_met(pair: list[Session], repo: Path)
     wanted(repo, a_txt="a\n", pkg__b_txt="b\n")
 
 
-def test_a_call_in_two_parts_knows_whom_it_met_in_each(pair: list[Session], repo: Path) -> None:
+def test_each_part_of_a_call_knows_the_calls_it_met(pair: list[Session], repo: Path) -> None:
     """What it did so far is recorded at a message, and the call goes on."""
     a, b = pair
     with a.tool("bash"):
@@ -203,10 +203,10 @@ def test_only_the_user_can_read_the_registry(tmp_path: Path, repo: Path, state: 
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 300, b"{}\n" * 50, bytes(range(256))])
-def test_garbage_in_the_registry_keeps_nobody_from_working(
+def test_garbage_in_the_registry_stops_no_session(
     tmp_path: Path, repo: Path, state: Path, garbage: bytes
 ) -> None:
-    """Damaged files are read as nothing, or, where they say whom a call met, as anybody."""
+    """Damaged files are read as nothing, or, where they say which calls it met, as any call."""
     url = f"sqlite:///{tmp_path}/s.db"
     with Session.create(url, "s", cwd=repo) as session:
         session.append(said("begin"))
@@ -288,7 +288,7 @@ def test_a_registry_that_was_removed_is_made_again(tmp_path: Path, repo: Path, s
 def test_roots_below_are_found_where_they_were_moved(
     tmp_path: Path, repo: Path, state: Path
 ) -> None:
-    """Also if nobody has worked in them since."""
+    """Also if no session has worked in them since."""
     url = f"sqlite:///{tmp_path}/store.db"
     with Session.create(url, "b", cwd=repo / "pkg") as b:
         b.append(said("begin"))

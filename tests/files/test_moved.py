@@ -84,7 +84,7 @@ MOVES = {
 def test_what_was_moved_moves_back(
     command: str, mode: Mode, repository: Path, session: Session
 ) -> None:
-    """Every byte is where it was, also of what nobody captured; undo moves it away again."""
+    """Every byte is where it was, also of what was not captured; undo moves it away again."""
     point = session.append(user("now"))
     before = snapshot(repository)
     shell(session, command, repository)
@@ -188,7 +188,7 @@ def test_a_persons_move_is_left_to_the_person(repository: Path, session: Session
     assert (repository / "mine/HEAD").exists() and not (repository / ".git").exists()
 
 
-def test_a_person_who_moved_it_further_has_it_left(repository: Path, session: Session) -> None:
+def test_what_a_person_moved_further_is_left(repository: Path, session: Session) -> None:
     """What the call left is not there any more."""
     point = session.append(user("now"))
     shell(session, "mv .git g; echo x > README", repository)
@@ -218,7 +218,7 @@ def test_a_new_folder_with_the_number_of_one_that_is_gone(
     assert (repository / "mine/new").read_text() == "new\n"
 
 
-def test_without_a_time_of_birth_a_listing_tells(
+def test_without_a_time_of_birth_a_listing_decides(
     repository: Path, session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A folder with the same number and the same names in it is the one that is gone."""

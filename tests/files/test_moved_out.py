@@ -87,7 +87,7 @@ def test_what_was_captured_moves_as_ever(repository: Path, session: Session) -> 
 
 
 def test_a_tool_that_names_only_where_it_moved_to(repository: Path, session: Session) -> None:
-    """The captured file that it moved is no stranger; its old name is nobody's to bring back."""
+    """The captured file that it moved is no stranger; its old name is not to be brought back."""
     sleep(TICK)
     point = session.append(user("now"))
     with session.tool("move", paths=["lib/renamed.py"]):

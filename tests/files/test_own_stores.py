@@ -38,7 +38,7 @@ def not_kept(session: Session) -> dict[str, str]:
 @pytest.mark.parametrize("mode", ["mine", "exact"])
 @pytest.mark.parametrize("url", ["file:.", "sqlite:///agent.db"])
 def test_going_back_leaves_the_store_in_the_root(root: Path, url: str, mode: str) -> None:
-    """The files go back; sessions made since stay, whoever made them."""
+    """The files go back; sessions made since stay, also others'."""
     with Session.open(url, "a", cwd=".") as session:
         begin = session.append(said("one"))
         with session.tool("sh", {}):

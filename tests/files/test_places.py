@@ -289,7 +289,7 @@ def stamps_in(url: str) -> list[tuple[str, dict[str, Json] | None]]:
         return stamps(session)
 
 
-def test_what_a_killed_process_left_is_told_with_its_stamp(session: Session, project: Path) -> None:
+def test_what_a_killed_process_left_keeps_its_stamp(session: Session, project: Path) -> None:
     """By the session itself, later; other sessions have moved the root on by then."""
     url = session.store.url
     session.close()

@@ -1,4 +1,4 @@
-"""A restore that can never be finished is set aside: it is said, and hinders nobody."""
+"""A restore that can never be finished is set aside: it is reported, and hinders no session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backtrail.files.depot import opened
 from backtrail.files.restore.journal import Journal
 from backtrail.files.restore.plan import Plan, Step
 from backtrail.files.restore.restore import Restore
-from backtrail.files.restore.taking import Taking
+from backtrail.files.restore.steps import StepTaker
 from backtrail.files.trees import EMPTY_DIGEST, Entry
 from tests.files.conftest import shell
 from tests.files.world import look
@@ -27,15 +27,15 @@ from tests.talking import user
 @contextmanager
 def failing(error: BaseException, at: int = 3) -> Iterator[None]:
     """A restore that fails at one of its steps, each time."""
-    take = Taking.take
+    take = StepTaker.take
 
-    def refuse(self: Taking, index: int, step: Any) -> Any:
+    def refuse(self: StepTaker, index: int, step: Any) -> Any:
         if index >= at:
             raise error
         return take(self, index, step)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Taking, "take", refuse)
+        patch.setattr(StepTaker, "take", refuse)
         yield
 
 
@@ -119,8 +119,25 @@ def test_repair_gives_up_what_fails_again(half: Path, session: Session, tmp_path
         assert not again.problems
 
 
+def test_repair_says_what_it_cannot_put_back(
+    half: Path, session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A journal that cannot be read does not say where things belong: they are named."""
+    with opened(session.store) as depot:
+        place = depot.catalogue.places()[0]
+        depot.catalogue.drop_set_aside(place.n)
+        depot.catalogue.write_journal(place, b"no journal")
+    with Session.open(session.store, "two", cwd=half) as two:
+        two.append(user("goes on"))
+    (left,) = [name for name in os.listdir(half) if name.startswith(".backtrail-tmp-")]
+    run("doctor", "--repair", store=f"sqlite:///{tmp_path}/store.db")
+    told = capsys.readouterr().out
+    assert f"cannot be put back: see {half}/{left}" in told and "is back" not in told
+    assert os.listdir(half / left)
+
+
 @pytest.mark.parametrize("error", [ValueError("embedded null byte"), OverflowError("too large")])
-def test_what_the_system_takes_from_nobody_is_taken_back(
+def test_what_any_user_may_do_is_taken_back(
     session: Session, project: Path, error: Exception
 ) -> None:
     """A name or number that no call of the system takes: nothing changes, no journal is left."""
@@ -221,7 +238,7 @@ def test_status_says_it(
     half: Path, session: Session, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """So does whoever asks how the folder is."""
+    """So does a question about the folder."""
     session.close()
     monkeypatch.chdir(half)
     run("status", store=f"sqlite:///{tmp_path}/store.db")

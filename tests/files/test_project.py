@@ -88,7 +88,7 @@ def test_without_a_mark_it_is_the_folder_itself(home: Path) -> None:
 
 
 def test_a_link_into_a_project_is_a_folder_of_it(home: Path) -> None:
-    """The folder counts, not the name by which somebody came there."""
+    """The folder counts, not the name by which it was reached."""
     made(home / "repo" / ".git")
     cwd = made(home / "repo" / "sub")
     (home / "shortcut").symlink_to(cwd)
@@ -132,7 +132,7 @@ def test_a_large_root_is_not_taken_and_that_is_said(home: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_another_owners_folder_ends_the_search(home: Path) -> None:
-    """A mark that somebody else put above our folders says nothing about them."""
+    """A mark that another put above our folders says nothing about them."""
     outer = made(home / "shared")
     made(outer / ".git")
     cwd = made(outer / "mine")

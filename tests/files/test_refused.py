@@ -70,7 +70,7 @@ def test_a_call_whose_result_cannot_be_stored(
     assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
 
 
-def test_a_result_that_is_mended_tells_what_its_call_did(session: Session, project: Path) -> None:
+def test_a_result_that_is_mended_has_what_its_call_did(session: Session, project: Path) -> None:
     """As if it had been stored at once."""
     for id in ("c1", "c2"):
         session.append(calling(id))
@@ -91,7 +91,7 @@ def test_a_result_that_is_mended_tells_what_its_call_did(session: Session, proje
 
 
 def said_again(session: Session, times: int) -> None:
-    """A turn with a call, said with ids as often as somebody may repeat a request."""
+    """A turn with a call, said with ids as often as a request may be repeated."""
     for _ in range(times):
         session.append(user("go"), id="u1")
         session.append(calling("c1"), id="m1")
@@ -131,7 +131,7 @@ def test_a_message_that_is_appended_again_opens_no_call(
 
 
 def test_a_call_whose_id_comes_again_is_another(session: Session, project: Path) -> None:
-    """Some models count anew. What the first did is told, and then it is over."""
+    """Some models count anew. What the first did is recorded, and then it is over."""
     session.append(calling("c1"))
     (project / "first").write_text("x\n")
     session.append(calling("c1"))

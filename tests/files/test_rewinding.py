@@ -398,7 +398,7 @@ def test_a_moved_folder_is_known_again(session: Session, project: Path, tmp_path
         assert os.listdir(moved) == ["else"]
 
 
-def test_who_comes_next_finishes_a_restore_that_was_cut_short(
+def test_the_next_process_finishes_a_restore_that_was_cut_short(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also who was here a moment before it began, and left nothing to finish."""
@@ -448,7 +448,7 @@ def test_same_size_and_time_is_still_seen(session: Session, project: Path) -> No
 
 
 def test_other_stores_in_the_workspace_are_left_alone(session: Session, project: Path) -> None:
-    """A rewind of files must not rewind somebody's log."""
+    """A rewind of files must not rewind another's log."""
     for url in (f"sqlite:///{project}/other.db", f"file:{project}/logs"):
         with Session.create(url, "o") as other:
             other.append(user("kept"))
@@ -488,10 +488,10 @@ def test_one_file_of_a_folder_that_is_gone(session: Session, project: Path, mode
     assert not nothing.files
 
 
-def test_somebody_appends_while_a_rewind_is_told(
+def test_another_appends_while_a_rewind_is_recorded(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files have moved, so the rewind is told all the same, behind what came in between."""
+    """The files have moved, so the rewind is recorded all the same, behind what came in between."""
     shell(session, "echo new > new", project)
     take = session.store.append
     came = iter(range(7))
@@ -514,7 +514,7 @@ def test_somebody_appends_while_a_rewind_is_told(
     assert (project / "new").exists()
 
 
-def test_the_tree_that_a_restore_tells_is_the_one_on_the_disk(
+def test_the_tree_that_a_restore_records_is_the_one_on_the_disk(
     session: Session, project: Path, tmp_path: Path
 ) -> None:
     """Of a rewind, its undo and a restore of one file: written elsewhere, it is the same bytes."""

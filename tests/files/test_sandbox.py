@@ -1,4 +1,4 @@
-"""Folders that a sandbox makes to mount something over them are nobody's work."""
+"""Folders that a sandbox makes to mount something over them have no author."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def changed(session: Session) -> list[str]:
 
 
 def test_mount_points_of_a_sandbox_are_no_changes(session: Session, project: Path) -> None:
-    """Whoever looks while they are there, and whoever looks when they are gone."""
+    """A look while they are there, and a look when they are gone."""
     with session.tool("bash"):
         appear(project)
         (project / "new").write_text("x")
@@ -86,7 +86,7 @@ def test_what_is_in_such_a_folder_is_captured(session: Session, project: Path, n
     """Also if the folder was seen empty before, and its root has not changed since."""
     with session.tool("bash"):
         (project / name).mkdir()
-        # Beyond what the clock may not tell apart.
+        # Beyond what the clock may not distinguish.
         time.sleep(0.05)
         session.checkpoint("empty")
         (project / name / "inside").write_text("x")

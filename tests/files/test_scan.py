@@ -387,7 +387,7 @@ def test_version_control_is_opaque_and_nested_repositories_are_not(site: Site) -
 
 
 def test_reserved_names_are_not_seen(site: Site) -> None:
-    """What a restore is building is nobody's change."""
+    """What a restore is building is no change."""
     fill(site, ".backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845a", "d/a")
     (site / ".backtrail-tmp-01a1ec19-7813-7160-8f24-34262000845b").mkdir()
     digest = site.scan()

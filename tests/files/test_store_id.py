@@ -69,7 +69,7 @@ def test_a_moved_store_keeps_its_contents(url: str, project: Path, tmp_path: Pat
         assert tracked.collect(store, grace=0).sessions == ("work",)
 
 
-def test_a_journal_is_told_to_its_own_store(url: str, tmp_path: Path) -> None:
+def test_a_journal_is_recorded_in_its_own_store(url: str, tmp_path: Path) -> None:
     """Not to another one at that path, with a session of the same id; none is made there."""
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()

@@ -239,7 +239,7 @@ def test_a_rename_with_edits_goes_back_whole_or_not_at_all(
 
 
 def test_only_conflicts_are_merged(session: Session, project: Path, file: Path) -> None:
-    """A file that nobody else touched goes back as always."""
+    """A file that no other touched goes back as always."""
     first = turn(session, "sed -i s/import/IMPORT/ f.py; echo x >> README", project)
     mine(file)
     done = session.rewind(before=first, on_conflict="merge")

@@ -19,7 +19,7 @@ LOG = "store.db-wal"
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The files that were synced, in order; nobody does it in the background."""
+    """The files that were synced, in order; none is synced in the background."""
     found: list[str] = []
     real = sync.data_sync
 
@@ -49,7 +49,7 @@ def test_a_call_ends_without_waiting_for_the_disk(
     assert synced == [CONTENTS]
 
 
-def test_who_may_change_a_file_waits_until_it_is_safe(
+def test_a_call_that_may_change_a_file_waits_until_it_is_safe(
     session: Session, project: Path, synced: list[str]
 ) -> None:
     """A call that declares other paths need not, one that declares none must."""

@@ -31,7 +31,7 @@ def resumed(session: Session) -> Session:
 
 
 def brackets_of(session: Session) -> list[Bracket]:
-    """The brackets in the catalogue, told or not."""
+    """The brackets in the catalogue, recorded or not."""
     workspace = session.parts.capture.watched()
     assert workspace is not None
     return workspace.catalogue.lines.brackets(workspace.place.n)
@@ -56,7 +56,7 @@ def passing(session: Session, how: str) -> Session:
 
 @pytest.mark.parametrize("how", ["message", "end", "rewind", "close"])
 def test_a_call_that_gets_no_result_is_over(how: str, session: Session, project: Path) -> None:
-    """What it did is the session's, what is done later is somebody else's."""
+    """What it did is the session's, what is done later is another's."""
     session.append(calling("c1"))
     session.append(calling("c2"))
     (project / "by-call").write_text("x\n")
@@ -77,7 +77,7 @@ def test_a_call_that_gets_no_result_is_over(how: str, session: Session, project:
 def test_a_session_that_moves_during_a_call(
     how: str, session: Session, project: Path, tmp_path: Path
 ) -> None:
-    """What the call did in the old place is told before; then it is over."""
+    """What the call did in the old place is recorded before; then it is over."""
     (tmp_path / "elsewhere").mkdir()
     with under_way(session, how):
         (project / "by-call").write_text("x\n")
@@ -167,7 +167,7 @@ def test_a_call_that_did_nothing_leaves_no_event(session: Session) -> None:
 def test_a_session_closed_during_a_call(
     error: type[Exception] | None, session: Session, project: Path
 ) -> None:
-    """The call cannot be told now; who opens the session next does. Its own error goes up."""
+    """The call cannot be recorded now; the next process does it. Its own error goes up."""
     start = newest(session)
     with pytest.raises(error or Closed), session.tool("bash", id="c1"):
         (project / "by-call").write_text("x\n")
@@ -183,7 +183,7 @@ def test_a_session_closed_during_a_call(
 
 
 def test_a_turn_in_which_the_session_is_closed(session: Session, project: Path) -> None:
-    """It ends without a word, and what it did is told later."""
+    """It ends without a word, and what it did is recorded later."""
     with session.turn("go"):
         (project / "by-turn").write_text("x\n")
         session.close()
@@ -192,7 +192,7 @@ def test_a_turn_in_which_the_session_is_closed(session: Session, project: Path) 
     assert not (project / "by-turn").exists()
 
 
-def test_a_call_left_by_a_close_is_told_once(session: Session, project: Path) -> None:
+def test_a_call_left_by_a_close_is_recorded_once(session: Session, project: Path) -> None:
     """Also where an equal call was told and undone before, and where a crash comes in between."""
     for _ in range(2):
         with suppress(Closed), session.turn("go"), session.tool("bash"):
@@ -297,7 +297,7 @@ def test_a_fork_in_the_middle_of_a_call(session: Session, project: Path, tmp_pat
     assert (tmp_path / "fork" / "README").read_text() == "one\ntwo\nthree\n"
 
 
-def test_what_is_to_be_told_waits_for_an_append_that_works(session: Session, project: Path) -> None:
+def test_what_is_owed_waits_for_an_append_that_works(session: Session, project: Path) -> None:
     """One that is refused takes nothing away."""
     session.append(calling("c1"))
     (project / "by-call").write_text("x\n")
@@ -311,7 +311,7 @@ def test_what_is_to_be_told_waits_for_an_append_that_works(session: Session, pro
 def test_a_person_in_the_middle_of_a_call_that_declares_its_paths(
     session: Session, project: Path
 ) -> None:
-    """Is somebody else, at the next point already."""
+    """It is another's doing, at the next point already."""
     with session.tool("edit", paths=["README"]):
         (project / "by-person").write_text("x\n")
         session.checkpoint()

@@ -64,7 +64,7 @@ def test_the_next_look_finds_what_a_call_did(
     assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
 
 
-def test_a_caller_who_goes_on_is_not_stopped(
+def test_a_caller_that_goes_on_is_not_stopped(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure is a problem of the session."""
@@ -111,7 +111,7 @@ def test_a_result_by_message_that_is_refused_can_be_appended_again(
     assert brackets_of(session) == []
 
 
-def test_somebody_stops_the_program_during_the_look(
+def test_the_program_is_stopped_during_the_look(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the call did is not lost with its result."""
@@ -124,7 +124,7 @@ def test_somebody_stops_the_program_during_the_look(
     assert not (project / "by-call").exists()
 
 
-def test_what_cannot_be_told_stops_nobody_twice(
+def test_what_cannot_be_recorded_stops_a_caller_once(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where contents are lost, looking again would fail for ever: the call is forgotten."""

@@ -1,4 +1,4 @@
-"""Room is made in the background: what was deleted goes by itself, and nobody waits for it."""
+"""Room is made in the background: what was deleted goes by itself, and no caller waits for it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_damaged_content_is_named(session: Session, project: Path, tmp_path: P
 
 
 def test_one_does_not_hide_another(session: Session, project: Path, tmp_path: Path) -> None:
-    """Damaged and missing contents, trees, contents nobody needs, and logs are all told."""
+    """Damaged and missing contents, trees, contents of no use, and logs are all reported."""
     store = session.store
     with Session.create(store, "t", cwd=project) as other:
         other.append({"role": "user", "content": "hello"})
@@ -118,7 +118,7 @@ def test_a_database_that_cannot_be_read(session: Session, tmp_path: Path) -> Non
     assert (problem.log, problem.what) == ("files", "unreadable")
 
 
-def test_the_command_line_tells_contents_too(
+def test_the_command_line_reports_contents_too(
     session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line each, and the exit code of damage."""

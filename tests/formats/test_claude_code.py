@@ -98,7 +98,7 @@ EDIT = {"filePath": "/p/a", "oldString": "b", "newString": "c", "originalFile": 
     ],
 )  # fmt: skip
 def test_what_an_edit_leaves(result: Json, before: bytes | None, then: bytes | None) -> None:
-    """Computed on the bytes that were there; None where that cannot be told."""
+    """Computed on the bytes that were there; None where that is unknown."""
     edit = edit_in(result)
     assert edit is not None
     assert after(edit, before) == then

@@ -408,7 +408,7 @@ def test_ids_of_native_messages_stay() -> None:
 
 
 def test_blocks_of_text_are_at_home_in_both() -> None:
-    """Nobody can tell whose they are, so neither provider loses a field of them."""
+    """Their owner is unknown, so neither provider loses a field of them."""
     cached = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
     cited = {"type": "text", "text": "so", "citations": [{"type": "char_location"}]}
     given: Messages = [

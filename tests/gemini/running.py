@@ -37,7 +37,7 @@ def script() -> str | None:
 
 
 class Model(ModelServer):
-    """A model that says what it is told to, by `streamGenerateContent`."""
+    """A model that says what its script has, by `streamGenerateContent`."""
 
     path = f"/v1beta/models/{MODEL}:streamGenerateContent"
 

@@ -110,7 +110,7 @@ def test_rewinding(gemini: Gemini, model: Model) -> None:
     assert gemini.world.misses() == []
 
 
-def test_a_note_is_told_to_gemini(gemini: Gemini, model: Model) -> None:
+def test_a_note_reaches_gemini(gemini: Gemini, model: Model) -> None:
     """With the next prompt, once."""
     native = first_turn(gemini, model)
     with open_store(gemini.world.url) as store:
@@ -125,7 +125,7 @@ def test_a_note_is_told_to_gemini(gemini: Gemini, model: Model) -> None:
 
 
 def test_subagents_and_parallel_calls(gemini: Gemini, model: Model) -> None:
-    """What a subagent does to files is its own calls'; calls of one answer are told apart."""
+    """What a subagent does to files is its own calls'; calls of one answer are distinguished."""
     folder = gemini.settings.parent / "agents"
     folder.mkdir()
     (folder / "writer.md").write_text("---\nname: writer\ndescription: writes\n---\nWrite.\n")
@@ -169,7 +169,7 @@ def test_settings_with_comments(tmp_path: Path, model: Model) -> None:
 
 
 def test_status_and_removing(gemini: Gemini, model: Model) -> None:
-    """`status` tells whether they run; in a project's settings they do so as well."""
+    """`status` says whether they run; in a project's settings they do so as well."""
     assert (status(gemini)["problem"], status(gemini)["missing"]) == (None, [])
     told = json.loads(gemini.settings.read_text())
     gemini.settings.write_text(json.dumps({**told, "hooksConfig": {"disabled": ["backtrail"]}}))

@@ -25,7 +25,7 @@ def by_turn(scene: Scene) -> list[tuple[str, list[tuple[str, list[str]]]]]:
 
 
 def shape(body: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the model is sent: words, calls and results, without what is told anew each time."""
+    """What the model is sent: words, calls and results, without what is added anew each time."""
     found = []
     for content in body["contents"]:
         for part in content["parts"]:

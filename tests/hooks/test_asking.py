@@ -168,7 +168,7 @@ def test_a_long_call_after_a_question(world: World, name: str) -> None:
     assert taken_back(asking) == (["0.txt", "1.txt", "2.txt"], [])
 
 
-def test_a_call_that_nobody_was_asked_about_is_as_ever(asking: Asking) -> None:
+def test_a_call_without_a_question_is_as_ever(asking: Asking) -> None:
     """Also if it began long before it wrote."""
     asking.begin()
     (asking.world.project / "early.txt").write_text("x\n")
@@ -249,6 +249,8 @@ def test_an_interrupted_command_that_goes_on_writing(world: World, asked: bool) 
     """What it wrote until then is the call's; what comes later is kept, and said to be its."""
     command = "echo x > first.txt; while [ ! -e go.txt ]; do sleep 0.02; done; echo x > later.txt"
     call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": "call_1"}
+    # The command is looked for below the agent, which is this process.
+    world.forks = False
     project, agent = world.project, Agent(world, "codex")
     agent.hook("SessionStart", source="startup")
     agent.hook("UserPromptSubmit", prompt="go")
@@ -278,6 +280,8 @@ def test_an_interrupted_command_is_still_at_it_with_the_next_prompt(world: World
     """It stays the call's, across turns, until its process is gone."""
     command = "while [ ! -e go.txt ]; do sleep 0.02; done; echo x > later.txt"
     call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": "call_1"}
+    # The command is looked for below the agent, which is this process.
+    world.forks = False
     project, agent = world.project, Agent(world, "codex")
     agent.hook("SessionStart", source="startup")
     agent.hook("UserPromptSubmit", prompt="go")
@@ -300,8 +304,8 @@ def test_an_interrupted_command_is_still_at_it_with_the_next_prompt(world: World
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.parametrize("tool", ["write_file", "run_shell_command"])
-def test_parallel_calls_of_one_tool_are_told_apart(world: World, tool: str, order: str) -> None:
-    """Gemini CLI names no call: what each was given tells which one is over."""
+def test_parallel_calls_of_one_tool_are_distinguished(world: World, tool: str, order: str) -> None:
+    """Gemini CLI names no call: what each was given shows which one is over."""
     agent = Agent(world, "gemini")
     agent.hook("SessionStart", source="startup")
     agent.hook("BeforeAgent", prompt="go")

@@ -109,7 +109,7 @@ def test_one_that_failed_is_not_tried_at_every_hook(world: World, agent: Agent) 
 
 
 def test_it_is_done_once(world: World) -> None:
-    """A second one sees that somebody is at it, or was."""
+    """A second one sees that another is at it, or was."""
     (world.project / "a.txt").write_text("x")
     with open_store(world.url) as store:
         go_on(store, str(world.project))

@@ -17,7 +17,7 @@ from .calling import PROGRAM, Agent, World, python
 
 
 def changed(event: object) -> list[str]:
-    """Which of the trees an event's files tell of; for readable asserts."""
+    """Which of the trees an event's files name; for readable asserts."""
     files = event.data["files"]  # type: ignore[attr-defined]
     return sorted(files)
 
@@ -92,7 +92,7 @@ def test_calls_are_bracketed_and_taken_back(world: World, agent: Agent) -> None:
 
 
 def test_a_call_that_changes_nothing_leaves_no_event(world: World, agent: Agent) -> None:
-    """The transcript tells that it was made."""
+    """The transcript says that it was made."""
     agent.begin()
     agent.prompt("look")
     head = world.sessions()[0].head
@@ -130,7 +130,7 @@ def test_an_unknown_tool_may_write(world: World, agent: Agent, name: str) -> Non
 
 
 def test_what_a_person_does_in_between_is_theirs(world: World, agent: Agent) -> None:
-    """A change outside of calls is told as such, and stays when the session is rewound."""
+    """A change outside of calls is recorded as such, and stays when the session is rewound."""
     mine, theirs = world.project / "mine.txt", world.project / "theirs.txt"
     agent.begin()
     agent.prompt("go", id="p1")
@@ -145,7 +145,7 @@ def test_what_a_person_does_in_between_is_theirs(world: World, agent: Agent) -> 
 
 
 def test_a_tool_that_names_its_path_owns_nothing_else(world: World, agent: Agent) -> None:
-    """What somebody saves elsewhere while it runs is not its doing."""
+    """What a person saves elsewhere while it runs is not its doing."""
     mine, theirs = world.project / "mine.txt", world.project / "theirs.txt"
     agent.begin()
     agent.prompt("go", id="p1")
@@ -255,7 +255,7 @@ def test_prompts_leave_the_call_of_a_subagent_open(world: World, agent: Agent) -
     ]  # fmt: skip
 
 
-def test_two_hooks_that_split_one_call_tell_each_change_once(world: World, agent: Agent) -> None:
+def test_two_hooks_that_split_one_call_record_each_change_once(world: World, agent: Agent) -> None:
     """Two prompts come at the same time, while a subagent is in a call."""
     agent.begin()
     start = world.events("claude-code:s1")[-1].seq
@@ -375,7 +375,7 @@ def test_a_store_of_folders(tmp_path: Path) -> None:
 # --- the one thing a hook says -----------------------------------------------------------
 
 
-def test_a_note_is_told_once_with_the_next_prompt(world: World, agent: Agent) -> None:
+def test_a_note_is_reported_once_with_the_next_prompt(world: World, agent: Agent) -> None:
     """Nothing else ever prints."""
     agent.begin()
     assert agent.prompt("first") == ""
@@ -402,7 +402,7 @@ def test_a_note_in_the_form_of_the_agent(world: World, name: str, event: str) ->
 
 
 def test_notes_are_for_one_session(world: World) -> None:
-    """Several are told together, each once."""
+    """Several are reported together, each once."""
     with open_store(world.url) as store:
         for text in ("one", "two", "one"):
             leave_note(store, "a", text)
@@ -470,7 +470,7 @@ def test_a_subagent_of_codex_is_no_turn(world: World) -> None:
 
 
 def test_a_turn_that_a_person_interrupts(world: World) -> None:
-    """Codex tells of it; what runs ends with it."""
+    """Codex reports it; what runs ends with it."""
     agent = Agent(world, "codex", more={"transcript_path": None})
     agent.begin()
     agent.prompt("go")
@@ -485,7 +485,7 @@ def test_a_turn_that_a_person_interrupts(world: World) -> None:
     assert end.data["reason"] == "interrupted"
 
 
-def test_gemini_tells_of_failures_in_the_response(world: World) -> None:
+def test_gemini_states_failures_in_the_response(world: World) -> None:
     """It has no event for them; and a subagent's own calls are all that counts of it."""
     agent = Agent(world, "gemini")
     agent.hook("BeforeAgent", prompt="go")
@@ -501,7 +501,7 @@ def test_gemini_tells_of_failures_in_the_response(world: World) -> None:
 
 
 def test_gemini_has_its_own_words(world: World) -> None:
-    """Without a transcript to mirror, the conversation is what the hooks tell."""
+    """Without a transcript to mirror, the conversation is what the hooks report."""
     agent = Agent(world, "gemini")
     agent.hook("SessionStart", source="startup")
     agent.hook("BeforeAgent", prompt="write it")

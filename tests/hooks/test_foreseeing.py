@@ -65,7 +65,7 @@ def test_a_preview_does_not_change_what_is_done(
 
 
 def test_a_preview_leaves_another_sessions_dead_call(world: World, agent: Agent) -> None:
-    """It is not ended by who only looks, either."""
+    """It is not ended by a process that only looks, either."""
     killed_at_work(world, agent)
     other = Agent(world, session="s2")
     other.prompt("something")
@@ -107,7 +107,7 @@ sys.exit(code)
 
 
 def test_status_looks_at_the_files_once(world: World, agent: Agent) -> None:
-    """So that all it says is of one moment, and nobody waits for a second look."""
+    """So that all it says is of one moment, without a second look."""
     inner = world.project / "inner"
     inner.mkdir()
     (inner / "file.txt").write_text("first\n")

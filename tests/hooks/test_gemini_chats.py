@@ -1,4 +1,4 @@
-"""Gemini CLI goes back by itself, as its record of the chat tells; and goes back with us."""
+"""Gemini CLI goes back by itself, as its record of the chat says; and goes back with us."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_summary_and_a_rewind_at_once(world: World, gemini: Gemini) -> None:
 
 
 def written(world: World) -> tuple[str, Path, str]:
-    """What a rewind to before the last prompt writes: id, record, and what is told."""
+    """What a rewind to before the last prompt writes: id, record, and what is reported."""
     done = world.run("rewind", "--last", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
@@ -345,7 +345,7 @@ def test_without_a_place_for_it(world: World, gemini: Gemini) -> None:
 
 
 def test_without_its_record(world: World, gemini: Gemini) -> None:
-    """Then it is what hooks told; no path that came with the session is read or written."""
+    """Then it is what hooks reported; no path that came with the session is read or written."""
     gemini.turn("a", world.project / "a")
     gemini.turn("b", world.project / "b")
     gemini.path.unlink()

@@ -132,7 +132,7 @@ def test_the_copy_survives_another_install(tmp_path: Path) -> None:
     assert path.read_text() == '{ "hooks": {} }'
 
 
-def test_a_hook_that_somebody_put_beside_ours_stays(tmp_path: Path) -> None:
+def test_a_hook_that_a_person_put_beside_ours_stays(tmp_path: Path) -> None:
     """Only ours goes; and what else was changed since stays, too."""
     path = tmp_path / "settings.json"
     path.write_text('{"a": 1}\n')
@@ -284,7 +284,7 @@ def test_links_and_modes_stay(tmp_path: Path) -> None:
 
 
 def test_a_change_meanwhile_is_a_conflict(tmp_path: Path) -> None:
-    """What somebody wrote after the preview is not overwritten."""
+    """What a person wrote after the preview is not overwritten."""
     path = tmp_path / "settings.json"
     path.write_text("{}")
     change = plan_install(CLAUDE, path, COMMAND)
@@ -416,8 +416,8 @@ def test_installing_as_json(world: World) -> None:
     assert not path.exists()
 
 
-def test_codex_is_told_what_else_it_needs(world: World) -> None:
-    """Its hooks may be switched off, and run only when somebody trusts them."""
+def test_what_else_codex_needs_is_printed(world: World) -> None:
+    """Its hooks may be switched off, and run only when a person trusts them."""
     told = world.run("hooks", "install", "codex", "--yes")
     assert "`Trust all and continue`" in told.stderr
     (world.home / ".codex" / "config.toml").write_text("[features]\nhooks = false\n")
@@ -426,7 +426,7 @@ def test_codex_is_told_what_else_it_needs(world: World) -> None:
 
 
 def test_status_runs_what_is_installed(world: World) -> None:
-    """It tells how long that took, what is wrong, and what was missed."""
+    """It prints how long that took, what is wrong, and what was missed."""
     none = world.run("hooks", "status")
     assert (none.returncode, "no hooks are installed" in none.stdout) == (0, True)
     for agent in DIALECTS:
@@ -459,7 +459,7 @@ def test_status_finds_what_is_wrong(world: World) -> None:
     assert told["installed"][0]["problem"]
 
 
-def test_status_tells_of_a_full_disk(world: World) -> None:
+def test_status_reports_a_full_disk(world: World) -> None:
     """Though nothing can be noted there."""
 
     def no_space() -> None:
@@ -472,7 +472,7 @@ def test_status_tells_of_a_full_disk(world: World) -> None:
     assert "check the disk" in json.loads(told.stdout)["installed"][0]["problem"]
 
 
-def test_status_tells_of_misses(world: World) -> None:
+def test_status_reports_misses(world: World) -> None:
     """How many, and why."""
     broken = json.dumps({"hook_event_name": "UserPromptSubmit", "prompt": "x"})
     assert world.run("hook", "claude-code", input=broken).stdout == ""
@@ -537,7 +537,7 @@ def test_settings_that_lead_out_of_the_project(world: World, what: str) -> None:
     ],
 )
 def test_the_status_runs_nothing_that_a_project_brings(world: World, command: str) -> None:
-    """It is told that it was not run, and not that it works."""
+    """It says that it was not run, and not that it works."""
     ran = world.root / "ran"
     other = world.root / "other"
     other.mkdir()

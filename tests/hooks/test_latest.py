@@ -50,7 +50,7 @@ def test_an_end_that_comes_late_moves_nothing_up(world: World) -> None:
 
 
 def test_nor_does_a_call_that_ends_with_it(world: World) -> None:
-    """The old one was closed in a call: that the call is over is told with the end."""
+    """The old one was closed in a call: that the call is over is recorded with the end."""
     old, new = (Agent(world, "codex", name, {"transcript_path": None}) for name in ("old", "new"))
     turn(old, "first", "a.txt")
     given = {"tool_name": "Bash", "tool_input": {"command": "…"}, "tool_use_id": "open"}
@@ -69,7 +69,7 @@ def test_an_end_makes_no_session(world: World) -> None:
     assert world.sessions() == []
 
 
-def test_an_end_is_told_once(world: World) -> None:
+def test_an_end_is_recorded_once(world: World) -> None:
     """Gemini CLI says it several times."""
     agent = Agent(world, "gemini", "g")
     agent.hook("BeforeAgent", prompt="hello")

@@ -90,10 +90,10 @@ def test_both_sessions_go_on(world: World, agent: Agent, transcript: Transcript)
     assert world.misses() == []
 
 
-def test_who_goes_on_in_the_old_one_is_told(
+def test_going_on_in_the_old_one_brings_a_note(
     world: World, agent: Agent, transcript: Transcript
 ) -> None:
-    """Its model still thinks that the files are as it left them: told once, and only there."""
+    """Its model still thinks that the files are as it left them: informed once, and only there."""
     two_turns(agent, transcript)
     done = world.run("rewind", "--last", "--yes", "--json")
     new = json.loads(done.stdout)["native"]["id"]
@@ -127,6 +127,8 @@ def test_a_call_under_way_while_it_is_left(
     world: World, agent: Agent, transcript: Transcript
 ) -> None:
     """It belongs to the session in which it began."""
+    # The agent that runs it rewinds: this process.
+    world.forks = False
     agent.begin()
     turn(agent, transcript, "one", "a.txt")
     agent.prompt("two", id="two")

@@ -118,8 +118,8 @@ def test_a_transcript_that_cannot_be_read_costs_nothing_else(
     assert [event.data["message"]["content"] for event in said] == ["all the same"]
 
 
-def test_without_a_transcript_hooks_tell_what_was_said(world: World, agent: Agent) -> None:
-    """Agents can be told to keep none."""
+def test_without_a_transcript_hooks_record_what_was_said(world: World, agent: Agent) -> None:
+    """Agents can be set to keep none."""
     agent.more = {"transcript_path": str(world.root / "none.jsonl")}
     agent.begin()
     agent.prompt("go")
@@ -140,7 +140,7 @@ def test_several_stops_are_one_end(world: World, agent: Agent, transcript: Trans
 
 
 def test_a_call_whose_beginning_was_missed(world: World, agent: Agent) -> None:
-    """It says so, and what changed is in the log as somebody else's."""
+    """It says so, and what changed is in the log as another's."""
     agent.begin()
     agent.prompt("go")
     (world.project / "a.txt").write_text("a")

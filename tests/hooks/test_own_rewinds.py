@@ -32,7 +32,7 @@ def player(world: World) -> Player:
 
 
 def texts(session: Session) -> list[str]:
-    """What the conversation says, as `live` tells it."""
+    """What the conversation says, as `live` has it."""
     found = [said({"message": message}) for message in session.messages()]
     return [text for text in found if text]
 
@@ -76,7 +76,7 @@ def test_going_back_in_the_agent(world: World, player: Player) -> None:
 
 
 def test_going_back_to_the_beginning(world: World, player: Player) -> None:
-    """The line names a parent, but the model is sent nothing of it. An import tells the same."""
+    """The line names a parent, but the model is sent nothing of it. An import says the same."""
     lines = sample("rewinds", world.project)
     player.play(lines)
     with world.session() as session:
@@ -361,7 +361,7 @@ def test_files_put_back_around_the_end(world: World, is_over: bool) -> None:
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["open", "over"])
 def test_no_rewind_costs_a_person_their_bytes(world: World, is_over: bool) -> None:
-    """Not told apart or told apart: what a person put back stays, or one undo brings it again."""
+    """Distinguished or not: what a person put back stays, or one undo brings it again."""
     file = world.project / "a.txt"
     agent = two_turns(world, file)
     if is_over:

@@ -180,7 +180,7 @@ def test_a_signal_that_is_ignored(world: World) -> None:
 
 
 def test_a_command_that_a_signal_ends(world: World) -> None:
-    """The code is what a shell tells."""
+    """The code is as a shell reports it."""
     done = world.run("record", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == 128 + 9
 

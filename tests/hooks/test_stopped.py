@@ -240,14 +240,15 @@ def recorded(world: World) -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
+@pytest.mark.parametrize("later", [0.1, 1.8])
 def test_what_a_person_edits_after_a_record_was_killed(
-    world: World, recorded: subprocess.Popen[bytes]
+    world: World, recorded: subprocess.Popen[bytes], later: float
 ) -> None:
     """It shows that it lives for as long as it does: what the command did is its own."""
     (world.project / "mine.txt").write_text("old\n")
     os.killpg(recorded.pid, signal.SIGKILL)
     recorded.wait()
-    time.sleep(1.8)
+    time.sleep(later)
     (world.project / "new.txt").write_text("mine\n")
     done = world.run("undo", "--yes")
     assert (done.returncode, named(done, "new.txt")) == (4, True), done
@@ -256,7 +257,7 @@ def test_what_a_person_edits_after_a_record_was_killed(
 
 
 def test_other_sessions_look_in_between(world: World, claude: Claude, tmp_path: Path) -> None:
-    """Whoever looks first ends the call, and tells the same apart."""
+    """The first to look ends the call, and marks the same."""
     claude.begin(asked=False)
     (world.project / "ran.txt").write_text("ran\n")
     claude.escape()
@@ -287,7 +288,7 @@ def test_a_subagent_that_was_stopped_with_its_parent(world: World, claude: Claud
     assert claude.files() == {"mine.txt": "old\n", "gone.txt": "old\n"}
 
 
-def test_diff_tells_apart_what_is_perhaps_a_persons(world: World, claude: Claude) -> None:
+def test_diff_marks_what_is_perhaps_a_persons(world: World, claude: Claude) -> None:
     """With the counts of status."""
     claude.begin(asked=False)
     (world.project / "ran.txt").write_text("ran\n")

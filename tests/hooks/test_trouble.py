@@ -56,7 +56,7 @@ def test_garbage_is_a_miss(world: World, agent: Agent, given: bytes) -> None:
 
 
 def test_fields_of_any_type(world: World, agent: Agent) -> None:
-    """Each field may be anything; what can be told from the rest is recorded."""
+    """Each field may be anything; what the rest shows is recorded."""
     agent.begin()
     odd: list[Any] = [None, 3, [], {}, "", "\ud800", "a\0b", "x" * 5000, "../../etc"]
     names = ["session_id", "cwd", "transcript_path", "prompt", "prompt_id", "tool_name"]
@@ -376,7 +376,7 @@ def test_misses_are_cut_when_they_are_many(tmp_path: Path, monkeypatch: pytest.M
     assert len(read_misses(tmp_path / "beside")) == len(found) + 1
 
 
-def test_a_persons_mistake_is_told(world: World) -> None:
+def test_a_persons_mistake_is_reported(world: World) -> None:
     """Only with an agent's name is it a hook; and the code is never that of a block."""
     done = world.run("hook", "nonsense")
     assert done.returncode == 1

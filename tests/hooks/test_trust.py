@@ -15,7 +15,7 @@ from .calling import World
 
 
 def trusted(path: Path, *, hashes: bool = True) -> str:
-    """What Codex writes into its settings when somebody trusts our hooks."""
+    """What Codex writes into its settings when a person trusts our hooks."""
     hooks = json.loads(path.read_text())["hooks"]
     lines: list[str] = []
     for event, groups in hooks.items():
@@ -25,7 +25,7 @@ def trusted(path: Path, *, hashes: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_status_tells_whether_codex_runs_them(world: World) -> None:
+def test_status_says_whether_codex_runs_them(world: World) -> None:
     """Not before they are trusted, not after they changed, not where hooks are off."""
 
     def problem() -> str:
@@ -92,7 +92,7 @@ def test_codex_cuts_some_hooks_short() -> None:
 
 
 @pytest.mark.parametrize("config", [{"enabled": False}, {"disabled": ["backtrail"]}])
-def test_status_tells_whether_gemini_runs_them(world: World, config: dict[str, object]) -> None:
+def test_status_says_whether_gemini_runs_them(world: World, config: dict[str, object]) -> None:
     """It has a switch for all, and one for each."""
     world.run("hooks", "install", "gemini", "--yes")
     assert world.run("hooks", "status", "gemini").returncode == 0
@@ -103,7 +103,7 @@ def test_status_tells_whether_gemini_runs_them(world: World, config: dict[str, o
 
 
 @pytest.mark.parametrize("place", ["home/.claude/settings.json", ".claude/settings.local.json"])
-def test_status_tells_whether_claude_code_runs_them(world: World, place: str) -> None:
+def test_status_says_whether_claude_code_runs_them(world: World, place: str) -> None:
     """It has one switch for all hooks, in any of its settings; the nearest counts."""
     world.run("hooks", "install", "claude-code", "--yes")
     file = world.root / place if place.startswith("home") else world.project / place

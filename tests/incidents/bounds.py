@@ -1,4 +1,4 @@
-"""Disks do not fill, and nobody waits: what is stored, and what is left out."""
+"""Disks do not fill, and no call waits: what is stored, and what is left out."""
 
 from __future__ import annotations
 

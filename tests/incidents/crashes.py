@@ -158,7 +158,7 @@ def zeroed_state_file_stops_nothing(stage: Stage) -> None:
 
 
 def agent_killed_in_a_call_can_be_undone(stage: Stage) -> None:
-    """The agent died in the middle of a command; what that had done was nobody's."""
+    """The agent died in the middle of a command; what that had done had no author."""
     stage.start("a", "b")
     token = stage.checkpoint()
     stage.driver.kill_call("echo x > a; rm b; echo new > c")

@@ -64,7 +64,7 @@ class Driver(ABC):
     # --- other ways back -----------------------------------------------------------------
 
     def restore_all(self, token: Token) -> None:
-        """Make the whole directory as it was, whoever changed it."""
+        """Make the whole directory as it was, also what others changed."""
         self.restore(token)
 
     def restore_merging(self, token: Token) -> None:

@@ -19,7 +19,7 @@ from backtrail.files import beneath
 from backtrail.files.contents import sqlite
 
 DIED = 77
-"""How a child says that it died where it was told to."""
+"""How a child says that it died where it was to."""
 
 NAMES = ("rename", "link", "symlink", "mkdir", "unlink", "rmdir", "fchmod")
 """The calls of `os` with which a restore changes names and modes."""

@@ -67,7 +67,7 @@ def file_deleted_at_the_checkpoint_stays_deleted(stage: Stage) -> None:
 
 
 def edited_file_is_not_deleted(stage: Stage) -> None:
-    """Undo deleted files that the agent had merely edited, and that nobody had committed."""
+    """Undo deleted files that the agent had merely edited, and that were not committed."""
     stage.git("init", "-q")
     stage.start("draft.md", "asked-about.md")
     with stage.turn() as token:
@@ -120,7 +120,7 @@ def all_twelve_bits_of_a_mode_come_back(stage: Stage) -> None:
 
 
 def read_only_directory_comes_back(stage: Stage) -> None:
-    """A restore failed in a directory that nobody may write in, or left it open."""
+    """A restore failed in a directory that cannot be written in, or left it open."""
     stage.write("fixed/file", "fixed\n", 0o444)
     (stage.root / "fixed").chmod(0o555)
     _round(stage, "chmod 755 fixed; rm -f fixed/file; echo x > fixed/new")
@@ -189,7 +189,7 @@ def ignored_file_comes_back(stage: Stage) -> None:
 
 
 def works_outside_git(stage: Stage) -> None:
-    """There were no checkpoints in a project without a repository, and nobody said so."""
+    """There were no checkpoints in a project without a repository, and nothing said so."""
     stage.write("notes.txt", "notes\n")
     _round(stage, "echo x > notes.txt; echo y > more.txt")
 

@@ -47,7 +47,7 @@ def conflict_waits_for_a_decision(stage: Stage) -> None:
 
 
 def every_path_of_a_restore_is_reported(stage: Stage) -> None:
-    """A restore told nothing: not what it restored, nor what it left."""
+    """A restore reported nothing: not what it restored, nor what it left."""
     token = _edited(stage)
     stage.restore(token)
     stage.expect(set(stage.driver.report()) == {"a", "b", "new"}, "paths are not reported")

@@ -386,7 +386,7 @@ def killed_call_of_another_session_blocks_nothing(stage: Stage) -> None:
 
 
 def restore_waits_for_a_call_under_way(stage: Stage) -> None:
-    """A restore in the middle of another session's command: half of its work was nobody's."""
+    """A restore in the middle of another session's command: half of its work had no author."""
     stage.start("a", "b")
     with stage.neighbour() as other:
         with stage.turn() as token:

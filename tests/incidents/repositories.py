@@ -1,4 +1,4 @@
-"""The user's git, and repositories in the project: read by nobody, written by nobody."""
+"""The user's git, and repositories in the project: not read, and not written."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def repository_that_was_only_moved_stays(stage: Stage) -> None:
 
 
 def strangers_files_never_reach_git(stage: Stage) -> None:
-    """A session from somebody else wrote `.git/config`, and the next `git status` ran it."""
+    """A session from a stranger wrote `.git/config`, and the next `git status` ran it."""
     _repository(stage)
     stage.start("a")
     mark = stage.folder / "ran"

@@ -71,7 +71,7 @@ def test_the_known_failures_are_scenarios() -> None:
     assert not SHADOW_GIT_FAILS & SHADOW_GIT_CANNOT
 
 
-def test_every_scenario_tells_its_story() -> None:
+def test_every_scenario_has_its_story() -> None:
     """A reader of the table finds out what went wrong."""
     assert [scenario.name for scenario in SCENARIOS if not scenario.story] == []
 

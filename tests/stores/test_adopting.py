@@ -35,7 +35,7 @@ def test_a_kill_leaves_nothing_to_be_seen(kind: str, tmp_path: Path) -> None:
     assert joined([child(work)]) == [-signal.SIGKILL]
     with STORES[kind](tmp_path) as store:
         assert store.sessions() == []
-        # A folder that is no session may stay; it is told, and used again.
+        # A folder that is no session may stay; it is reported, and used again.
         assert {problem.what for problem in store.verify()} <= {"stray"}
         with pytest.raises(NotFound):
             store.info("s")

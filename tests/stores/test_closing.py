@@ -24,7 +24,7 @@ from backtrail.stores.disk.locks import FileLock
 def test_a_store_is_closed_while_a_thread_begins_to_write(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread is told so, and leaves no file open."""
+    """The thread gets an error, and leaves no file open."""
     store = open_store(f"sqlite:///{tmp_path}/x.db")
     inside, go = threading.Event(), threading.Event()
     place, name = (Database, "enter") if step == "enter" else (database, "connect")
@@ -47,6 +47,35 @@ def test_a_store_is_closed_while_a_thread_begins_to_write(
     go.set()
     thread.join()
     assert [type(error) for error in told] == [Closed]
+    assert files_of(tmp_path) == []
+
+
+def test_a_store_is_closed_while_a_thread_is_in_its_transaction(tmp_path: Path) -> None:
+    """The transaction ends first, and what it wrote is there."""
+    store = Database(tmp_path / "x.db", synced=False)
+    inside, go = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with store.writing() as execute:
+            inside.set()
+            go.wait()
+            execute("INSERT INTO notes VALUES('', '/x', 'text', '')")
+
+    told: list[object] = []
+    threads = [threading.Thread(target=lambda: told.append(outcome(write)))]
+    threads[0].start()
+    inside.wait()
+    threads.append(threading.Thread(target=store.close))
+    threads[1].start()
+    time.sleep(0.05)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert told == [None]
+    again = Database(tmp_path / "x.db", synced=False)
+    with again.reading() as connection:
+        assert connection.execute("SELECT text FROM notes").fetchall() == [("text",)]
+    again.close()
     assert files_of(tmp_path) == []
 
 

@@ -83,7 +83,7 @@ class TestJSONLSynced(StoreContract):
 
 
 class BufferedContract(StoreContract):
-    """A buffer assigns numbers later, and tells errors of the store behind it later."""
+    """A buffer assigns numbers later, and raises errors of the store behind it later."""
 
     def settle(
         self, store: Store, session_id: str, log: str, events: Sequence[Event]

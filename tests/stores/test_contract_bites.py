@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -310,8 +312,8 @@ BROKEN: list[tuple[type[Store], str, dict[str, Json]]] = [
     ),
     (LosesOneBackwards, "read_backwards_is_forwards_reversed", {}),
     (WrapsNumbers, "read_takes_any_bounds", {}),
-    (TellsAllOfAnError, "append_each_tells_an_error_to_its_own_caller", {}),
-    (StopsAtAnError, "append_each_tells_an_error_to_its_own_caller", {}),
+    (TellsAllOfAnError, "append_each_gives_an_error_to_its_own_caller", {}),
+    (StopsAtAnError, "append_each_gives_an_error_to_its_own_caller", {}),
     (SortsTheCalls, "append_each_keeps_the_order_of_the_calls", {}),
     (LooksForIdsFirst, "append_each_skips_an_id_of_an_earlier_call", {}),
 ]
@@ -344,3 +346,33 @@ def test_broken_store_fails(
     run_rule(MemoryStore, rule, tmp_path, arguments)
     with pytest.raises((AssertionError, BacktrailError, pytest.fail.Exception)):
         run_rule(store, rule, tmp_path, arguments)
+
+
+A_PROJECT = """
+from backtrail.stores.memory import MemoryStore
+from backtrail.testing import StoreContract
+
+
+class Wrong(MemoryStore):
+    def logs(self, session_id):
+        return [*super().logs(session_id), "wrong"]
+
+
+class TestWrong(StoreContract):
+    def make(self, place):
+        return Wrong()
+"""
+
+
+def test_a_rule_that_fails_shows_what_it_compared(tmp_path: Path) -> None:
+    """In a project of its own, where pytest knows the rules as a library."""
+    (tmp_path / "test_wrong.py").write_text(A_PROJECT)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "logs_are_those"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "['messages', 'wrong'] == ['messages']" in done.stdout

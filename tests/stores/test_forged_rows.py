@@ -47,7 +47,7 @@ def test_an_event_that_does_not_follow_an_earlier_one(tmp_path: Path, follows: i
 
 @pytest.mark.parametrize("seq", [2**31, 2**31 + 5, 2**32 - 1])
 def test_a_number_beyond_the_bound(tmp_path: Path, seq: int) -> None:
-    """It is told and not read, and the next append is read."""
+    """It is reported and not read, and the next append is read."""
     with forged(tmp_path, (seq, None)) as store:
         assert [event.seq for event in store.read("s")] == [1, 2, 3, 4, 5]
         assert [event.seq for event in store.read("s", reverse=True)] == [5, 4, 3, 2, 1]

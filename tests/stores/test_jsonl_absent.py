@@ -63,7 +63,7 @@ def test_a_key_can_be_given_while_others_delete(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_verify_of_a_store_that_may_only_be_read() -> None:
-    """No lock can be taken; that is no damage. What is damaged is told."""
+    """No lock can be taken; that is no damage. What is damaged is reported."""
     with TemporaryDirectory() as name:
         place = Path(name, "store")
         with JSONLStore(place) as store:

@@ -173,7 +173,7 @@ BODIES = (
 
 @pytest.mark.parametrize("body", BODIES)
 def test_damaged_rows(tmp_path: Path, body: bytes) -> None:
-    """A row that cannot be decoded costs that row and is told, whichever field is hit."""
+    """A row that cannot be decoded costs that row and is reported, whichever field is hit."""
     with opened("sqlite", tmp_path) as store:
         store.create(SessionInfo("a"))
         grow(store, "a", random.Random(1), 0, 60, jumps=0)

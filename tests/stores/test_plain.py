@@ -20,7 +20,7 @@ def handed_on(name: str) -> Callable[..., Json]:
 
 
 def plain(place: Path, **more: Json) -> Store:
-    """A store of somebody else's making: twelve methods, and nothing said about itself."""
+    """A store that another package makes: twelve methods, and nothing said about itself."""
     methods = {name: handed_on(name) for name in Store.__abstractmethods__}
     kind = type("Plain", (Store,), {**methods, **more})
     made: Store = kind()

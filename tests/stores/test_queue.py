@@ -1,4 +1,4 @@
-"""One thread writes for all that wait; nobody is forgotten, and each has its own outcome."""
+"""One thread writes for all that wait; none is forgotten, and each has its own outcome."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def waiting(jobs: Queue[int, int], count: int) -> None:
 # --- the queue ----------------------------------------------------------------------------
 
 
-def test_everybody_gets_what_is_theirs() -> None:
-    """Outcomes go to those who asked, errors too, and fewer groups than jobs are written."""
+def test_each_writer_gets_its_own_result() -> None:
+    """Outcomes go to the callers, errors too, and fewer groups than jobs are written."""
     groups: list[int] = []
 
     def write(items: Sequence[int]) -> list[int | BaseException]:
@@ -130,7 +130,7 @@ def test_a_write_that_raises_fails_for_each_of_its_group_and_the_next_goes_on() 
     assert jobs.do(3) == 4
 
 
-def test_who_comes_meanwhile_is_written_together_and_in_order() -> None:
+def test_requests_that_come_meanwhile_are_written_together_and_in_order() -> None:
     """One group for all that came while the last one was written; a barrier waits for them."""
     gate = Gate()
     jobs: Queue[int, int] = Queue(gate.write)
@@ -192,7 +192,7 @@ def test_the_writer_does_not_wait_for_itself() -> None:
 
 
 def test_jobs_in_no_hurry_wait_for_one_that_is() -> None:
-    """With a delay, those that nobody waits for are written later, all at once."""
+    """With a delay, those that no caller waits for are written later, all at once."""
     gate = Gate()
     jobs: Queue[int, int] = Queue(gate.write, delay=60)
     gate.go.release(9)
@@ -399,7 +399,7 @@ def test_ctrl_c_at_any_moment_leaves_a_queue_that_works() -> None:
 
 
 def test_ctrl_c_at_any_moment_of_the_first_job_of_all() -> None:
-    """The thread is started by whoever comes next, and only one of them writes."""
+    """The thread is started by the next caller, and only one of them writes."""
     made: list[Queue[int, int]] = []
 
     def first() -> None:
@@ -584,7 +584,7 @@ def test_ctrl_c_at_any_moment_of_a_fork(tmp_path: Path) -> None:
 
 
 def test_a_wait_for_a_fork_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader and a writer are told so; nothing is left of it when the store goes on."""
+    """A reader and a writer get an error; nothing is left of it when the store goes on."""
     monkeypatch.setattr(sqlite_connections, "WAIT", 0.05)
     database = sqlite_connections.Database(tmp_path / "x.db", synced=False)
     assert database.rest(False)
@@ -613,7 +613,7 @@ def test_a_wait_for_a_fork_has_an_end(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_writer_waits_for_its_own_sync(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who appends alone writes by itself, and is told only when the disk has it."""
+    """A lone writer writes by itself, and returns only when the disk has it."""
     synced: list[int] = []
     real = syncing.data_sync
 
@@ -656,7 +656,7 @@ def held_sync(monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> tuple[Any
 
 
 @SCHEMES
-def test_a_failed_sync_fails_for_all_who_wait_for_it(
+def test_a_failed_sync_fails_for_all_that_wait_for_it(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lone one and those that queue behind it; none of them is acknowledged."""
@@ -823,7 +823,7 @@ def test_a_group_is_one_transaction_and_one_sync(
 def test_closing_leaves_no_caller_waiting(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits when the store is closed is stored or refused, and told which."""
+    """What the disk is at is stored; what waits is stored, or its caller hears that it is not."""
     told: list[str] = []
     url = scheme.format(tmp_path)
     store = open_store(url, durability="synced")
@@ -845,7 +845,7 @@ def test_closing_leaves_no_caller_waiting(
     time.sleep(0.05)
     go.set()
     ended([*threads, closing])
-    assert len(told) == 6
+    assert len(told) == 6 and "stored" in told
     with open_store(url) as again:
         assert len(list(again.read("s"))) >= 1 + told.count("stored")
 
@@ -967,7 +967,7 @@ print(interrupts, *told.values(), flush=True)
 
 @SCHEMES
 def test_a_process_that_is_interrupted_over_and_over_goes_on(tmp_path: Path, scheme: str) -> None:
-    """Real signals, real threads: all acknowledged is there, nobody waits for ever."""
+    """Real signals, real threads: all acknowledged is there, no thread waits for ever."""
     url = scheme.format(tmp_path)
     script = INTERRUPTED.format(url=url)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

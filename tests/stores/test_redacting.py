@@ -61,7 +61,7 @@ def test_a_key_is_never_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_append_returns_what_is_stored() -> None:
-    """A caller who keeps the event keeps no secret."""
+    """A caller that keeps the event keeps no secret."""
     store = Redacting(MemoryStore())
     store.create(SessionInfo(id="s"))
     given = {"text": KEY}

@@ -1,4 +1,4 @@
-"""Retention: what nobody touched for long goes, and nothing else."""
+"""Retention: what was not touched for long goes, and nothing else."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_old_go_when_the_store_is_opened(url: str, caplog: pytest.LogCapture
 
 
 def test_what_this_process_has_open_stays(url: str) -> None:
-    """Though nobody drives it, and nothing was written yet."""
+    """Though it has no driver, and nothing was written yet."""
     with open_store(url) as store:
         add(store, "old", 40)
         with Session.resume(store, "old") as session, open_store(url) as again:

@@ -122,7 +122,7 @@ def test_name_with_odd_characters_is_one_file(tmp_path: Path) -> None:
 def test_file_that_another_process_has_just_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made after it was looked for in vain, and before anybody asks why."""
+    """Made after it was looked for in vain, and before the next look."""
     real = schema.connect
 
     def just_before(path: str) -> apsw.Connection:
@@ -227,7 +227,7 @@ def test_full_disk_is_reported_and_passes(tmp_path: Path) -> None:
 
 
 def test_locked_by_another_program_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign writer makes an append wait, then `SessionBusy`; records are still told."""
+    """A foreign writer makes an append wait, then `SessionBusy`; records are still read."""
     monkeypatch.setattr(schema, "BUSY_TIMEOUT", 50)
     with opened(tmp_path) as store, raw(tmp_path) as other:
         store.create(SessionInfo(id="s"))
@@ -502,7 +502,7 @@ def test_close_leaves_a_short_wal_although_a_thread_reads(tmp_path: Path) -> Non
 
 
 def test_a_closed_database_is_not_locked_again(tmp_path: Path) -> None:
-    """Who comes late, such as a thread in the background, opens no file that nobody closes."""
+    """A late caller, such as a thread in the background, opens no file that stays open."""
     store = opened(tmp_path)
     store.create(SessionInfo(id="s"))
     database = store._database

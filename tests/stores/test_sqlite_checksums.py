@@ -1,4 +1,4 @@
-"""Check sums of events in SQLite: what changed behind the store's back is damage, and told."""
+"""Check sums of events in SQLite: what changed behind the store's back is damage, and reported."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_a_change_is_never_read_as_if_it_were_the_event(tmp_path: Path, change: str) -> None:
-    """It costs that event, in every kind of read, and is told by each and by `verify`."""
+    """It costs that event, in every kind of read, and is reported by each and by `verify`."""
     events = filled(tmp_path)
     with raw(tmp_path) as connection:
         connection.execute(f"UPDATE events SET {change} WHERE key & 15 = 2")
@@ -111,7 +111,7 @@ def test_a_changed_checkpoint_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
-    """The body goes; that its event was changed is still told."""
+    """The body goes; that its event was changed is still reported."""
     filled(tmp_path)
     with raw(tmp_path) as connection:
         connection.execute("UPDATE events SET ts = '2020' || substr(ts, 5) WHERE key & 15 = 2")

@@ -45,7 +45,7 @@ def test_damaged_row_is_reported_and_passed_over(tmp_path: Path) -> None:
     ["metadata = '{'", "title = CAST(x'ff' AS TEXT)", "id = '../up'", "usage = '[]'"],
 )
 def test_damaged_record_does_not_hide_others(tmp_path: Path, damage: str) -> None:
-    """It is left out of the list and told by `verify`."""
+    """It is left out of the list and reported by `verify`."""
     with opened(tmp_path) as store:
         for id in ("a", "b", "c"):
             store.create(SessionInfo(id=id))
@@ -146,7 +146,7 @@ def test_damaged_page_costs_what_is_on_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("pages", [(-1,), (-1, 3)])
 def test_damaged_last_page(tmp_path: Path, pages: tuple[int, ...], reverse: bool) -> None:
-    """What was on it cannot be counted any more; all other rows are read, and it is told."""
+    """What was on it cannot be counted any more; all other rows are read, and it is reported."""
     with opened(tmp_path) as store:
         store.create(SessionInfo(id="s"))
         for n in range(100):

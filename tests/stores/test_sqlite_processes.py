@@ -136,8 +136,8 @@ def test_fork_of_a_busy_process_is_safe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["prepare", "close"])
-def test_fork_waits_for_who_opens_or_closes(tmp_path: Path, step: str) -> None:
-    """SQLite's own locks are free in the child: nobody was within it at that moment."""
+def test_fork_waits_for_a_thread_that_opens_or_closes(tmp_path: Path, step: str) -> None:
+    """SQLite's own locks are free in the child: no thread was within it at that moment."""
     parent = Script(
         f"""
         from backtrail.stores.disk import database as sqlite_connections

@@ -1,4 +1,4 @@
-"""Parts of forks in SQLite: one that changed behind the store's back is damage, and told."""
+"""Parts of forks in SQLite: one that changed behind the store's back is damage, and reported."""
 
 from __future__ import annotations
 

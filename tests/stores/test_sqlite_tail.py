@@ -1,4 +1,4 @@
-"""The end of a log in SQLite: by one statement, and the same as the long way tells."""
+"""The end of a log in SQLite: by one statement, and the same as the long way says."""
 
 from __future__ import annotations
 

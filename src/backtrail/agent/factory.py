@@ -21,7 +21,8 @@ _LOOP = (
     "max_turns", "retries", "tool_timeout", "max_tokens", "temperature", "task_depth",
     "task_seconds", "limits",
 )  # fmt: skip
-_OTHERS = ("tools", "can_use_tool", "phase", "allow", "deny", "hooks", "roots", "window")
+_PERMISSIONS = ("can_use_tool", "phase", "allow", "deny")
+_OTHERS = (*_PERMISSIONS, "tools", "hooks", "roots", "window")
 
 
 def open_agent(provider: str, model: str, options: Mapping[str, Json]) -> Loop:
@@ -49,26 +50,13 @@ def _parts(options: Mapping[str, Json]) -> dict[str, Json]:
     if unknown:
         known = ", ".join(sorted((*_MODEL, *_LOOP, *_OTHERS)))
         raise InvalidData(f"an agent has no option `{min(unknown)}`; there are {known}")
-    _check_limits(options.get("limits"))
+    if not isinstance(options.get("limits"), Limits | None):
+        raise InvalidData("`limits` are `backtrail.turns.Limits`")
     return {
         "tools": tools_named(options.get("tools") or "none"),
-        "permissions": _permissions(options),
+        "permissions": Permissions(**{n: options[n] for n in _PERMISSIONS if n in options}),
         "hooks": Hooks(options.get("hooks") or {}),
         "compaction": Compaction(window=options.get("window")),
         "roots": tuple(Path(root).resolve() for root in options.get("roots", ())),
         **{name: options[name] for name in _LOOP if name in options},
     }
-
-
-def _permissions(options: Mapping[str, Json]) -> Permissions:
-    return Permissions(
-        phase=options.get("phase", "default"),
-        allow=options.get("allow", ()),
-        deny=options.get("deny", ()),
-        can_use_tool=options.get("can_use_tool"),
-    )
-
-
-def _check_limits(limits: object) -> None:
-    if limits is not None and not isinstance(limits, Limits):
-        raise InvalidData("`limits` are `backtrail.turns.Limits`")

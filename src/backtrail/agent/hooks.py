@@ -76,11 +76,8 @@ class Hooks:
 
     def call(self, name: str, turn: LiveTurn, **details: Json) -> None:
         """Call a hook that may veto."""
-        hook = self.known.get(name)
-        if hook is None:
-            return
         try:
-            said = _plain(hook(self._about(turn, name, details)))
+            said = self._said(name, turn, details)
         except Veto:
             raise
         except Exception as error:
@@ -90,13 +87,15 @@ class Hooks:
 
     def notify(self, name: str, turn: LiveTurn, **details: Json) -> None:
         """Call a hook that only listens."""
-        hook = self.known.get(name)
-        if hook is None:
-            return
         try:
-            _plain(hook(self._about(turn, name, details)))
+            self._said(name, turn, details)
         except Exception as error:
             turn.log.complain(f"hook {name}", f"{type(error).__name__}: {error}")
+
+    def _said(self, name: str, turn: LiveTurn, details: Mapping[str, Json]) -> object:
+        """What a hook returned; None if there is none of this name."""
+        hook = self.known.get(name)
+        return None if hook is None else _plain(hook(self._about(turn, name, details)))
 
     def _about(self, turn: LiveTurn, name: str, details: Mapping[str, Json]) -> About:
         session = turn.session
@@ -111,7 +110,7 @@ class Hooks:
         return About(values, turn.log.transcript_path)
 
 
-def _plain(said: Json) -> Json:
+def _plain(said: object) -> object:
     if isawaitable(said):
         close = getattr(said, "close", None)
         if callable(close):

@@ -10,7 +10,6 @@ A hook pays for every import, so only the module of the verb that was called is 
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `backtrail` and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["hook"]:
+        # Here, since the verb `gc` is a module of this package.
+        import gc
+
         # Over before garbage matters; looking for it takes a tenth of the time.
         gc.disable()
         from .hook import endpoint

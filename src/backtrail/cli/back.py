@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from .._startup.frozen import dataclass
-from ..errors import BacktrailError, NotFound, Unsupported
+from ..errors import NotFound, Unsupported
 from .advice import advise, decisions, hint
 from .allow import allow_option, with_allowance
 from .decide import asked_for, decide
@@ -143,24 +143,16 @@ def _hand_on(
     session: Session, result: Rewind, more: dict[str, Json], *, moved: bool
 ) -> Exception | None:
     """Let the agent that a session belongs to know; an error is for later: the rewind is done."""
-    from .resume import is_foreign, leave_note, written
-
-    if not (moved and is_foreign(session.info())):
+    if not moved:
         return None
-    try:
-        native = written(session)
+    from ..exchange.resume import hand_on
+
+    native, failed = hand_on(session, result)
+    if native is not None:
         more["native"] = {"id": native.id, "path": str(native.path)}
         more["resume"] = native.command
-        return None
-    except (BacktrailError, OSError) as error:
-        more["native_error"] = str(error)
-        failed: Exception = error
-    try:
-        if result.files_changed:
-            # The agent's old session goes on as this one, with words that are not in its history.
-            leave_note(session, result.files_changed)
-    except (BacktrailError, OSError) as error:
-        failed, more["native_error"] = error, str(error)
+    if failed is not None:
+        more["native_error"] = str(failed)
     return failed
 
 

@@ -25,7 +25,7 @@ def _options(parser: ArgumentParser) -> None:
 def _run(call: Call) -> None:
     session = call.session(call.arguments.session)
     at = None if call.arguments.at is None else call.point(session, call.arguments.at)
-    lines = session.blame(path_of(session, call.arguments.file), at)
+    lines = session.blame(path_of(session.info(), call.arguments.file), at)
     if call.out.as_json:
         rows = [line.to_dict() for line in lines]
         call.out.data({"session": session.id, "file": call.arguments.file, "lines": rows})

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
-from .folder import FORK, around, here, is_project_of, title
+from ..session.titles import FORK, title_of
+from .folder import around, here, is_project_of
 from .output import Output
 from .verbs import Usage
 from .wording import short
@@ -28,6 +29,9 @@ SHORTEST = 4
 """Characters of an id below which a prefix is not looked for."""
 
 
+_FINISHED = {"rewound": "a rewind", "undone": "an undo", "redone": "a redo"}
+
+
 BEGINNING = frozenset({"chat", "hooks", "import", "record"})
 """The verbs that may begin a store where `--store` names none."""
 
@@ -39,6 +43,8 @@ class Call:
         self.verb = verb
         self.arguments = arguments
         self.out = out
+        self.finished: Event | None = None
+        """What a crash had cut short and this call finished, if it was of the session it opened."""
         self._open = ExitStack()
 
     @cached_property
@@ -154,7 +160,7 @@ class Call:
         wanted = name.removeprefix(f"{FORK} ").casefold()
         if not wanted.removesuffix("…"):
             return False
-        shown = title(self.store, info).casefold()
+        shown = title_of(self.store, info).removeprefix(f"{FORK} ").casefold()
         return shown.startswith(wanted[:-1]) if wanted.endswith("…") else shown == wanted
 
     def _too_short(self, name: str) -> str:
@@ -177,9 +183,25 @@ class Call:
         if getattr(self.arguments, "dry_run", False):
             options: SessionOptions = {"files": files, "progress": self.reading()}
             return self.keep(Session(Parts(self.store, info.id, options)))
-        session = Session.resume(self.store, info.id, files=files, progress=self.reading())
+        with self.finishing(info.id):
+            session = Session.resume(self.store, info.id, files=files, progress=self.reading())
         self._say(session.problems)
         return self.keep(session)
+
+    @contextmanager
+    def finishing(self, session_id: str) -> Iterator[None]:
+        """Say of a session which operation that a crash cut short is finished meanwhile."""
+        from ..files.restore.unfinished import is_marked
+
+        if not is_marked(self.store):
+            yield
+            return
+        before = _last_operation(self.store, session_id)
+        yield
+        last = _last_operation(self.store, session_id)
+        if last is not None and (before is None or last.seq > before.seq):
+            self.finished = last
+            self.out.note(f"backtrail: finished {_FINISHED[last.kind]} that was cut short")
 
     def _say(self, problems: list[Problem]) -> None:
         for problem in problems:
@@ -276,3 +298,7 @@ class Call:
             from ..stores import due
 
             due.start(store, self.settings.text("retention"), self.settings.unasked())
+
+
+def _last_operation(store: Store, session_id: str) -> Event | None:
+    return next(store.read(session_id, reverse=True, kinds=tuple(_FINISHED)), None)

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from .._startup.shell import quoted
 from ..errors import Unsupported
+from ..exchange.resume import is_foreign
 from .allow import with_allowance
 from .folder import here, root_here
 from .output import clean
-from .resume import is_foreign
 from .screen import Permission, Screen
 from .talk import Chat, Memory, pick_session
 from .verbs import NOT_DONE, Command, Usage

@@ -70,11 +70,11 @@ def _show(call: Call) -> None:
     for name, setting in found.items():
         value = defaults.get(name, "–") if setting.value is None else _shown(setting.value)
         rows_shown.append([name, value, setting.origin, KEYS[name].about])
-    call.out.table(
-        ["setting", "value", "from", "what it is for"],
-        rows_shown,
-        styles={"setting": "cyan", "from": "dim", "what it is for": "dim"},
-    )
+    broad = max(len(name) for name, *_ in rows_shown)
+    for name, value, origin, about in rows_shown:
+        # Lines and no table: a value may be a path, and half of a path is of no use.
+        call.out.spans((name.ljust(broad), "cyan"), (f"  {value}", ""), (f"  ({origin})", "dim"))
+        call.out.line(f"{'':{broad}}  {about}", "dim")
     call.out.note(f"your file: {user_path()}; a project's: {project or PROJECT_FILE}")
     if folders := allowed():
         call.out.note(f"folders you allowed: {', '.join(folders)}")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData, NotFound
+from ..session.titles import title_of
 from .allow import refuse_agents
 from .call import Call
-from .folder import here, title
+from .folder import here
 from .verbs import NOT_DONE, SESSION, Command, Usage, yes_option
 from .wording import ago, brief, plural, short
 
@@ -50,7 +51,9 @@ def _delete(call: Call) -> int:
 
 def _preview(call: Call, info: SessionInfo) -> None:
     facts = f"{plural(info.turn_count, 'turn')}, {info.cwd or 'no folder'}, {ago(info.updated_at)}"
-    call.out.line(f"{short(info.id)}  {title(call.store, info) or '(nothing said yet)'}  {facts}")
+    call.out.line(
+        f"{short(info.id)}  {title_of(call.store, info) or '(nothing said yet)'}  {facts}"
+    )
     forks = [other for other in call.store.sessions(parent=info.id) if other.relation == "fork"]
     if forks:
         call.out.line(f"  {plural(len(forks), 'fork')} of it keep what they share", "dim")
@@ -183,7 +186,7 @@ def _print_extent(call: Call, info: SessionInfo | None, events: int, sessions: l
             "and every content of a file that does."
         )
     elif info is not None:
-        call.out.line(f"The session {brief(title(call.store, info), 60)} ({short(info.id)}):")
+        call.out.line(f"The session {brief(title_of(call.store, info), 60)} ({short(info.id)}):")
         call.out.line(f"{plural(events, 'event')}, also in its forks, and contents of its files.")
 
 

@@ -290,6 +290,8 @@ def _farewell(stage: Stage) -> None:
     stage.out.line(f"The page of the session is {stage.folder / 'greeter.html'}.")
     stage.out.line("Nothing but that folder was touched. To remove it:")
     stage.out.line(f"  rm -rf {shlex.quote(str(stage.folder))}")
+    stage.out.line("And to see it all in your browser:")
+    stage.out.line(f"  backtrail ui --store {url}")
     sys.stdout.flush()
 
 

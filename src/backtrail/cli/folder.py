@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from .wording import brief
+from ..exchange.shelf import ARCHIVED, is_empty
+from ..session.titles import title_of
 
 if TYPE_CHECKING:
-    from ..events import SessionInfo
+    from ..events import Json, SessionInfo
     from ..files.workspace.roots import Root
     from ..stores.base import Store
     from .call import Call
-
-PINNED = "pinned"
-"""The tag of a session that is listed first and that retention leaves alone."""
-
-ARCHIVED = "archived"
-"""The tag of a session that is not listed."""
-
-_DEEDS = ("user_message", "assistant_message", "tool_result", "action")
-"""The kinds of events without which a session is empty."""
 
 
 def here() -> Path:
@@ -41,11 +33,6 @@ def root_here(call: Call, cwd: str) -> Root:
     return found
 
 
-def is_within(info: SessionInfo, folder: Path) -> bool:
-    """Whether a session belongs to a folder or to one below it."""
-    return info.cwd is not None and Path(info.cwd).is_relative_to(folder)
-
-
 def latest_in(store: Store, folder: Path) -> SessionInfo | None:
     """The newest session of a folder that is offered to people."""
     try:
@@ -60,13 +47,6 @@ def latest_in(store: Store, folder: Path) -> SessionInfo | None:
 def is_offered(store: Store, info: SessionInfo) -> bool:
     """Whether a session is one to go on with: not archived, no subagent's, and not empty."""
     return info.relation != "subagent" and ARCHIVED not in info.tags and not is_empty(store, info)
-
-
-def is_empty(store: Store, info: SessionInfo) -> bool:
-    """Whether an agent was opened, and neither said nor did anything, on any branch."""
-    if info.message_count or not isinstance(info.metadata.get("native"), dict):
-        return False
-    return next(store.read(info.id, kinds=_DEEDS, limit=1), None) is None
 
 
 def around(store: Store) -> tuple[Path, SessionInfo | None]:
@@ -118,24 +98,9 @@ def came_from(store: Store, folder: Path) -> Path | None:
     return None if old == folder or old.is_dir() else old
 
 
-FORK = "⑂"
-"""What stands before the title of a fork."""
-
-
-def title(
-    store: Store, info: SessionInfo, limit: int = 60, masked: Callable[[str], str] = str
-) -> str:
-    """A session's title; without one, what was said first. What is `masked` is so before a cut."""
-    if info.title:
-        return brief(masked(info.title), limit)
-    from ..events.history import NOTED
-    from ..events.messages import speech_of
-
-    said = list(store.read(info.id, kinds=("user_message",), limit=2))
-    if len(said) == 2 and said[1].data.get(NOTED) == said[0].seq:
-        # A hook noted the first, before the agent recorded what was said before it.
-        del said[0]
-    return brief(masked(speech_of(said[0].data.get("message"))), limit) if said else ""
+def titled(store: Store, info: SessionInfo) -> dict[str, Json]:
+    """A session as JSON, with what it is called as its title."""
+    return {**info.to_dict(), "title": info.title or title_of(store, info) or None}
 
 
 def masking(wanted: bool) -> Callable[[str], str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import AlreadyExists, BacktrailError, NotFound
-from .resume import check_here, is_foreign, native_line, resume_line, written
+from ..exchange.resume import check_here, is_foreign, native_line, resume_line, written
 from .verbs import Command, session_argument, session_option
 from .wording import brief, plural
 
@@ -70,7 +70,7 @@ def resume(call: Call) -> int:
     info = call.info(given.session) if given.into is None else _brought(call, given.into)
     store = call.store.url if given.store else None
     check_here(info)
-    line = native_line(call, info) if is_foreign(info) else resume_line(info, store)
+    line = native_line(call.store, info) if is_foreign(info) else resume_line(info, store)
     if not given.run:
         if call.out.as_json:
             agent = info.agent_name if is_foreign(info) else "backtrail"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from ..session.titles import title_of
 from .allow import refuse_agents
 from .call import Call
-from .folder import title
 from .output import clean
 from .verbs import Command
 from .wording import ago, brief, plural, short, size
@@ -67,7 +67,7 @@ def _print_old(call: Call, old: list[SessionInfo], retention: str | None, dry: b
     if old:
         call.out.line(f"{would} {plural(len(old), 'session')} not touched for {retention}:")
     for info in old:
-        name = title(call.store, info) if dry else info.title or ""
+        name = title_of(call.store, info) if dry else info.title or ""
         call.out.line(f"  {short(info.id)}  {ago(info.updated_at)}  {brief(name, 60)}".rstrip())
 
 

@@ -13,7 +13,7 @@ from .wording import plural
 
 if TYPE_CHECKING:
     from ..events import SessionInfo
-    from ..exchange.records import Found, Imported
+    from ..exchange.foreign_record import Found, Imported
 
 AGENTS = ("claude-code", "codex")
 _SHOWN = 5

@@ -6,8 +6,10 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
+from ..exchange.shelf import ARCHIVED, PINNED
+from ..session.titles import title_of
 from .call import Call
-from .folder import ARCHIVED, PINNED, title
+from .folder import titled
 from .verbs import Command, Usage, session_argument, session_option
 from .wording import short
 
@@ -22,8 +24,13 @@ def _rename_options(parser: ArgumentParser) -> None:
 
 def _rename(call: Call) -> None:
     info = call.info(call.arguments.session)
-    name = call.arguments.title.strip()
-    _print(call, call.store.update(info.id, title=name or None), f"is now called {name!r}")
+    old, name = title_of(call.store, info), call.arguments.title.strip()
+    info = call.store.update(info.id, title=name or None)
+    if call.out.as_json:
+        call.out.data({**titled(call.store, info), "old_title": old or None})
+        return
+    new = title_of(call.store, info) or "nothing"
+    call.out.line(f"{old or 'session'} ({short(info.id)}) is now called {new}")
 
 
 def _tag_options(parser: ArgumentParser) -> None:
@@ -67,9 +74,9 @@ def _archive(call: Call) -> None:
 
 def _print(call: Call, info: SessionInfo, what: str) -> None:
     if call.out.as_json:
-        call.out.data(info.to_dict())
+        call.out.data(titled(call.store, info))
     else:
-        call.out.line(f"{title(call.store, info) or 'session'} ({short(info.id)}) {what}")
+        call.out.line(f"{title_of(call.store, info) or 'session'} ({short(info.id)}) {what}")
 
 
 COMMANDS = {

@@ -6,8 +6,10 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..exchange.shelf import ARCHIVED, PINNED, is_empty, is_within
+from ..session.titles import FORK, title_of
 from .call import Call
-from .folder import ARCHIVED, FORK, PINNED, around, is_empty, is_within, title
+from .folder import around, titled
 from .verbs import Command, number_option
 from .wording import ago, moment, money, plural, short
 
@@ -37,7 +39,7 @@ def _run(call: Call) -> None:
     limit = SHOWN if call.arguments.number is None else call.arguments.number
     shown = found[:limit] if limit > 0 else found
     if call.out.as_json:
-        rows = [info.to_dict() for info in shown]
+        rows = [titled(call.store, info) for info in shown]
         call.out.data({"folder": str(folder) if folder else None, "sessions": rows})
         return
     if not shown:
@@ -97,8 +99,8 @@ def _is_plain(infos: list[SessionInfo], folder: Path | None) -> bool:
 
 
 def _row(call: Call, info: SessionInfo, folder: Path | None) -> list[str]:
-    name = title(call.store, info)
-    if info.relation == "fork":
+    name = title_of(call.store, info)
+    if info.relation == "fork" and not name.startswith(FORK):
         name = f"{FORK} {name}"
     tags = sorted(info.tags, key=lambda tag: tag != PINNED)
     row = [

@@ -159,7 +159,13 @@ class Output:
         if self._console is None:
             from shutil import get_terminal_size
 
-            from rich.console import Console
+            from rich.console import Console as Plain
+
+            class Console(Plain):
+                """Rich ends the process where the reader is gone; our callers know better."""
+
+                def on_broken_pipe(self) -> None:
+                    raise BrokenPipeError
 
             self._console = Console(
                 file=self._to, width=None if self._to is None else get_terminal_size()[0],

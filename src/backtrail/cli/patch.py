@@ -20,6 +20,9 @@ _PLUS_WORD, _MINUS_WORD = "on #1d6b3a", "on #84292f"
 _MOST = 100_000
 """Characters of all files above which syntax is not coloured any more: it would take long."""
 
+_MOST_WORDS = 1_000_000
+"""Characters above that, behind which words are not compared any more."""
+
 _LONGEST = 2000
 """Characters of a line above which its words are not compared."""
 
@@ -48,7 +51,7 @@ def print_diff(out: Output, files: Sequence[FileDiff], indent: str = "") -> None
             for text in _highlighted(file.path, lines):
                 out.console.print(text, soft_wrap=True)
             continue
-        marked = _changed_words(lines) if out.in_color else {}
+        marked = _changed_words(lines) if out.in_color and left > -_MOST_WORDS else {}
         for at, line in enumerate(lines):
             out.spans((indent, ""), *_spans(line, marked.get(at, ())))
 

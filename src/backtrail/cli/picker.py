@@ -49,6 +49,9 @@ _KEYS = {
     **{b"%d" % digit: str(digit) for digit in range(10)},
 }  # fmt: skip
 
+_CHANGES = 18
+"""Columns of what a turn did to the files, so that what was said stands below each other."""
+
 _LINGER = 0.05
 """Seconds in which the rest of a key's sequence must come; a lone Escape leaves."""
 
@@ -384,7 +387,9 @@ class Rows(Sequence[str]):
 
         event = self._found[at]
         text = brief(speech_of(event.data.get("message")), 300)
-        return f"{self._whens[at]:>{self._broad}}  {self._changes(event):<16}  {text}"
+        changes = clip(self._changes(event), _CHANGES)
+        changes += " " * (_CHANGES - width(changes))
+        return f"{self._whens[at]:>{self._broad}}  {changes}  {text}"
 
     def net(self, at: int) -> Net:
         """What the turn of a prompt did to the files in all."""

@@ -12,7 +12,7 @@ from ..errors import NotFound
 from .back import common_options, may_act, messages, mode_option, report
 from .rewind import Wish, check_known, go_back, inside_of, path_of, was_changed
 from .verbs import Command
-from .wording import brief
+from .wording import brief, short
 
 if TYPE_CHECKING:
     from ..events import Event
@@ -26,8 +26,8 @@ def restore(call: Call) -> int:
 
     given = call.arguments
     may_act(call)
-    session = call.session(given.session)
-    path = path_of(session, given.file)
+    session = call.session(_session_of(call) if given.session is None else given.session)
+    path = path_of(session.info(), given.file)
     name = one_line(shown(os.fsencode(given.file)))
     if given.at is not None:
         wish = Wish(call.point(session, given.at))
@@ -39,6 +39,21 @@ def restore(call: Call) -> int:
         wish = Wish(change, before=True)
     wish = replace(wish, scope="files", mode=given.mode, on_conflict=given.on_conflict or "keep")
     return go_back(call, session, replace(wish, paths=[path]), brief(name, 200))
+
+
+def _session_of(call: Call) -> str:
+    """The newest session of this folder that changed the file; the latest one if none did."""
+    latest = call.find(None)
+    folder = latest.root or latest.cwd
+    others = call.store.sessions(cwd=folder) if folder is not None else []
+    for info in [latest, *(one for one in others if one.id != latest.id)]:
+        if info.relation == "subagent":
+            continue
+        if was_changed(call.store, info, path_of(info, call.arguments.file)):
+            if info.id != latest.id:
+                call.out.note(f"session {short(info.id)}, the newest that changed it")
+            return info.id
+    return latest.id
 
 
 def _nothing_to_restore(call: Call, session: Session, name: str) -> int:
@@ -62,9 +77,9 @@ def _last_change(session: Session, path: str) -> Event | None:
     from ..session.filepoints import changes_by
     from ..session.points import find_event
 
-    there = inside_of(session, path)
+    there = inside_of(session.info(), path)
     name = shown(there)
-    if not was_changed(session, path) or not has_contents(session.store):
+    if not was_changed(session.store, session.info(), path) or not has_contents(session.store):
         raise NotFound(
             f"session `{session.id}` did not change `{name or '.'}`: `backtrail log -- "
             f"{shell_word(os.fsdecode(there) or '.')}` lists which "

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 from .._startup.frozen import dataclass, replace
 from ..errors import NotFound
+from ..session.titles import title_of
 from .back import Deed, carry_out, common_options, may_act, mode_option, place_of
-from .folder import title
 from .patch import show_files
 from .picker import Rows, pick, prompts
 from .plan import why_unwatched
 from .verbs import NOT_DONE, Command, Usage
 
 if TYPE_CHECKING:
-    from ..events import Event
+    from ..events import Event, SessionInfo
     from ..files.restore.conflicts import Decisions
     from ..session.fileplans import Mode, Scope
     from ..session.session import Session
     from ..session.views import Rewind
+    from ..stores.base import Store
     from .call import Call
 
 
@@ -95,7 +96,7 @@ def _wished(call: Call, session: Session) -> Wish | None:
         return None
     if given.rest and given.scope == "conversation":
         raise Usage("a PATH is of files, and `--scope conversation` leaves them as they are")
-    paths = [path_of(session, name) for name in given.rest] or None
+    paths = [path_of(session.info(), name) for name in given.rest] or None
     check_known(session, wish, given.rest, paths or [])
     scope: Scope | None = wish.scope or given.scope
     if scope is None and paths:
@@ -120,7 +121,7 @@ def check_known(session: Session, wish: Wish, names: list[str], paths: list[str]
         plan = replace(wish, scope="files", paths=[path]).act(session, dry_run=True)
         if plan.files or session.diff(wish.target, paths=[path]):
             continue
-        if not was_changed(session, path):
+        if not was_changed(session.store, session.info(), path):
             raise NotFound(f"there is no `{name}`, neither now nor then")
 
 
@@ -134,7 +135,7 @@ def picked(call: Call, session: Session) -> Wish | None:
             f"session `{session.id}` has no prompt to go back to: `backtrail log` lists its "
             "events, and `backtrail rewind NUMBER` goes to one"
         )
-    name = title(session.store, session.info())
+    name = title_of(session.store, session.info())
     question = f"Go back to before which prompt?  ({name})"
     with Reader(session.store, session.info()) as reader:
         rows = Rows(session, found, reader)
@@ -171,30 +172,35 @@ def go_back(call: Call, session: Session, wish: Wish, file: str = "") -> int:
     return carry_out(call, session, deed)
 
 
-def was_changed(session: Session, path: str) -> bool:
-    """Whether a call of the session changed a path or something below it, in effect or not."""
+def was_changed(store: Store, info: SessionInfo, path: str) -> bool:
+    """Whether a call of a session changed a path or something below it, in effect or not."""
+    from ..errors import Unsafe
     from ..files.depot import has_contents, opened
     from ..files.restore.plan import within
     from ..session.filepoints import own_paths
 
-    there = inside_of(session, path)
-    if not has_contents(session.store):
+    try:
+        there = inside_of(info, path)
+    except Unsafe:
         return False
-    with opened(session.store) as depot:
-        names = (n for event in session.events() for n in own_paths(depot.blobs.get, event))
+    if not has_contents(store):
+        return False
+    with opened(store) as depot:
+        events = store.read(info.id)
+        names = (name for event in events for name in own_paths(depot.blobs.get, event))
         return any(within(name, [there]) for name in names)
 
 
-def inside_of(session: Session, path: str) -> bytes:
+def inside_of(info: SessionInfo, path: str) -> bytes:
     """A path from the root of the workspace."""
     from ..files.names import inside
 
-    return inside(os.fsencode(os.path.realpath(session.info().root or ".")), path)
+    return inside(os.fsencode(os.path.realpath(info.root or ".")), path)
 
 
-def path_of(session: Session, name: str) -> str:
+def path_of(info: SessionInfo, name: str) -> str:
     """A path as a person names it: from here if here is in the workspace, else from its root."""
-    root = os.path.realpath(session.info().root or ".")
+    root = os.path.realpath(info.root or ".")
     here = os.path.realpath(".")
     inside = here == root or here.startswith(root.rstrip("/") + "/")
     return f"{here if inside else root}/{name}" if not name.startswith("/") else name

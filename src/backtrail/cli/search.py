@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
+from ..exchange.shelf import is_within
+from ..session.titles import title_of
+from .advice import hint
 from .call import Call
-from .folder import around, is_within, masking, title
+from .folder import around, masking
 from .output import Span
 from .verbs import Command, Usage, mask_option, number_option
 from .wording import ago, plural, short
@@ -34,33 +38,44 @@ def _run(call: Call) -> None:
     limit = SHOWN if call.arguments.number is None else max(1, call.arguments.number)
     found = _hits(call, text, limit)
     masked = masking(call.arguments.mask)
+    turns: dict[str, Numbers] = {}
 
     def snippet(hit: Hit) -> str:
         return _masked_snippet(hit, text) if call.arguments.mask else hit.snippet
 
+    def jump(hit: Hit, info: SessionInfo, agent: str) -> str:
+        if agent:
+            return hint(call, "show", short(info.id), "--subagent", agent)
+        if info.id not in turns:
+            turns[info.id] = Numbers(call.store, info.id)
+        turn = turns[info.id].of(hit.event.seq)
+        # What was rewound is in no turn that is shown.
+        words = ("show", short(info.id), "--turn", str(turn)) if turn else ("log", short(info.id))
+        return hint(call, *words)
+
     if call.out.as_json:
         rows = []
-        for hit, info in found:
+        for hit, info, agent in found:
             row = {
-                "session_id": info.id, "title": masked(info.title) if info.title else info.title,
+                "session_id": info.id, "title": title_of(call.store, info, masked=masked) or None,
                 "cwd": info.cwd, "seq": hit.event.seq, "id": hit.event.id, "ts": hit.event.ts,
-                "kind": hit.event.kind, "snippet": snippet(hit),
+                "kind": hit.event.kind, "subagent": agent or None, "snippet": snippet(hit),
+                "show": jump(hit, info, agent),
             }  # fmt: skip
             rows.append(row)
         call.out.data({"text": masked(text), "hits": rows})
         return
     last = None
-    for hit, info in found:
+    for hit, info, agent in found:
         if info.id != last:
             if last is not None:
                 call.out.line()
-            named = title(call.store, info, masked=masked)
+            named = title_of(call.store, info, masked=masked)
             call.out.spans((named, "bold"), (f"  {short(info.id)}  {info.cwd or ''}", "dim"))
             last = info.id
-        author = hit.event.kind.removesuffix("_message").replace("_", " ")
-        lead: list[Span] = [(f"  {hit.event.seq:>4} ", "cyan"), (f"{author}, ", "dim")]
-        when: Span = (f"{ago(hit.event.ts)}  ", "dim")
-        call.out.spans(*lead, when, *_marked(snippet(hit), text))
+        author = "subagent" if agent else hit.event.kind.removesuffix("_message").replace("_", " ")
+        call.out.spans((f"  {author}, {ago(hit.event.ts)}  ", "dim"), *_marked(snippet(hit), text))
+        call.out.line(f"    {jump(hit, info, agent)}", "cyan")
     everywhere = call.arguments.all or call.arguments.session
     call.out.note(
         plural(len(found), "hit") + ("" if everywhere else " here; `--all` looks everywhere")
@@ -76,7 +91,26 @@ def _check(text: str) -> None:
         raise Usage(str(error)) from error
 
 
-def _hits(call: Call, text: str, limit: int) -> list[tuple[Hit, SessionInfo]]:
+class Numbers:
+    """The numbers of the prompts of a session, as `show` has them."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        from ..session.points import prompts, read_turns
+
+        self._prompts = prompts(store, session_id)
+        self._turns = read_turns(store, session_id)
+
+    def of(self, seq: int) -> int | None:
+        """The number of the prompt whose turn an event is in; None if it was left behind."""
+        turn = self._turns.of(seq)
+        return self._prompts.index(turn) + 1 if turn in self._prompts else None
+
+
+Found = tuple["Hit", "SessionInfo", str]
+"""A hit, the session that it is in, and the subagent that said it; empty for the session itself."""
+
+
+def _hits(call: Call, text: str, limit: int) -> list[Found]:
     """The first hits in the sessions that are wanted."""
     only = call.info(call.arguments.session).id if call.arguments.session else None
     folder = None if call.arguments.all or only else around(call.store)[0]
@@ -89,17 +123,47 @@ def _hits(call: Call, text: str, limit: int) -> list[tuple[Hit, SessionInfo]]:
     families = _families(sessions, wanted)
     asked = limit
     while True:
-        found: list[tuple[Hit, SessionInfo]] = []
+        found: list[Found] = []
         hits = call.store.search(text, limit=asked)
         for hit in hits:
             family = families.get(_eldest(sessions, hit.session_id), [])
             info = next((one for one in family if _has(call.store, one, hit)), None)
             if info is not None:
-                found.append((hit, info))
+                found.append((hit, info, ""))
         # The store knows no folders: ask for more until enough of its hits are from here.
         if len(found) >= limit or len(hits) < asked:
-            return found[:limit]
+            break
         asked *= 4
+    found = found[:limit]
+    for info in wanted:
+        if len(found) < limit:
+            found += _of_subagents(call.store, info, text, limit - len(found))
+    # The hits of a session stay together, in the order of the first of each.
+    order = {id: at for at, id in enumerate(dict.fromkeys(info.id for _, info, _ in found))}
+    return sorted(found, key=lambda one: order[one[1].id])
+
+
+def _of_subagents(store: Store, info: SessionInfo, text: str, limit: int) -> list[Found]:
+    """What the subagents of a session said; the store searches only what was said to a person."""
+    from itertools import islice
+
+    from ..events import Hit
+    from ..events.messages import text_of
+    from ..stores.query import Query
+
+    query = Query(text)
+
+    def hits() -> Iterator[Found]:
+        for log in store.logs(info.id):
+            if not log.startswith("subagents/"):
+                continue
+            for event in store.read(info.id, log=log, reverse=True, kinds=("message",)):
+                words = text_of(event.data.get("message"))
+                if query.matches(words):
+                    hit = Hit(info.id, event, query.snippet(words))
+                    yield hit, info, log.removeprefix("subagents/")
+
+    return list(islice(hits(), limit))
 
 
 def _masked_snippet(hit: Hit, text: str) -> str:
@@ -141,10 +205,9 @@ def _has(store: Store, info: SessionInfo, hit: Hit) -> bool:
 
 def _marked(snippet: str, text: str) -> list[Span]:
     """A snippet with the words that were searched for in bold."""
-    from ..stores.query import words_of
+    from ..stores.query import Query
 
-    wanted = "|".join(re.escape(word) for word in words_of(text))
-    pieces = re.split(rf"(?i)\b({wanted})\b", snippet)
+    pieces = re.split(f"(?i)({Query(text).pattern})", snippet)
     return [(piece, "bold yellow" if at % 2 else "") for at, piece in enumerate(pieces)]
 
 
@@ -154,9 +217,11 @@ COMMANDS = {
         _run,
         """
         backtrail search rename
+        backtrail search 'renam*'
         backtrail search '"connection refused"' --all
         backtrail search token --mask --json
         """,
-        about="Finds messages that hold all the words, whole and whatever their case.",
+        about="Finds messages that hold all the words, whole and whatever their case; `renam*`\n"
+        "finds words that begin so. What subagents said is found, too.",
     )
 }

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFound
 from ..files.names import one_line
+from ..session.titles import title_of
 from .call import Call
 from .diff import print_files
-from .folder import masking, title
+from .folder import masking
 from .output import Output
 from .patch import print_diff
 from .plan import listed, print_rows, rows_json
@@ -56,7 +57,7 @@ def _run(call: Call) -> None:
             call.out.data({**shown, "not_captured": rows_json(reader.not_captured())})
             return
         printer = _Printer(call.out, full=call.arguments.full)
-        printer.head(info, title(call.store, info, masked=masking(call.arguments.mask)))
+        printer.head(info, title_of(call.store, info, masked=masking(call.arguments.mask)))
         for turn in turns:
             printer.turn(turn)
         if name is None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..exchange.shelf import is_within
 from .call import Call
-from .folder import is_within
 from .verbs import Command
 from .wording import moment, money, size
 
@@ -34,7 +34,7 @@ def _run(call: Call) -> None:
         "store": call.store.url,
         "disk": disk,
         **_sums(infos),
-        "by_model": _groups(infos, lambda info: info.model or info.agent_name or ""),
+        "by_model": _groups(infos, lambda info: info.model or ""),
         "by_project": _groups(infos, lambda info: info.cwd or ""),
     }
     if call.out.as_json:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from .._startup.frozen import dataclass, field
 from ..errors import BacktrailError, Conflict
 from ..events import timestamp
+from ..files.names import one_line
 from ..files.restore.unfinished import UNDER_WAY, at_opening
+from ..session.filepoints import author_of
+from ..session.titles import title_of
 from .advice import hint
 from .call import Call
 from .diff import print_files, summary
-from .folder import around, came_from, here, latest_in, title
-from .plan import print_rows, rows_json
+from .folder import around, came_from, here, latest_in, titled
+from .plan import listed, print_rows, rows_json
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
 
@@ -51,6 +54,8 @@ class _Now:
     busy: list[UnderWay] = field(default_factory=list)
     anew: bool = False
     """Whether another folder than the session's is at its place."""
+    cut_short: list[str] = field(default_factory=list)
+    """The calls that a killed process left, by name."""
 
 
 def _run(call: Call) -> None:
@@ -64,8 +69,9 @@ def _run(call: Call) -> None:
         info = found
     else:
         info = call.find(call.arguments.session)
-    left = at_opening(call.store, info.id, files=True)
-    now = _look(call, call.store.info(info.id) if left else info, left)
+    with call.finishing(info.id):
+        left = at_opening(call.store, info.id, files=True)
+    now = _look(call, call.store.info(info.id) if left or call.finished else info, left)
     steps = _next(call, now)
     if call.out.as_json:
         call.out.data(_as_json(call, now, steps))
@@ -123,7 +129,7 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
     since: list[FileDiff] = []
     back: list[FileDiff] = []
     busy: list[UnderWay] = []
-    anew = False
+    anew, cut_short = False, list[str]()
     missing: list[tuple[str, str, int]] | None = None
     problem = next((one.detail for one in unfinished if one.what == UNDER_WAY), None)
     left = [one.detail for one in unfinished if one.what != UNDER_WAY]
@@ -138,6 +144,7 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
             busy = browser.under_way()
             # What undo would find: a call without an end is no other's work.
             coming = browser.foreseen(tree)
+            cut_short = [author_of(event) for event in coming if event.data.get("interrupted")]
             if coming:
                 events = [*events, *coming]
                 since, back = _apart(call, info, since, coming)
@@ -150,7 +157,7 @@ def _look(call: Call, info: SessionInfo, unfinished: list[Problem]) -> _Now:
         anew = isinstance(error, Conflict)
     if missing is None:
         missing = logged(call.store, info)
-    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew)
+    return _Now(info, prompt, turn, since, back, missing, problem, left, busy, anew, cut_short)
 
 
 def _apart(
@@ -208,7 +215,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
 
     prompt = now.prompt
     return {
-        "session": now.info.to_dict(),
+        "session": titled(call.store, now.info),
         "prompt": None
         if prompt is None
         else {"seq": prompt.seq, "ts": prompt.ts, "text": speech_of(prompt.data.get("message"))},
@@ -218,6 +225,7 @@ def _as_json(call: Call, now: _Now, steps: list[tuple[str, str]]) -> dict[str, J
         "under_way": [_call_row(one) for one in now.busy],
         "not_captured": rows_json(now.not_captured),
         "problem": now.problem or next(iter(now.left), None),
+        "cut_short": now.cut_short,
         "next": [{"command": command, "what": what} for command, what in steps],
     }
 
@@ -226,13 +234,16 @@ def _print(call: Call, now: _Now) -> None:
     from ..events.messages import speech_of
 
     out, info = call.out, now.info
-    out.spans((title(call.store, info) or "(nothing said yet)", "bold"))
+    out.spans((title_of(call.store, info) or "(nothing said yet)", "bold"))
     facts = [short(info.id), info.agent_name or info.model or "", plural(info.turn_count, "turn")]
     out.line(" · ".join(filter(None, [*facts, ago(info.updated_at), *info.tags])), "dim")
     if now.prompt is not None:
         said = brief(speech_of(now.prompt.data.get("message")), 100)
         out.line()
         out.spans(("Last prompt  ", "dim"), (said, ""), (f"  {ago(now.prompt.ts)}", "dim"))
+    if now.cut_short:
+        names = listed([one_line(name) for name in now.cut_short], 3)
+        out.line(f"It was cut short, in {names}: `backtrail resume` goes on", "yellow")
     _print_files(call, "It changed" if now.prompt else "Changed", now.turn.own)
     _print_perhaps(call, now)
     for one in now.busy:
@@ -289,7 +300,7 @@ def _named(call: Call, sessions: Collection[str]) -> str:
     found = []
     for id in sessions:
         try:
-            said = title(call.store, call.store.info(id))
+            said = title_of(call.store, call.store.info(id))
         except BacktrailError:
             # It is of another store, or gone.
             said = ""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BacktrailError, NotFound
+from ..session.titles import title_of
 from .advice import hint, point_name
-from .folder import here, is_offered, title
+from .folder import here, is_offered
 from .output import clean
 from .picker import pick
 from .screen import Screen, ending
@@ -248,7 +249,7 @@ def pick_session(call: Call) -> str | None:
         raise NotFound(f"no session in {here()}")
     rows = [
         f"{ago(info.updated_at):>10}  {plural(info.message_count, 'message'):>12}  "
-        f"{short(info.id)}  {title(call.store, info)}"
+        f"{short(info.id)}  {title_of(call.store, info)}"
         for info in infos
     ]
     at = pick("Which session?", rows, at=0, in_color=call.out.in_color)

@@ -6,8 +6,10 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
 from .._startup.frozen import dataclass, field
+from ..exchange.shelf import is_empty, is_within
+from ..session.titles import title_of
 from .call import Call
-from .folder import around, is_empty, is_within, title
+from .folder import around
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short
 
@@ -75,7 +77,7 @@ def _session(call: Call, info: SessionInfo, infos: list[SessionInfo], passed: se
     passed = {*passed, info.id}
     kind = info.relation or "session"
     at = f" from event {info.fork_seq}" if info.relation == "fork" else ""
-    name = title(call.store, info, 50) or "(nothing said yet)"
+    name = title_of(call.store, info, 50) or "(nothing said yet)"
     detail = f"{short(info.id)}{at} · {plural(info.turn_count, 'turn')} · {ago(info.updated_at)}"
     row: dict[str, Json] = {
         "id": info.id, "title": info.title, "fork_seq": info.fork_seq,

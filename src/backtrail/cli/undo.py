@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotFound
+from ..events.operations import KEPT
+from .advice import hint
 from .back import Deed, carry_out, common_options, may_act, place_of
 from .decide import asked_for
 from .picker import quoted
-from .verbs import SESSION, Command, Usage
+from .verbs import CONFLICT, SESSION, Command, Usage
 from .wording import ago
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ def undo(call: Call) -> int:
             "this folder, and `backtrail undo SESSION` names one"
         )
     may_act(call)
-    return take_back(call, call.session(call.arguments.session), "undo")
+    session = call.session(call.arguments.session)
+    if _is_finished(call, "undone"):
+        known = read_operations(session.store, session.id)
+        if not _finishes(call, known):
+            return _told(call, session, "took back", known.undone[-1], "redo")
+    return take_back(call, session, "undo")
 
 
 def redo(call: Call) -> int:
@@ -49,7 +56,38 @@ def redo(call: Call) -> int:
             "done again, until something new is said or done"
         )
     may_act(call)
-    return take_back(call, call.session(call.arguments.session), "redo")
+    session = call.session(call.arguments.session)
+    if _is_finished(call, "redone"):
+        known = read_operations(session.store, session.id)
+        return _told(call, session, "did again", known.done[-1], "undo")
+    return take_back(call, session, "redo")
+
+
+def _is_finished(call: Call, kind: str) -> bool:
+    """Whether a crash had cut this very operation short, and it is done now.
+
+    The same command, given again, means that one, and not another one as well.
+    """
+    return call.finished is not None and call.finished.kind == kind
+
+
+def _told(
+    call: Call, session: Session, done: str, what: Operation, back: Literal["undo", "redo"]
+) -> int:
+    """Report an operation that was finished when the session was opened."""
+    assert call.finished is not None
+    names = call.finished.data.get(KEPT)
+    kept = names if isinstance(names, list) else []
+    way = hint(call, back, session=session.id)
+    if call.out.as_json:
+        row = {"event": call.finished.seq, "kind": call.finished.kind, "kept": kept}
+        call.out.data({"session": session.id, "finished": row, back: way})
+    else:
+        call.out.line(f"{done} {_operation(session, what)}", "bold")
+        for name in kept:
+            call.out.line(f"  kept {name}")
+        call.out.line(f"take it back with: {way}")
+    return CONFLICT if kept else 0
 
 
 def take_back(call: Call, session: Session, verb: Literal["undo", "redo"]) -> int:

@@ -50,6 +50,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "diff": ("diff", "show what changed in the files between two points"),
         "blame": ("blame", "show which prompt and call wrote each line of a file"),
         "tree": ("tree", "draw forks, branches and subagents as a tree"),
+        "ui": ("ui", "look at sessions in the browser, and go back there"),
         "search": ("search", "find words in what was said"),
         "watch": ("log", "follow a session as it goes on"),
         "stats": ("stats", "count disk space, sessions, tokens and cost"),

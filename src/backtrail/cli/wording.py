@@ -6,23 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from ..exchange.shelf import short
+from ..session.titles import shortened as brief
 from .verbs import Usage
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+__all__ = ["brief", "short"]
+
 _SPAN = re.compile(r"([0-9]+) ?(min|m|h|d|w)")
 _SECONDS = {"min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _STEPS = ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600), (30 * 86400, "d", 86400))
-
-
-def short(id: str) -> str:
-    """An id as it is shown: of a UUID the beginning, which finds it as well.
-
-    Ours begin with the time, so eight characters would be the same for a minute.
-    """
-    found = _UUID.fullmatch(id)
-    if found is None:
-        return id
-    return id[:13] if found[1] == "7" else id[:8]
 
 
 def plural(count: int, word: str) -> str:
@@ -40,12 +32,6 @@ def things(folders: Iterable[bool]) -> str:
 def mode_change(modes: tuple[str, str]) -> str:
     """A change of mode, such as "mode 644 → 755"."""
     return f"mode {modes[0]} → {modes[1]}"
-
-
-def brief(text: str, limit: int = 72) -> str:
-    """A text on one line, cut at `limit` characters."""
-    line = " ".join(text[: limit * 4].split())
-    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
 
 
 SHORT = 17

@@ -95,9 +95,12 @@ def format_of(message: Mapping[str, Json]) -> Format:
 def text_of(value: Json) -> str:
     """The words in a message or any JSON value, for search; what is said is `speech_of`.
 
-    Opaque parts (encrypted or signed reasoning, image bytes, ids) are left out.
+    Opaque parts (encrypted or signed reasoning, image bytes, ids) are left out, and of a message
+    what is noted beside its words, such as the model and why it stopped.
     """
     words: list[str] = []
+    if isinstance(value, Mapping) and "role" in value:
+        value = {key: item for key, item in value.items() if key not in _BESIDE}
     _collect(value, words)
     return "\n".join(words)
 
@@ -105,6 +108,12 @@ def text_of(value: Json) -> str:
 _OPAQUE = frozenset(
     {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "signature", "format", "ts"}
     | {"encrypted_content", "media_type", "cache_control", "image_url", "source", "status", "usage"}
+)
+
+
+_BESIDE = frozenset(
+    {"model", "stop_reason", "stop_sequence", "stop_details", "finish_reason", "service_tier"}
+    | {"object", "system_fingerprint", "container", "context_management", "diagnostics", "phase"}
 )
 
 

@@ -28,6 +28,9 @@ QUIET = 1.0
 """Seconds without a change after which a point is recorded."""
 
 _EVERY = 0.5
+_BEAT = 0.1
+"""Seconds between signs of life. What changed after the last one of a killed record is kept."""
+
 _SHARE = 10
 """A look takes at most this part of the time."""
 
@@ -133,7 +136,7 @@ def _watched(child: subprocess.Popen[bytes], look: _Look, span: _Span) -> int:
     due = time.monotonic() + _EVERY
     while True:
         try:
-            code = child.wait(_EVERY)
+            code = child.wait(_BEAT)
             return code if code >= 0 else 128 - code
         except subprocess.TimeoutExpired:
             span.beat()

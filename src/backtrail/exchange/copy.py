@@ -109,7 +109,7 @@ class _Contents:
         self.missing -= gone
 
     def _open(self) -> None:
-        """Open both places, if there are such. Most copies of conversations need none."""
+        """Open both depots, if the stores have any. Most copies of conversations need none."""
         if self._ready:
             return
         self._ready = True
@@ -149,7 +149,7 @@ class _Contents:
             yield digest, content
 
     def _get(self, digest: bytes) -> bytes:
-        """A content, from where it is still to be had."""
+        """Get a content from the store that still has it."""
         if digest == EMPTY_DIGEST:
             return EMPTY
         for depot in (self._from, self._to):

@@ -26,10 +26,10 @@ from ..errors import AlreadyExists, BacktrailError, InvalidData, NotFound, Store
 from ..events import Event, Json, NewEvent, SessionInfo
 from ..events.messages import speech_of
 from ..stores.base import Store
+from .foreign_record import Facts, Found, Imported, Natives, has_left, known, make, natives, update
 from .hooks.dialects import home_of
 from .intake import FilesOf, Make, Progress, Side, Taken, append_new, no_files, take_in
 from .jsonlines import Line, Unreadable, read_lines, size_of, unpacked
-from .records import Facts, Found, Imported, Natives, has_left, known, make, natives, update
 from .shapes import object_in
 from .transcript import TRANSCRIPT, position
 
@@ -260,7 +260,7 @@ def mirror_side(store: Store, session_id: str, name: str, rollout: Path) -> int:
 
 
 def gone_on(store: Store, info: SessionInfo, found: Found) -> SessionInfo:
-    """The fork that a native session becomes which `info` was once, and is no more."""
+    """Make a fork for a native session that `info` was once, and is not any more."""
     # A hook that mirrors has no time to load what opens a session.
     from ..session.session import Session
 

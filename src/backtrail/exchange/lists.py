@@ -18,7 +18,7 @@ from ..events.messages import format_of, message_event, prompt_event
 from ..session.views import beyond, spoken
 from ..stores.base import Store
 from ..stores.opening import store_at
-from .records import Imported
+from .foreign_record import Imported
 from .shapes import text_in
 
 Wanted = Literal["auto", "openai", "responses", "anthropic"]

@@ -28,16 +28,16 @@ from .claude_code import sessions as claude_code
 from .claude_code.format import slug
 from .codex import sessions as codex
 from .codex.format import goes_on
+from .foreign_record import native_of
 from .gemini import sessions as gemini
 from .hooks.dialects import home_of
 from .jsonlines import as_line
 from .native_lines import Made, claude_code_lines, codex_lines
-from .records import native_of
 from .shapes import folder_in, list_in, text_in
 from .transcript import append_entries, entries
 
 BASED = "based"
-"""Says of a native session that it goes on with another one, whatever is said in it."""
+"""Metadata: the native session continues another one, even if nothing was said in it."""
 
 NATIVE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """What an agent calls its sessions; a record from elsewhere may hold an option instead."""

@@ -20,8 +20,8 @@ from ..stores.base import Store
 from .claude_code import format as cc
 from .claude_code.written import VERSION, Chain, spoken_alone
 from .codex import format as codex
+from .foreign_record import native_of
 from .jsonlines import Line
-from .records import native_of
 from .shapes import text_in
 from .transcript import all_lines
 
@@ -146,7 +146,7 @@ def _claude_group(kept: _Kept, event: Event) -> list[Line]:
 
 
 def _is_link(line: Line) -> bool:
-    """Whether a line is part of the chain, though nothing is said in it."""
+    """Whether a line is part of the chain without saying anything."""
     if line.own_id is None or line.get("isSidechain") is True:
         return False
     return line.get("type") != "progress" and cc.what_is(line.value or {}) == "link"

@@ -18,6 +18,14 @@ _LONG = 1_000_000
 """The product of two lengths above which what has no line of its own counts as written anew."""
 
 
+def lines_of(text: bytes) -> list[bytes]:
+    r"""The lines of a text, each with its `\n`; only the last may have none."""
+    lines = text.split(b"\n")
+    last = lines.pop()
+    found = [line + b"\n" for line in lines]
+    return [*found, last] if last else found
+
+
 def match(old: Lines, new: Lines) -> list[int]:
     """For each line of `new`, the place in `old` where it comes from, or -1."""
     found = [-1] * len(new)
@@ -73,9 +81,9 @@ def _alike_at_end(old: Lines, new: Lines, i: int, j: int, m: int, n: int) -> int
 
 def _anchors(old: Lines, new: Lines) -> list[tuple[int, int]]:
     """Lines that both texts have once, as many as keep their order."""
-    a, b = Counter(old), Counter(new)
-    places = {line: at for at, line in enumerate(new) if b[line] == 1}
-    pairs = [(at, places[line]) for at, line in enumerate(old) if a[line] == 1 and line in places]
+    pairs = in_both(old, new)
+    if all(one < other for (_, one), (_, other) in pairwise(pairs)):
+        return pairs
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
@@ -90,6 +98,18 @@ def _anchors(old: Lines, new: Lines) -> list[tuple[int, int]]:
         chain.append(pairs[at])
         at = before[at]
     return chain[::-1]
+
+
+def once_in(lines: Lines) -> dict[bytes, int]:
+    """The lines that a text has exactly once, and where."""
+    counts = Counter(lines)
+    return {line: at for at, line in enumerate(lines) if counts[line] == 1}
+
+
+def in_both(a: Lines, b: Lines) -> list[tuple[int, int]]:
+    """The lines that both texts have exactly once: where they are in each, in the first's order."""
+    there = once_in(b)
+    return [(at, there[line]) for line, at in once_in(a).items() if line in there]
 
 
 def _blocks(old: Lines, new: Lines) -> Iterator[tuple[int, int, int]]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .matching import match
+from .matching import lines_of, match
 from .names import hidden
-from .restore.merge import lines_of
 from .trees import Entry
 
 _AROUND = 3
@@ -140,10 +139,11 @@ def git_name(prefix: str, path: str) -> str:
         text = raw.decode()
         if not any(ord(c) < 32 or c in '"\\\x7f' for c in text):
             return prefix + text
+        quoted = "".join(_ODD.get(c) or (c if " " <= c != "\x7f" else _octal(ord(c))) for c in text)
     except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    quoted = "".join(
-        _ODD.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or 0x7F <= ord(c) < 256 else c)
-        for c in text
-    )
+        quoted = "".join(_ODD.get(chr(b)) or (chr(b) if 32 <= b < 127 else _octal(b)) for b in raw)
     return f'"{prefix}{quoted}"'
+
+
+def _octal(byte: int) -> str:
+    return f"\\{byte:03o}"

@@ -170,7 +170,7 @@ def is_link_text(text: bytes) -> bool:
 
 
 _decoded: dict[bytes, Tree] = {}
-_DECODED = 512
+_DECODED = 2048
 
 
 REFUSED = b"version control, which is never written"

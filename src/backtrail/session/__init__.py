@@ -3,7 +3,7 @@
 `session.py` and `aio.py` are its two faces. `parts.py` builds what they delegate to: `log`,
 `capture`, `checkpoints`, `browse`, `rewind`, `turnlog`, `drive`. `begin.py` creates, resumes and
 forks. `turns.py` is the engine of a turn; `drive.py` and `aio_drive.py` carry out what it asks
-for.
+for, with what an agent or a model streams (`flows.py`).
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from anyio import from_thread
 from ..errors import Closed, Conflict, Unsupported
 from ..events import Event, Json
 from . import turns as requests
+from .flows import AsyncFlow, Reading, SyncFlow, checked_flow
 from .listeners import Delta
-from .liveturn import Agent, Around, AsyncFlow, Reading, SyncFlow, T, checked_flow
+from .liveturn import Agent, Around, T, stopped
 from .threads import apart, run
 from .turnlog import Opened
 from .turns import (
@@ -231,7 +232,7 @@ class Turning(AsyncIterator[Delta | Event]):
         if isinstance(request, requests.Next):
             with self._stoppable(turn):
                 return await _part(request.parts)
-            raise _ended(turn)
+            raise stopped(turn)
         if isinstance(request, requests.Append):
             return (await self._owner.append([request.event], spans=request.spans))[0]
         if isinstance(request, requests.Open):
@@ -252,7 +253,7 @@ class Turning(AsyncIterator[Delta | Event]):
         with self._stoppable(turn):
             await anyio.sleep(request.seconds)
             return None
-        raise _ended(turn)
+        raise stopped(turn)
 
     @contextmanager
     def _stoppable(self, turn: LiveTurn) -> Iterator[None]:
@@ -273,7 +274,7 @@ class Turning(AsyncIterator[Delta | Event]):
             return await apart(partial(flow.advance, answer))
         with self._stoppable(turn):
             return await flow.advance(answer)
-        raise _ended(turn)
+        raise stopped(turn)
 
     async def _do(self, turn: LiveTurn, request: requests.Do) -> Json:
         try:
@@ -285,7 +286,7 @@ class Turning(AsyncIterator[Delta | Event]):
             raise
         except Exception as error:
             return Failed(error)
-        raise _ended(turn)
+        raise stopped(turn)
 
     # --- tools ---------------------------------------------------------------------------
 
@@ -323,7 +324,7 @@ class Turning(AsyncIterator[Delta | Event]):
         if errors:
             raise errors[0]
         if len(events) < len(jobs):
-            raise _ended(turn)
+            raise stopped(turn)
         return [events[at] for at in range(len(jobs))]
 
     async def _run_job(self, job: Job) -> Event:
@@ -384,13 +385,6 @@ def _started(agent: Agent, turn: LiveTurn) -> object:
     # Read here and kept: an agent asks for it on the loop.
     _ = turn.workspace
     return agent(turn)
-
-
-def _ended(turn: LiveTurn) -> Cancelled:
-    """Why something was stopped."""
-    if not turn.cancelled() and turn.limits.seconds is not None:
-        return Cancelled("max_budget", f"the turn took over {turn.limits.seconds:g} seconds")
-    return Cancelled()
 
 
 async def _part(parts: Reading | AsyncIterator[object]) -> object:

@@ -40,9 +40,9 @@ def opened(store: Store | str | None, session_id: str | None, options: SessionOp
     """The session with this id or `key`, resumed if it exists, else created."""
     with _store(store, options) as (place, owns):
         while True:
-            known = _known(place, session_id, options.get("key"))
+            known = _known(place, session_id, options.get("key"), whole=bool(_said(options)))
             if known is not None:
-                return _reopened(place, known, options, owns)
+                return _reopened(place, known[0], options, owns, record=known[1])
             try:
                 return _made(place, session_id, options, owns)
             except AlreadyExists:
@@ -175,9 +175,11 @@ def _made(
 
 def _reopened(
     store: Store, session_id: str, options: SessionOptions, owns: bool, at: int | None = None,
-    left: list[Problem] | None = None,
+    left: list[Problem] | None = None, record: SessionInfo | None = None,
 ) -> Parts:  # fmt: skip
-    """A session that exists; `left` is what `_finished` said, if it was asked already."""
+    """A session that exists; `left` is what `_finished` said, and `record` what the store has of
+    it, if they were asked already.
+    """
     if left is None:
         left = _finished(store, session_id, options)
     with telemetry.span(
@@ -188,7 +190,7 @@ def _reopened(
         parts.log.problems.extend(left)
         with _opening(parts):
             parts.lease.hold()
-            _adopt(parts, options)
+            _adopt(parts, options, record)
             if telemetry.listeners:
                 span.measurements["message_count"] = len(parts.log.messages())
                 span.metadata["source"] = "event_log"
@@ -206,10 +208,10 @@ def _opening(parts: Parts) -> Iterator[None]:
         raise
 
 
-def _adopt(parts: Parts, options: SessionOptions) -> None:
+def _adopt(parts: Parts, options: SessionOptions, record: SessionInfo | None) -> None:
     """Take over what a resuming caller says about the session, if nothing is refused."""
     log, capture = parts.log, parts.capture
-    changes = _said_anew(parts, options)
+    changes = _said_anew(parts, options, record)
     prompt = options.get("system_prompt")
     wanted = None if prompt is None else prompt_event(prompt)
     given = [as_message(message) for message in options.get("messages", ())]
@@ -237,16 +239,17 @@ def _adopt(parts: Parts, options: SessionOptions) -> None:
     capture.append(seeds)
 
 
-def _said_anew(parts: Parts, options: SessionOptions) -> dict[str, Json]:
+def _said_anew(
+    parts: Parts, options: SessionOptions, record: SessionInfo | None
+) -> dict[str, Json]:
     """What a caller says about the session that its record does not."""
     log, capture = parts.log, parts.capture
     changes: dict[str, Json] = {}
     if options.get("cwd") is not None and options.get("files", True):
         bring_files(log.store, log.id, str(options["cwd"]))
-    names = ("title", "key", "model", "agent_name", "cwd")
-    said = {name: options.get(name) for name in names if options.get(name) is not None}
+    said = _said(options)
     if said:
-        info = log.store.record(log.id)
+        info = log.store.record(log.id) if record is None else record
         changes = {name: value for name, value in said.items() if value != getattr(info, name)}
         if changes.get("cwd") == info.root:
             # That is where it belongs already, wherever in it the agent runs.
@@ -262,6 +265,12 @@ def _said_anew(parts: Parts, options: SessionOptions) -> dict[str, Json]:
     if options.get("tags"):
         changes["tags"] = list(options["tags"])
     return changes
+
+
+def _said(options: SessionOptions) -> dict[str, Json]:
+    """What a caller says that a session's record has, too."""
+    names = ("title", "key", "model", "agent_name", "cwd")
+    return {name: options.get(name) for name in names if options.get(name) is not None}
 
 
 @contextmanager
@@ -374,14 +383,18 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _known(store: Store, session_id: str | None, key: str | None) -> str | None:
-    """The id of the session that is meant, if it exists."""
+def _known(
+    store: Store, session_id: str | None, key: str | None, *, whole: bool = False
+) -> tuple[str, SessionInfo | None] | None:
+    """The id of the session that is meant, if it exists, and, with `whole`, its record."""
     if session_id is not None:
         try:
+            if whole:
+                return session_id, store.record(session_id)
             # Not `info`: folding a long log only to know that it exists takes long.
             store.logs(session_id)
-            return session_id
+            return session_id, None
         except NotFound:
             return None
     found = store.sessions(key=key, limit=1) if key is not None else []
-    return found[0].id if found else None
+    return (found[0].id, found[0]) if found else None

@@ -18,8 +18,9 @@ from ..errors import BacktrailError, Conflict
 from ..events import Event, Json
 from . import turns as requests
 from .capture import Capture
+from .flows import Failed, Reading, SyncFlow
 from .listeners import Delta
-from .liveturn import Around, Failed, LiveTurn, Reading, SyncFlow, TurnHost
+from .liveturn import Around, LiveTurn, TurnHost
 from .log import SessionLog
 from .turnlog import Opened, TurnLog
 from .turns import (

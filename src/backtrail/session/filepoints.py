@@ -196,36 +196,41 @@ def last_turn(store: Store, session_id: str) -> tuple[Event | None, list[Event]]
     return None, found[::-1]
 
 
-def changes_in_turn(
-    get: Get, events: Iterable[Event], paths: Collection[bytes] | None = None,
-    *, texts: bool = True,
-) -> Diff:  # fmt: skip
-    """What the calls among `events` changed in all, less what others did."""
-    changes = (change for event in events for change in changes_by(event))
-    own = (change for change in changes if not change.goes_back)
-    return total(get, own, paths, texts=texts)
+class Effects:
+    """What of a session's changes is in effect, read once for any number of its turns.
 
-
-def turn_in_effect(
-    store: Store, session_id: str, get: Get, events: Sequence[Event],
-    paths: Collection[bytes] | None = None, *, texts: bool = True,
-) -> Diff:  # fmt: skip
-    """What the calls of a turn changed that nothing took back; of what is no more, nothing.
-
-    `events` are those of the turn, also ones that are not stored yet. What took a change back
-    may be anywhere in the log behind them. Without `texts`, lines are only counted.
+    `events` are those of a turn, also ones that are not stored yet; the log is read from `after`.
     """
-    if not events:
-        return Diff()
-    # An undo or redo that brought something back over what others wrote stands for it.
-    seqs = {event.seq for event in events if event.kind != "rewound"}
-    later = [*store.read(session_id, after=events[0].seq - 1)]
-    later += [event for event in events if not later or event.seq > later[-1].seq]
-    if not any(event.kind in BACK_KINDS or BACK in event.data for event in later):
-        return changes_in_turn(get, events, paths, texts=texts)
-    changes = [change for event in later for change in changes_by(event)]
-    own = (change for change in changes if change.seq in seqs)
-    return total(get, own, paths, standing(get, changes), texts=texts)
+
+    def __init__(
+        self, store: Store, session_id: str, get: Get, events: Sequence[Event], after: int = 0
+    ) -> None:
+        found = [*store.read(session_id, after=after, kinds=_FILE_KINDS)]
+        last = found[-1].seq if found else 0
+        found += [event for event in events if event.seq > last]
+        self.head = found[-1].seq if found else 0
+        self._get = get
+        self._changes = [change for event in found for change in changes_by(event)]
+        is_back = any(event.kind in BACK_KINDS or BACK in event.data for event in found)
+        self._standing = standing(get, self._changes) if is_back else None
+
+    def diff(
+        self, events: Iterable[Event], paths: Collection[bytes] | None = None,
+        *, texts: bool = True,
+    ) -> Diff:  # fmt: skip
+        """What the calls of a turn changed that nothing took back; of what is no more, nothing.
+
+        Without `texts`, lines are only counted.
+        """
+        # An undo or redo that brought something back over what others wrote stands for it.
+        seqs = {event.seq for event in events if event.kind != "rewound"}
+        own = [change for change in self._changes if change.seq in seqs]
+        if self._standing is None:
+            own = [change for change in own if not change.goes_back]
+        return total(self._get, own, paths, self._standing, texts=texts)
+
+
+_FILE_KINDS = ("tool_result", "action", "files_changed", *BACK_KINDS)
 
 
 NET = "net"
@@ -252,7 +257,8 @@ def counts_in(event: Event) -> Counts | None:
 
 def counts_of(store: Store, session_id: str, get: Get, events: Sequence[Event]) -> Counts:
     """What the calls of a turn changed that nothing took back, counted."""
-    found = turn_in_effect(store, session_id, get, events, texts=False)
+    after = events[0].seq - 1 if events else 0
+    found = Effects(store, session_id, get, events, after).diff(events, texts=False)
     return Counts(len(found.files), found.insertions, found.deletions)
 
 

@@ -73,6 +73,7 @@ class Lineage:
         self._get = get
         self._infos = {info.id: info}
         self._turns: dict[str, Turns] = {}
+        self._numbers: dict[str, dict[int, int]] = {}
         self._events: dict[tuple[str, int], Event] = {}
         self._back: dict[tuple[bytes, bytes], list[Origin]] = {}
 
@@ -258,8 +259,10 @@ class Lineage:
         }
 
     def _number(self, session: str, prompt: int) -> int | None:
-        found = prompts(self._store, session)
-        return found.index(prompt) + 1 if prompt in found else None
+        if session not in self._numbers:
+            said = prompts(self._store, session)
+            self._numbers[session] = {seq: number for number, seq in enumerate(said, 1)}
+        return self._numbers[session].get(prompt)
 
     def _tool(self, session: str, event: Event) -> str:
         """The name of a call; a result that does not say it is of a call that a message names."""

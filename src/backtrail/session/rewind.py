@@ -19,7 +19,7 @@ from ..errors import Conflict, InvalidData, NotFound, Unsupported
 from ..events import Checkpoint, Event, Json, NewEvent, new_id
 from ..files.changes.effects import Ranges, among
 from ..files.restore.conflicts import Decisions, Put
-from ..files.restore.journal import Restoring, kept
+from ..files.restore.journal import Restoration, kept
 from ..files.restore.moves import cannot_go
 from ..files.restore.plan import Plan
 from ..files.restore.unfinished import described
@@ -77,9 +77,14 @@ class Rewinder:
         self._store, self._id = log.store, log.id
 
     def rewind(
-        self, to: Target | None, before: Target | None, wish: Wish, *, dry_run: bool = False
-    ) -> Rewind:
+        self, to: Target | None, before: Target | None, wish: Wish, *,
+        turn: Event | int | str | None = None, dry_run: bool = False,
+    ) -> Rewind:  # fmt: skip
         """Continue from an earlier point; see `Session.rewind`."""
+        if turn is not None:
+            if to is not None or before is not None:
+                raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
+            return self._rewind_turn(turn, wish, dry_run=dry_run)
         if (to is None) == (before is None):
             raise InvalidData("rewind takes either `to` or `before`")
         target = before if to is None else to
@@ -101,8 +106,8 @@ class Rewinder:
             way = Way(anchor, point, data)
             return self._go(s, "rewound", lambda: way, wish, dry_run=dry_run, anyway=False)
 
-    def rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool = False) -> Rewind:
-        """Take one turn's changes out of the files; later ones stay. See `Session.rewind`."""
+    def _rewind_turn(self, turn: Event | int | str, wish: Wish, *, dry_run: bool) -> Rewind:
+        """Take one turn's changes out of the files; later ones stay."""
         if wish.scope == "conversation" or wish.mode == "exact":
             raise InvalidData("a turn is taken out of the files, by its own changes: no other scope"
                               " or mode goes with `turn`")  # fmt: skip
@@ -257,10 +262,10 @@ class Rewinder:
             back = foresight.back(now, owed)
             return self._plan_files(workspace, way, wish, now, put, [*owed, *back])
 
-        return self._restoring(workspace).preview(plan_for), get, len(owed)
+        return self._restoration(workspace).preview(plan_for), get, len(owed)
 
-    def _restoring(self, workspace: Workspace) -> Restoring:
-        return Restoring(workspace, self._recorder.log, self._store)
+    def _restoration(self, workspace: Workspace) -> Restoration:
+        return Restoration(workspace, self._recorder.log, self._store)
 
     def _for_files(self, wish: Wish) -> Workspace | None:
         """The workspace, if files are to move; they must be if they are asked for alone."""
@@ -328,8 +333,8 @@ class Rewinder:
 
         try:
             unmake = made_root(self._store, self._id, way)
-            restoring = self._restoring(workspace)
-            done = restoring.act(plan_for, batch, append, force=wish.force, unmake=unmake)
+            restoration = self._restoration(workspace)
+            done = restoration.act(plan_for, batch, append, force=wish.force, unmake=unmake)
         except BaseException:
             with recorder.lock:
                 # It may be finished later; the log says how the files are then.

@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Self, Unpack
 
-from ..errors import InvalidData
 from ..events import Checkpoint, Event, Format, Json, SessionInfo
 from ..events.calls import INTERRUPTED, ToolCall, pending
 from ..events.history import Branch, branches
 from ..events.messages import as_message, message_event
 from ..files.changes.blame import BlameLine
 from ..files.differences import Diff
-from ..files.restore.conflicts import Decisions
+from ..files.restore.conflicts import Decisions, OnConflict
 from ..stores.base import Store
 from . import begin
 from .fileplans import Mode, Scope, Wish
@@ -27,7 +26,7 @@ from .points import Target
 from .toolcalls import Call
 from .turnlog import Turn
 from .turns import Content, Limits, Result, Retry
-from .views import Rewind, State, beyond, end_event, last_of, may_begin, own_event, user_message
+from .views import Rewind, State, beyond, end_event, mapped, may_begin, own_event, user_message
 
 
 class Session:
@@ -291,26 +290,20 @@ class Session:
 
         Files go back as well. Mode "mine" undoes what this session changed after the point
         and leaves what others changed alone; "exact" makes the files equal to that point.
-        `paths` takes only these. Nothing is erased: what is left behind stays as a branch,
-        and `undo` takes the rewind back. With `dry_run`, only say what it would do. Conflicts are
-        decided alike, or path by path. The `plan` of such a preview as `expected`: if files or
-        session have moved since, nothing is done, and `Conflict` is raised.
+        `paths` takes only these. Nothing is erased: what is left behind stays as a branch, and
+        `undo` takes the rewind back. With `dry_run`, only say what it would do; with its `plan` as
+        `expected`, `Conflict` if that is not so any more. Conflicts are decided alike or by path.
 
-        With `turn`, the number of a prompt or its event, the changes of that one turn are taken
-        out of the files. The conversation stays, and so do later changes, as long as a merge
-        leaves no question open: a conflict is decided by "merge" there, by "keep" elsewhere.
+        With `turn`, the number of a prompt or its event, that one turn is taken out of the files;
+        conversation and later changes stay, conflicts are merged if nothing else is decided.
 
         While a call of another session is under way in that directory, above or below it, files
         do not go back: `SessionBusy`. By `force` they do; what that call did so far of this
         session's goes back with them, and what it does later is still its own.
         """
-        if turn is None:
-            wish = Wish(scope, mode, paths, on_conflict or "keep", force, expected)
-            return self.parts.rewinder.rewind(to, before, wish, dry_run=dry_run)
-        if to is not None or before is not None:
-            raise InvalidData("rewind takes either `turn`, or `to`, or `before`")
-        wish = Wish(scope, mode, paths, on_conflict or "merge", force, expected, "merge")
-        return self.parts.rewinder.rewind_turn(turn, wish, dry_run=dry_run)
+        otherwise: OnConflict = "keep" if turn is None else "merge"
+        wish = Wish(scope, mode, paths, on_conflict or otherwise, force, expected, otherwise)
+        return self.parts.rewinder.rewind(to, before, wish, turn=turn, dry_run=dry_run)
 
     def undo(
         self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
@@ -372,13 +365,7 @@ class Session:
 
     def as_map(self) -> dict[str, Json]:
         """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
-        messages = self.messages()
-        return {
-            "session_id": self.id,
-            "messages": messages,
-            "last_user": last_of(messages, "user"),
-            "last_assistant": last_of(messages, "assistant"),
-        }
+        return mapped(self.id, self.messages())
 
     def branches(self) -> list[Branch]:
         """Ways the conversation went and was taken back from."""
@@ -403,8 +390,8 @@ class Session:
     def blame(self, path: str | os.PathLike[str], at: Target | None = None) -> list[BlameLine]:
         """The author of each line of a file, as it is now or was `at` a point.
 
-        Over all sessions of the root in this store, through renames. Lines that a rewind brings
-        back keep their first author. `NotFound` where no file with lines is there.
+        Over all sessions of the root in this store, and through renames. Lines that come back
+        keep their first author. `NotFound` where no file with lines is there.
         """
         return self.parts.browser.blame(path, at)
 

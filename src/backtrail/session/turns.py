@@ -17,13 +17,14 @@ from ..errors import BacktrailError, InvalidData
 from ..events import AsDict, Event, Json, NewEvent
 from ..events.calls import ToolCall, answers_in, calls_in
 from ..events.messages import kind_of, message_event
+from .flows import ENDED as ENDED
+from .flows import Failed as Failed
+from .flows import Flow, Reading
 from .listeners import Delta
-from .liveturn import ENDED as ENDED
-from .liveturn import Agent, Flow, Reading
+from .liveturn import Agent
 from .liveturn import Cancelled as Cancelled
 from .liveturn import End as End
 from .liveturn import ExitReason as ExitReason
-from .liveturn import Failed as Failed
 from .liveturn import Limits as Limits
 from .liveturn import LiveTurn as LiveTurn
 from .views import user_message

@@ -236,6 +236,12 @@ def last_of(messages: list[dict[str, Json]], role: str) -> dict[str, Json] | Non
     return next((m for m in reversed(messages) if m.get("role") == role), None)
 
 
+def mapped(session_id: str, messages: list[dict[str, Json]]) -> dict[str, Json]:
+    """A conversation with its last words, for programs that take a mapping."""
+    last = {f"last_{role}": last_of(messages, role) for role in ("user", "assistant")}
+    return {"session_id": session_id, "messages": messages, **last}
+
+
 def beyond(messages: list[dict[str, Json]], given: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """The part of `given` that is not in `messages` yet, if `given` begins with them.
 

@@ -117,22 +117,21 @@ class Settings(NamedTuple):
     @property
     def hook_timeout(self) -> float:
         """Seconds that a hook may take."""
-        value = self.values["hook_timeout"].value
-        assert isinstance(value, float)
-        return value
+        return self._number("hook_timeout")
 
     @property
     def hook_wait(self) -> float:
         """Seconds that the calls of a session wait, in all, for the first import."""
-        value = self.values["hook_wait"].value
-        assert isinstance(value, float)
-        return value
+        return self._number("hook_wait")
 
     @property
     def root_files(self) -> int:
         """Files above which a project is captured only in the folder of the agent."""
-        value = self.values["root_files"].value
-        assert isinstance(value, int)
+        return int(self._number("root_files"))
+
+    def _number(self, name: str) -> float:
+        value = self.values[name].value
+        assert isinstance(value, (int, float))
         return value
 
     def why_unrecorded(self, cwd: str | os.PathLike[str]) -> str | None:
@@ -198,9 +197,9 @@ def load(
 
 
 def size_in_bytes(text: str) -> int | None:
-    """How much a size such as `20GB` is; None if it is none."""
+    """How much a size such as `20GB` is, as it is printed: a kilobyte is 1,000; None if none."""
     match = re.fullmatch(r"([0-9]+) ?([KMGTkmgt]?)[Bb]?", text.strip())
-    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ") if match else None
+    return int(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " ") if match else None
 
 
 def user_file() -> Path | None:

@@ -2,7 +2,7 @@
 
 The text is split at white space; a part in double quotes stays together. Each part is cut
 into words of letters, digits and '_', compared without case, and its words must occur in
-a row. All parts must occur.
+a row. A part that ends in `*` matches words that begin so. All parts must occur.
 """
 
 from __future__ import annotations
@@ -31,21 +31,33 @@ class Query:
     """A parsed search text."""
 
     def __init__(self, text: str) -> None:
-        parts = [words_of(quoted or bare) for quoted, bare in _PART.findall(text)]
-        self.phrases = [part for part in parts if part]
+        parts = [quoted or bare for quoted, bare in _PART.findall(text)]
+        found = [(words_of(part), part.endswith("*")) for part in parts]
+        self.phrases = [words for words, _ in found if words]
+        self.begins = [begins for words, begins in found if words]
         if not self.phrases:
             raise InvalidData(f"nothing to search for in {text!r}: give at least one word")
 
     def matches(self, text: str) -> bool:
         """Whether every phrase occurs in `text`."""
         line = f" {' '.join(words_of(text))} "
-        return all(f" {' '.join(phrase)} " in line for phrase in self.phrases)
+        return all(
+            f" {' '.join(phrase)}{'' if begins else ' '}" in line
+            for phrase, begins in zip(self.phrases, self.begins, strict=True)
+        )
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression for any of the phrases in a folded text."""
+        found = (
+            r"\W+".join(map(re.escape, phrase)) + (r"\w*" if begins else "")
+            for phrase, begins in zip(self.phrases, self.begins, strict=True)
+        )
+        return rf"(?<!\w)(?:{'|'.join(found)})(?!\w)"
 
     def snippet(self, text: str) -> str:
-        """The surroundings of the first phrase in `text`, on one line."""
-        pattern = r"\W+".join(re.escape(word) for word in self.phrases[0])
-        folded = text.casefold()
-        found = re.search(rf"(?<!\w){pattern}(?!\w)", folded)
+        """The surroundings of the first phrase that occurs in `text`, on one line."""
+        found = re.search(self.pattern, text.casefold())
         # Folding may change lengths ("ß" becomes "ss"); then positions are only near.
         start, end = found.span() if found else (0, 0)
         first, last = max(0, start - _WIDTH), min(len(text), end + _WIDTH)

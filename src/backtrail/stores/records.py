@@ -217,16 +217,22 @@ def is_deleted(store: Store, session_id: str, checkpoint_id: str) -> bool:
     return event.kind == DELETED and event.data.get("checkpoint") == checkpoint_id
 
 
+def gap_before(
+    session_id: str, log: str, last: int, seq: int, offset: int | None = None
+) -> Problem:
+    """The report that the numbers between two are missing."""
+    missing = tuple(range(last + 1, min(seq, last + 1001)))
+    detail = f"events {last + 1} to {seq - 1} are missing"
+    return Problem(session_id, log, "gap", detail, offset, count=seq - last - 1, seqs=missing)
+
+
 def check_order(session_id: str, log: str, events: Iterator[Event]) -> Iterator[Problem]:
     """Numbers that are missing or come twice, and ids that do."""
     ids: set[str] = set()
     last = 0
     for event in events:
         if event.seq > last + 1:
-            missing = tuple(range(last + 1, min(event.seq, last + 1001)))
-            detail = f"events {last + 1} to {event.seq - 1} are missing"
-            count = event.seq - last - 1
-            yield Problem(session_id, log, "gap", detail, count=count, seqs=missing)
+            yield gap_before(session_id, log, last, event.seq)
         elif event.seq <= last:
             yield Problem(session_id, log, "order", f"event {event.seq} comes after {last}")
         if event.id in ids:

@@ -18,7 +18,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Answer:
-    """A message, and how it is told.
+    """A message, and how it is streamed.
 
     `events` in place of a message are sent as they are. `piece` is the number of characters
     in a piece of text or arguments; `pause` the seconds before each event; `held` keeps the

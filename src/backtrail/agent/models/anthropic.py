@@ -24,11 +24,6 @@ MAX_TOKENS = 16_384
 _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_PROFILE")
 
 
-def open_anthropic(provider: str, model: str, **options: Json) -> AnthropicModel:
-    """A model at Anthropic, or at a server that speaks its protocol."""
-    return AnthropicModel(model, provider=provider, **options)
-
-
 class AnthropicModel(HostedModel):
     """A model that speaks the Messages API."""
 

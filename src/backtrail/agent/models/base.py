@@ -119,13 +119,13 @@ class Model(ABC):
 # --- finding one -------------------------------------------------------------------------
 
 _HOMES = {
-    "anthropic": ("anthropic", "open_anthropic"),
-    "lmstudio": ("openai", "open_openai"),
-    "ollama": ("openai", "open_openai"),
-    "openai": ("openai", "open_openai"),
-    "openrouter": ("openai", "open_openai"),
-    "scripted": ("scripted", "open_scripted"),
-    "vllm": ("openai", "open_openai"),
+    "anthropic": ("anthropic", "AnthropicModel"),
+    "lmstudio": ("openai", "OpenAIModel"),
+    "ollama": ("openai", "OpenAIModel"),
+    "openai": ("openai", "OpenAIModel"),
+    "openrouter": ("openai", "OpenAIModel"),
+    "scripted": ("scripted", "ScriptedModel"),
+    "vllm": ("openai", "OpenAIModel"),
 }
 
 PROVIDERS = tuple(_HOMES)
@@ -145,5 +145,6 @@ def open_model(provider: str, model: str, **options: Json) -> Model:
             "`openai` with `base_url` for any server that speaks its protocol"
         )
     home, name = _HOMES[provider]
-    opener: Callable[..., Model] = getattr(import_module(f".{home}", __package__), name)
-    return opener(provider, model, **options)
+    made: Callable[..., Model] = getattr(import_module(f".{home}", __package__), name)
+    where = {} if provider == "scripted" else {"provider": provider}
+    return made(name=model, **where, **options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from contextlib import aclosing, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib import import_module
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from json import JSONDecodeError
 from typing import Any
 
+from ..._startup.extras import install_line
 from ...errors import Closed, Unsupported
 from ...events import Json
 from ...stores.disk import forks
@@ -59,8 +61,7 @@ class HostedModel(Model):
     ) -> None:
         if find_spec(self.package) is None:
             raise Unsupported(
-                f"the `{self.package}` client is not installed: "
-                f"pip install 'backtrail[{self.package}]'"
+                f"the `{self.package}` client is not installed: {install_line(self.package)}"
             )
         self.provider = provider
         self.name = name
@@ -104,23 +105,17 @@ class HostedModel(Model):
 
     def stream(self, request: Request) -> Iterator[Delta | Reply]:
         assembly = self._assembly(request)
-        events = self._events(self._body(request), assembly)
-        try:
+        with closing(self._events(self._body(request), assembly)) as events:
             for event in events:
                 yield from assembly.take(event)
-        finally:
-            events.close()
         yield self._whole(assembly)
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Reply]:
         assembly = self._assembly(request)
-        events = self._aevents(self._body(request), assembly)
-        try:
+        async with aclosing(self._aevents(self._body(request), assembly)) as events:
             async for event in events:
                 for delta in assembly.take(event):
                     yield delta
-        finally:
-            await events.aclose()
         yield self._whole(assembly)
 
     def _events(

@@ -41,11 +41,6 @@ _NO_KEY = "not-needed"
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 
 
-def open_openai(provider: str, model: str, **options: Json) -> OpenAIModel:
-    """A model at one of the servers that speak OpenAI's protocol."""
-    return OpenAIModel(model, provider=provider, **options)
-
-
 class OpenAIModel(HostedModel):
     """A model that speaks chat completions.
 

@@ -31,11 +31,6 @@ PIECE = 8
 """Characters a delta has."""
 
 
-def open_scripted(provider: str, model: str, **options: Json) -> ScriptedModel:
-    """A scripted model with `replies`."""
-    return ScriptedModel(name=model, **options)
-
-
 class ScriptedModel(Model):
     """Answers requests in order, and keeps them in `requests`.
 

@@ -83,7 +83,7 @@ def check_bundle(path: str | os.PathLike[str], limits: Limits | None = None) -> 
 
 
 def check_file(file: BinaryIO, limits: Limits) -> Bundle:
-    """The same for a file that is open."""
+    """Check a bundle in an open file."""
     reading = Reading(file, limits)
     manifest = reading.manifest
     trees: dict[bytes, Held | Damaged | Unsafe] = {}
@@ -116,7 +116,7 @@ class Reading:
         self.manifest = layout.decode_manifest(content, limits)
 
     def contents(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every content with its digest, which it has."""
+        """Every content with its digest, which is checked."""
         for blob in self.manifest.blobs:
             member = self._unpacker.next(blob_name(blob.sha256), blob.size, self._limits.blob)
             yield bytes.fromhex(blob.sha256), member.content(blob.sha256)

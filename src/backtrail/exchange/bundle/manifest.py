@@ -189,7 +189,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def encode_event(event: Event) -> bytes:
-    """One event as a line, with its end."""
+    """Encode an event as a line, with its newline."""
     return msgspec.json.encode(event.to_dict()) + b"\n"
 
 

@@ -20,10 +20,10 @@ from ...errors import BacktrailError
 from ...events import Json, NewEvent, SessionInfo
 from ...events.messages import normal_usage
 from ...stores.base import Store
+from ..foreign_record import Facts, Found, found_in
 from ..hooks.dialects import home_of
 from ..intake import FilesOf, Make, Side, no_files
 from ..jsonlines import Line, Unreadable, read_lines, read_object
-from ..records import Facts, Found, found_in
 from ..shapes import folder_in, object_in, text_in
 from . import format as cc
 from .lines import Maker

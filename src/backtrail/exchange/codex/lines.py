@@ -92,7 +92,7 @@ class Maker(msgspec.Struct):
         return self._rewind(line, log, events, prompts[max(0, len(prompts) - turns)])
 
     def _go_on(self, line: Line, log: GrowingLog) -> str | None:
-        """The same where a new file is begun for it."""
+        """Follow a rollback for which Codex began a new file."""
         base = codex.goes_on(line.value or {})
         if base is None:
             return None

@@ -21,10 +21,10 @@ from ...errors import BacktrailError
 from ...events import Json, SessionInfo
 from ...events.messages import speech_of
 from ...stores.base import Store
+from ..foreign_record import Facts, Found, found_in
 from ..hooks.dialects import home_of
 from ..intake import FilesOf, Make, Side, no_files
 from ..jsonlines import Line, read_lines, unpacked
-from ..records import Facts, Found, found_in
 from ..shapes import folder_in, object_in, text_in, time_in
 from . import format as codex
 from .lines import Maker, SideMaker

@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING, Self
 from ..._startup.frozen import dataclass, field, replace
 from ...errors import NotFound
 from ...events import MESSAGE_KINDS, Event, Json, SessionInfo
+from ...events.calls import calls_in
 from ...events.history import NOTED, REPEATS
-from ...formats.parts import Answer
+from ...session.titles import title_of
 from ...session.uncaptured import Row, row_dict, whole
-from .step import Call, Step, Subagent, not_alone, step_kind, step_of
+from .pairs import paired
+from .step import Step, Subagent, not_alone, step_kind, step_of
 
 if TYPE_CHECKING:
     from ...files.differences import FileDiff
     from ...files.trees import Get
     from ...formats.secrets import Masking
-    from ...session.filepoints import Counts
+    from ...session.filepoints import Counts, Effects
     from ...stores.base import Store
 
 NO_CALLS = ("files_changed", "rewound", "undone", "redone")
@@ -37,12 +39,32 @@ SUBAGENTS = "subagents/"
 
 
 @dataclass(frozen=True, slots=True)
+class Net:
+    """What a turn did to the files in all, as far as it is still so.
+
+    `perhaps` are the paths of it that others may have changed: which sessions, None for a person.
+    """
+
+    files: list[FileDiff] = field(default_factory=list)
+    perhaps: dict[str, list[str] | None] = field(default_factory=dict)
+
+    @property
+    def own(self) -> list[FileDiff]:
+        """What is surely the turn's."""
+        return [file for file in self.files if file.path not in self.perhaps]
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """One prompt and what followed; `number` 0 is what came before the first."""
+    """One prompt and what followed; `number` 0 is what came before the first.
+
+    `net` is what it did to the files in all, where a whole document is read.
+    """
 
     number: int
     prompt: Step | None
     steps: list[Step] = field(default_factory=list)
+    net: Net = field(default_factory=Net)
 
     @property
     def all(self) -> list[Step]:
@@ -95,22 +117,6 @@ def _nested(steps: Iterable[Step]) -> Iterator[Subagent]:
                 yield from _nested(call.subagent.steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Net:
-    """What a turn did to the files in all, as far as it is still so.
-
-    `perhaps` are the paths of it that others may have changed: which sessions, None for a person.
-    """
-
-    files: list[FileDiff] = field(default_factory=list)
-    perhaps: dict[str, list[str] | None] = field(default_factory=dict)
-
-    @property
-    def own(self) -> list[FileDiff]:
-        """What is surely the turn's."""
-        return [file for file in self.files if file.path not in self.perhaps]
-
-
 # --- reading -----------------------------------------------------------------------------
 
 
@@ -124,7 +130,9 @@ class Reader:
         self._given = info
         self._open = ExitStack()
         self._get: Get | None = None
+        self._effects: Effects | None = None
         self._has_looked = False
+        self._calls: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -136,12 +144,21 @@ class Reader:
 
     @property
     def info(self) -> SessionInfo:
-        """The session's record."""
+        """The session's record, with what it is called as its title."""
         if self._masking is None:
-            return self._given
+            return replace(self._given, title=self._title(str))
         import msgspec
 
-        return msgspec.convert(self._masking.json(self._given.to_dict()), SessionInfo)
+        from ...formats.secrets import mask
+
+        # The first prompt comes again where it is shown, and is counted there.
+        title = self._title(lambda text: mask(text)[0])
+        row = self._masking.json(self._given.to_dict()) | {"title": title}
+        return msgspec.convert(row, SessionInfo)
+
+    def _title(self, masked: Callable[[str], str]) -> str | None:
+        given = self._given
+        return masked(given.title) if given.title else title_of(self._store, given, masked=masked)
 
     def not_captured(self) -> list[Row]:
         """The account of what was not captured."""
@@ -190,15 +207,24 @@ class Reader:
     ) -> Turn:  # fmt: skip
         steps = []
         for event in events:
-            files = self._files(event) if main else []
+            files = self.files(event) if main else []
             if _brings_back(event):
                 files = [file for file in files if file.path not in seen]
             seen |= {file.path for file in files}
             steps.append(step_of(self._masked(event), files))
-        steps = _paired(steps, start, main=main)
+        steps = paired(steps, start, self._calls, main=main)
         if steps and steps[0].kind == "user_message":
             return Turn(number, steps[0], steps[1:])
         return Turn(number, None, steps)
+
+    def steps(self, events: Iterable[Event], *, main: bool = True) -> list[Step]:
+        """Any events in order, with the answers at the calls among them; without files.
+
+        A subagent has its place, and no steps yet.
+        """
+        agents = {one.call: one for one in self.agents() if one.call is not None}
+        steps = [step_of(self._masked(event)) for event in events]
+        return paired(steps, agents.get, self._calls, main=main)
 
     def _masked(self, event: Event) -> Event:
         if self._masking is None:
@@ -209,17 +235,30 @@ class Reader:
 
     def net(self, events: Sequence[Event], paths: Collection[bytes] | None = None) -> Net:
         """What the calls among the events of a turn changed that nothing took back."""
-        from ...session.filepoints import turn_in_effect
+        from ...session.filepoints import Effects
 
-        get = self._contents() if any("files" in event.data for event in events) else None
+        get = self.contents() if any("files" in event.data for event in events) else None
         if get is None:
             return Net()
-        files = turn_in_effect(self._store, self._id, get, events, paths).files
+        newest = max(event.seq for event in events if "files" in event.data)
+        if self._effects is None or newest > self._effects.head:
+            # What was noted beyond the log counts for this turn alone.
+            self._effects = Effects(self._store, self._id, get, events)
+        files = self._effects.diff(events, paths).files
         changed = {file.path for file in files}
         found: dict[str, list[str] | None] = {}
         for event in events:
             found |= not_alone(event) if event.kind not in NO_CALLS else {}
         return Net(files, {path: whose for path, whose in found.items() if path in changed})
+
+    def _masked_net(self, events: Sequence[Event]) -> Net:
+        net = self.net(events)
+        if self._masking is None:
+            return net
+        from ...formats.secrets import Masking
+
+        # It is counted at the calls that did it.
+        return replace(net, files=_masked_files(net.files, Masking()))
 
     def counts(self, events: Sequence[Event]) -> Counts:
         """How many files the events of a turn changed, and lines: as its end says, if it does."""
@@ -228,13 +267,13 @@ class Reader:
         ends = (counts_in(event) for event in reversed(events) if event.kind == "turn_end")
         known = next((one for one in ends if one is not None), None)
         get = (
-            self._contents() if any(isinstance(e.data.get("files"), dict) for e in events) else None
+            self.contents() if any(isinstance(e.data.get("files"), dict) for e in events) else None
         )
         if known is not None or get is None:
             return known or Counts(0, 0, 0)
         return counts_of(self._store, self._id, get, events)
 
-    def _contents(self) -> Get | None:
+    def contents(self) -> Get | None:
         """What reads contents of files; None where the store has none."""
         if not self._has_looked:
             from ...files.depot import has_contents, opened
@@ -244,29 +283,22 @@ class Reader:
                 self._get = self._open.enter_context(opened(self._store)).blobs.get
         return self._get
 
-    def _files(self, event: Event) -> list[FileDiff]:
+    def files(self, event: Event) -> list[FileDiff]:
         """What an event did to the files, as far as contents are there."""
         from ...session.filepoints import event_diff
 
         changed = event.data.get("files")
         if not (isinstance(changed, dict) and "after" in changed):
             return []
-        get = self._contents()
+        get = self.contents()
         files = [] if get is None else event_diff(get, event).files
-        if self._masking is None:
-            return files
-        import msgspec
-
-        from ...files.differences import FileDiff
-
-        rows = (self._masking.json(msgspec.to_builtins(file)) for file in files)
-        return [msgspec.convert(row, FileDiff) for row in rows]
+        return files if self._masking is None else _masked_files(files, self._masking)
 
     # --- all of it ---
 
     def document(self) -> Document:
         """The session as it stands, with its subagents at the calls that started them."""
-        agents = {one.call or f"log {one.name}": one for one in self._agents()}
+        agents = {one.call or f"log {one.name}": one for one in self.agents()}
 
         def start(call: str) -> Subagent | None:
             found = agents.pop(call, None)
@@ -279,8 +311,12 @@ class Reader:
             return replace(found, steps=[step for step in kept if step is not None])
 
         live = self._store.history(self._id)
+        self._calls = {id for event in live for id in _asked_in(event)}
         seen: set[str] = set()
-        turns = [self._turn(n, events, seen, start=start) for n, events in _grouped(live)]
+        turns = [
+            replace(self._turn(n, events, seen, start=start), net=self._masked_net(events))
+            for n, events in _grouped(live)
+        ]
         # Those that no call asked for; their calls may have been taken back. One that another of
         # them started comes after that one, which takes it.
         asked = {call for one in agents.values() for call in self._asked(one.name)}
@@ -299,7 +335,7 @@ class Reader:
             self.not_captured(),
         )
 
-    def _agents(self) -> Iterator[Subagent]:
+    def agents(self) -> Iterator[Subagent]:
         """Each subagent by the call that started it, still without its steps."""
         for name in self.subagents():
             events = self._store.read(self._id, log=SUBAGENTS + name, kinds=("start",), limit=1)
@@ -313,6 +349,15 @@ class Reader:
         """The ids of the calls in a subagent's log."""
         events = self._store.read(self._id, log=SUBAGENTS + name)
         return {call.id for event in events for call in step_of(event).calls}
+
+
+def _masked_files(files: list[FileDiff], masking: Masking) -> list[FileDiff]:
+    import msgspec
+
+    from ...files.differences import FileDiff
+
+    rows = (masking.json(msgspec.to_builtins(file)) for file in files)
+    return [msgspec.convert(row, FileDiff) for row in rows]
 
 
 def read_document(store: Store, session_id: str, masking: Masking | None = None) -> Document:
@@ -337,6 +382,13 @@ def _brings_back(event: Event) -> bool:
     return event.kind in kinds and event.data.get("kind") == kinds[event.kind]
 
 
+def _asked_in(event: Event) -> Iterator[str]:
+    """The ids of the calls that an event's message asks for."""
+    message = event.data.get("message")
+    if event.kind == "assistant_message" and isinstance(message, dict):
+        yield from (call.id for call in calls_in(message))
+
+
 def _is_shown(step: Step) -> bool:
     return bool(step.at or step.files or step.doubts)
 
@@ -348,70 +400,3 @@ def _aside(event: Event, step: Step) -> Step | None:
     if event.kind == "result" and event.data.get("ok") is False:
         return replace(step, sentence=f"failed: {event.data.get('error')}")
     return None
-
-
-# --- calls -------------------------------------------------------------------------------
-
-
-def _paired(
-    steps: list[Step], start: Callable[[str], Subagent | None], *, main: bool
-) -> list[Step]:
-    """The steps of a turn, with answers and subagents at the calls of its messages.
-
-    A hook records what a call did as an action of its own; it is folded into the call.
-    """
-    calls: dict[str, tuple[int, int]] = {}
-    answered: dict[tuple[int, int], tuple[Answer, int]] = {}
-    found = list(steps)
-    waiting: dict[str, tuple[int, int]] = {}
-    for at, step in enumerate(steps):
-        if step.kind == "action":
-            continue
-        for n, part in enumerate(step.parts):
-            if isinstance(part, Call):
-                calls[part.id] = waiting[part.id] = at, n
-        placed = [(waiting.pop(one.call_id, None), one) for one in step.answers]
-        loose = tuple(one for place, one in placed if place is None)
-        own = bool(step.parts or loose or step.sentence)
-        anchor = 0 if own or not main else step.seq
-        for place, one in placed:
-            if place is not None:
-                answered[place] = one, anchor
-                own, anchor = own or bool(anchor), 0
-        found[at] = replace(step, loose=loose, at=step.seq if own else 0)
-    for at, step in enumerate(steps):
-        if step.kind == "action" and step.calls:
-            found[at] = _acted(step, calls, answered, found, main=main)
-    for at, step in enumerate(found):
-        if step.calls and not step.folded:
-            parts = [
-                _completed(part, answered.get((at, n)), start) if isinstance(part, Call) else part
-                for n, part in enumerate(step.parts)
-            ]
-            found[at] = replace(step, parts=tuple(parts))
-    return found
-
-
-def _acted(
-    step: Step, calls: Mapping[str, tuple[int, int]],
-    answered: dict[tuple[int, int], tuple[Answer, int]], found: Sequence[Step], *, main: bool,
-) -> Step:  # fmt: skip
-    """An action, folded into the call that it carried out if a message of the turn has that."""
-    (call,) = step.calls
-    place = calls.get(call.id) if call.id else None
-    if place is None:
-        # What a turn did without any call has its files only.
-        return replace(step, at=0) if call.name == "turn" and call.answer is None else step
-    if call.answer is None or place in answered:
-        return replace(step, folded=True, at=found[place[0]].seq)
-    answered[place] = call.answer, step.seq if main else 0
-    return replace(step, folded=True)
-
-
-def _completed(
-    call: Call, given: tuple[Answer, int] | None, start: Callable[[str], Subagent | None]
-) -> Call:
-    """A call with its answer and the subagent that it started."""
-    found, anchor = given or (call.answer, 0)
-    agent = start(call.id) if call.id else None
-    return replace(call, answer=found, anchor=anchor, subagent=agent)

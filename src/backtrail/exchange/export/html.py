@@ -14,7 +14,19 @@ from ...files.differences import FileDiff
 from ...formats.parts import Answer, Aside, Picture, Text, Thought, pretty
 from .document import Document, Turn
 from .html_assets import SCRIPT, STYLE, policy
-from .page import HIDDEN, SPEAKERS, changing, ending, facts, one_line, parts_of, visible
+from .page import (
+    HIDDEN,
+    SPEAKERS,
+    authors,
+    by_others,
+    doubtful,
+    ending,
+    facts,
+    one_line,
+    parts_of,
+    system_title,
+    visible,
+)
 from .step import Call, Part, Step, Subagent
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)[^\n`]*$", re.MULTILINE)
@@ -34,6 +46,11 @@ def _attribute(text: str) -> str:
     return escape(one_line(text), quote=True)
 
 
+def _time(ts: str) -> str:
+    """A time, which the script shows in the reader's own zone."""
+    return f'<time datetime="{_attribute(ts)}">{_text(ts)}</time>'
+
+
 def _page(document: Document, masked: int) -> Iterator[str]:
     info = document.info
     title = _attribute(info.title or info.id)
@@ -44,7 +61,8 @@ def _page(document: Document, masked: int) -> Iterator[str]:
     yield f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
     yield f"<header>\n<h1>{title}</h1>\n<dl>\n"
     for name, value in facts(info):
-        yield f"<dt>{name}</dt><dd>{_text(value)}</dd>\n"
+        shown = _time(value) if name in ("Began", "Last change") else _text(value)
+        yield f"<dt>{name}</dt><dd>{shown}</dd>\n"
     yield "</dl>\n</header>\n<main>\n"
     yield (
         '<div class="bar" hidden><input id="search" type="search" placeholder="Search  /" '
@@ -74,18 +92,18 @@ def _turn(turn: Turn) -> Iterator[str]:
     for step in turn.all:
         if step.stands:
             yield from _entry(step, f"e{step.seq}")
-    if changed := changing(turn.all):
-        yield from _changes(changed)
+    yield from _changes(turn)
     yield "</section>\n"
 
 
 def _entry(step: Step, anchor: str) -> Iterator[str]:
     name = _attribute(anchor)
     yield f'<article class="{step.speaker}" id="{name}">\n'
-    yield f'<h2>{SPEAKERS[step.speaker]} <a href="#{name}">{_text(step.ts)}</a></h2>\n'
+    yield f'<h2>{SPEAKERS[step.speaker]} <a href="#{name}">{_time(step.ts)}</a></h2>\n'
     folded = step.speaker == "system"
     if folded:
-        yield '<details class="aside"><summary>System prompt</summary>\n'
+        title = _attribute(system_title(step))
+        yield f'<details class="aside"><summary>{title}</summary>\n'
     for part in parts_of(step):
         yield from _part(part)
     yield "</details>\n</article>\n" if folded else "</article>\n"
@@ -170,23 +188,30 @@ def _subagent(agent: Subagent) -> Iterator[str]:
 # --- files -------------------------------------------------------------------------------
 
 
-def _changes(steps: Iterable[Step]) -> Iterator[str]:
+def _changes(turn: Turn) -> Iterator[str]:
+    """What a turn did to the files in all, and what others did meanwhile."""
+    files, others, doubts = turn.net.files, by_others(turn), doubtful(turn)
+    if not (files or others or doubts):
+        return
     yield '<div class="files">\n<h3>Files</h3>\n'
-    for step in steps:
-        for doubt in step.doubts:
-            yield f'<p class="note">{_attribute(step.by)}: {_text(doubt)}</p>\n'
-        for file in step.files:
-            yield from _file(file, step)
+    for step, doubt in doubts:
+        yield f'<p class="note">{_attribute(step.by)}: {_text(doubt)}</p>\n'
+    calls = authors(turn)
+    for file in files:
+        yield from _file(file, calls.get(file.path, ()))
+    for step, file in others:
+        yield from _file(file, [step])
     yield "</div>\n"
 
 
-def _file(file: FileDiff, step: Step) -> Iterator[str]:
+def _file(file: FileDiff, steps: Iterable[Step]) -> Iterator[str]:
     name = f"{file.old_path} → {file.path}" if file.old_path else file.path
     yield f"<details><summary><code>{_attribute(name)}</code> {_attribute(file.status)} "
     yield f'<span class="plus">+{file.insertions}</span> '
-    yield f'<span class="minus">−{file.deletions}</span> '
-    by = _attribute(step.by)
-    yield f'<a href="#e{step.at}">{by}</a>' if step.at else by
+    yield f'<span class="minus">−{file.deletions}</span>'
+    for step in steps:
+        by = _attribute(step.by)
+        yield f' <a href="#e{step.at}">{by}</a>' if step.at else f" {by}"
     yield "</summary>\n"
     if file.modes:
         yield f'<p class="note">mode {" → ".join(map(_attribute, file.modes))}</p>\n'

@@ -74,6 +74,13 @@ const box = document.getElementById("search");
 const count = document.getElementById("found");
 const articles = Array.from(document.querySelectorAll("main section.turn > article"));
 const turns = Array.from(document.querySelectorAll("main section.turn"));
+for (const time of document.querySelectorAll("time")) {
+  const moment = new Date(time.dateTime);
+  if (!Number.isNaN(moment.getTime())) {
+    time.title = time.dateTime;
+    time.textContent = moment.toLocaleString(undefined, {dateStyle: "medium", timeStyle: "medium"});
+  }
+}
 const texts = articles.map((article) => article.textContent.toLowerCase());
 function search() {
   const wanted = box.value.trim().toLowerCase().split(/\\s+/).filter(Boolean);

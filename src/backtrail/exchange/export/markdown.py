@@ -7,12 +7,25 @@ all else is in fences longer than any fence in it. HTML in words is shown, not o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
+from ...files.differences import FileDiff
 from ...formats.parts import Answer, Aside, Picture, Text, Thought, pretty
-from .document import Document
-from .page import HIDDEN, SPEAKERS, changing, ending, facts, one_line, parts_of, visible
+from .document import Document, Turn
+from .page import (
+    HIDDEN,
+    SPEAKERS,
+    authors,
+    by_others,
+    doubtful,
+    ending,
+    facts,
+    one_line,
+    parts_of,
+    system_title,
+    visible,
+)
 from .step import Call, Part, Step, Subagent
 
 _TICKS = re.compile(r"`{3,}")
@@ -58,8 +71,7 @@ def _lines(document: Document, masked: int) -> Iterator[str]:
         for step in turn.all:
             if step.stands:
                 yield from _entry(step)
-        if changed := changing(turn.all):
-            yield from _changes(changed)
+        yield from _changes(turn)
     for agent in document.subagents:
         yield from _subagent(agent)
     if document.not_captured:
@@ -77,7 +89,7 @@ def _entry(step: Step, level: str = "##") -> Iterator[str]:
     yield from (f"{level} {SPEAKERS[step.speaker]} · {_plain(step.ts)}", "")
     folded = step.speaker == "system"
     if folded:
-        yield from _folded("System prompt")
+        yield from _folded(_summary(system_title(step)))
     for part in parts_of(step):
         yield from _part(part, level)
     if folded:
@@ -179,18 +191,27 @@ def _subagent(agent: Subagent, level: str = "##") -> Iterator[str]:
     yield from ("</details>", "")
 
 
-def _changes(steps: list[Step]) -> Iterator[str]:
+def _changes(turn: Turn) -> Iterator[str]:
+    files, others, doubts = turn.net.files, by_others(turn), doubtful(turn)
+    if not (files or others or doubts):
+        return
     yield from ("### Files", "")
-    for step in steps:
-        for doubt in step.doubts:
-            yield from (f"*{_plain(step.by)}: {_plain(doubt, 1000)}*", "")
-        for file in step.files:
-            name = f"{file.old_path} → {file.path}" if file.old_path else file.path
-            counts = f"+{file.insertions} −{file.deletions}"
-            by = _summary(step.by)
-            yield from _folded(f"<code>{_summary(name)}</code> {file.status} {counts} ({by})")
-            if file.modes:
-                yield from (f"mode {file.modes[0]} → {file.modes[1]}", "")
-            if file.text:
-                yield from _fenced(file.text, "diff")
-            yield from ("</details>", "")
+    for step, doubt in doubts:
+        yield from (f"*{_plain(step.by)}: {_plain(doubt, 1000)}*", "")
+    calls = authors(turn)
+    for file in files:
+        yield from _file(file, calls.get(file.path, ()))
+    for step, file in others:
+        yield from _file(file, [step])
+
+
+def _file(file: FileDiff, steps: Iterable[Step]) -> Iterator[str]:
+    name = f"{file.old_path} → {file.path}" if file.old_path else file.path
+    counts = f"+{file.insertions} −{file.deletions}"
+    by = ", ".join(dict.fromkeys(_summary(step.by) for step in steps))
+    yield from _folded(f"<code>{_summary(name)}</code> {file.status} {counts} ({by})")
+    if file.modes:
+        yield from (f"mode {file.modes[0]} → {file.modes[1]}", "")
+    if file.text:
+        yield from _fenced(file.text, "diff")
+    yield from ("</details>", "")

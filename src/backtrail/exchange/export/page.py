@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 
 from ...events import SessionInfo
+from ...files.differences import FileDiff
 from ...formats.parts import Text
-from .document import Document
+from .document import NO_CALLS, Document, Turn
 from .step import Call, Part, Step
 
 SPEAKERS = {
@@ -33,9 +34,25 @@ def parts_of(step: Step) -> list[Part]:
     return [*step.parts, *(Call(one.call_id, "result", None, one) for one in step.loose)]
 
 
-def changing(steps: list[Step]) -> list[Step]:
-    """The steps that did something to the files, or may have."""
-    return [step for step in steps if step.files or step.doubts]
+def by_others(turn: Turn) -> list[tuple[Step, FileDiff]]:
+    """What others did to the files meanwhile."""
+    return [(step, file) for step in turn.steps if step.kind == "files_changed"
+            for file in step.files]  # fmt: skip
+
+
+def doubtful(turn: Turn) -> list[tuple[Step, str]]:
+    """What is to be said about files beside the differences, and at which step."""
+    return [(step, doubt) for step in turn.all for doubt in step.doubts]
+
+
+def authors(turn: Turn) -> dict[str, list[Step]]:
+    """The calls of a turn that changed each path."""
+    found: dict[str, list[Step]] = {}
+    for step in turn.steps:
+        for file in step.files if step.kind not in NO_CALLS else ():
+            for path in {file.path, file.old_path or file.path}:
+                found.setdefault(path, []).append(step)
+    return found
 
 
 def ending(document: Document, masked: int) -> list[str]:
@@ -59,13 +76,26 @@ def facts(info: SessionInfo) -> list[tuple[str, str]]:
         ("Project", info.root if info.root != info.cwd else None),
         ("Agent", info.agent_name),
         ("Model", info.model),
-        ("Messages", f"{info.message_count} in {info.turn_count} turns"),
+        ("Messages", f"{info.message_count} in {_turns(info.turn_count)}"),
         ("Tokens", _tokens(info)),
         ("Cost", None if info.cost_usd is None else f"${info.cost_usd:.4f}"),
         ("Fork of", info.parent_id),
         ("Tags", ", ".join(info.tags)),
     ]
     return [(name, value) for name, value in found if value]
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+_TAG = re.compile(r"\s*<([a-z]+(?:-[a-z]+)*)>")
+
+
+def system_title(step: Step) -> str:
+    """What a message of the system is: the prompt, or a note that a program put in."""
+    found = _TAG.match(step.text)
+    return found[1].replace("-", " ").capitalize() if found else "System prompt"
 
 
 def _tokens(info: SessionInfo) -> str:

@@ -94,6 +94,8 @@ class Step:
     """Those of the files that are perhaps not its own."""
     uncertain: list[str] = field(default_factory=list)
     """Paths that a person may have saved meanwhile."""
+    part: bool = False
+    """Whether it is what a call did so far, which went on in another event."""
 
     @property
     def speaker(self) -> Speaker:
@@ -219,6 +221,7 @@ def step_of(event: Event, files: Sequence[FileDiff] = ()) -> Step:
         data.get("error") is True or any(one.failed for one in answers), event.seq, False,
         list(files), missing_in(event), [file.path for file in files if file.path in doubtful],
         [str(path) for path in uncertain] if isinstance(uncertain, list) else [],
+        data.get("so_far") is True,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ TIMEOUT = 10
 """Seconds after which the agent itself gives a hook up; the hook does so long before."""
 
 SHORT = 3
-"""The same where the agent gives no hook longer, and complains of one that asks for it."""
+"""Seconds for events of which the agent limits the hooks; it complains where more is asked."""
 
 WAIT = 20.0
 """Seconds more for the hook before a call, which may wait for the first import, by default."""

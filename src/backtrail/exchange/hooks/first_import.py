@@ -133,7 +133,7 @@ def go_on(store: Store, cwd: str) -> None:
 
 
 def run(url: str, scope: str, cwd: str) -> int:
-    """The first import, to its end, whatever time it takes."""
+    """Do the first import to its end, however long it takes."""
     from ...errors import BacktrailError
     from ...files.depot import opened
     from ...stores.opening import open_store

@@ -210,7 +210,7 @@ class Follower:
         return source(self.fields.session, self.fields.transcript)
 
     def _go_back(self) -> bool:
-        """Follow what such an agent did to its chat by itself; whether it went back."""
+        """Append the rewinds that the agent made in its own chat; whether there was one."""
         fields = self.fields
         if self.dialect.has_transcript or self.is_left:
             return False
@@ -257,7 +257,7 @@ class Follower:
         self.files.ask(self.fields.sought)
 
     def denied(self) -> None:
-        """A tool may not run: whatever changed meanwhile is not its own."""
+        """Drop a call that may not run; what changed meanwhile is not its own."""
         bracket = self.files.find(self.fields.sought)
         if bracket is not None:
             self.files.drop(bracket)

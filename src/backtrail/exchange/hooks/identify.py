@@ -53,7 +53,7 @@ def identify(
 
 def _left(store: Store, dialect: Dialect, fields: Fields, *, begins: bool) -> Identified | None:
     """A session that was left after a rewind; the fork of it, where it goes on all the same."""
-    from ..records import Found, has_left, known
+    from ..foreign_record import Found, has_left, known
 
     found = Found(dialect.agent, fields.session, fields.transcript or Path())
     left = known(store, found)

@@ -201,7 +201,7 @@ def joined(found: list[dict[str, Json]]) -> dict[str, Json]:
 
 
 GRACE = 1.0
-"""Seconds after its last sign of life in which a change is still a call's."""
+"""Seconds after it began, or was stopped, in which a change is a call's without a later sign."""
 
 _TAIL = 256 * 1024
 _STOPPED = b"[Request interrupted by user"

@@ -16,8 +16,7 @@ from ...errors import Damaged
 from ...events import Json
 from ...stores.disk.checks import decoded, typed
 from ...stores.disk.fs import failed, sync_directory
-from ...stores.disk.schema import Schema
-from ...stores.disk.transactions import Execute
+from ...stores.disk.schema import Execute, Schema
 from ..names import RESTORING
 from ..workspace.roots import Identity
 from .brackets import Place

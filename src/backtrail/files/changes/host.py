@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -141,10 +140,6 @@ class Folder:
         self.fresh = True
         self.rebound = False
         self.unwatched = None
-
-    def directory(self) -> str | None:
-        """The directory that is watched over, if one is."""
-        return os.fsdecode(self.opened.root) if self.opened is not None else None
 
     def branch(self) -> str | None:
         """The branch that git has checked out, or its commit."""

@@ -253,10 +253,12 @@ class Recorder:
             if workspace is None:
                 return None
             try:
-                bracket = self._opened(workspace, name, call, paths, runner)
+                bracket, owes = self._opened(workspace, name, call, paths, runner)
             except BacktrailError as error:
                 self._host.missed(error)
                 return None
+            if not owes:
+                self._owe_others(bracket.tree, bracket.id)
             self.tree = bracket.tree
             self.under_way[bracket.id] = bracket
             return bracket
@@ -264,8 +266,8 @@ class Recorder:
     def _opened(
         self, workspace: Workspace, name: str, call: str | None, paths: list[bytes] | None,
         runner: Runner | None,
-    ) -> Bracket:  # fmt: skip
-        """The bracket of a call that begins; what changed before it is owed."""
+    ) -> tuple[Bracket, bool]:  # fmt: skip
+        """The bracket of a call that begins, and whether others did much by then, which is owed."""
         adopt = paths is None and self._starts()
         begin = partial(workspace.begin, self.log, name, call, paths, self._store, runner, adopt)
         turn, self._turn = self._turn, None
@@ -280,12 +282,10 @@ class Recorder:
             bracket = begin(False)
         self.folder.fresh = False
         try:
-            if not self._catch_up(workspace, before=bracket.opened):
-                self._owe_others(bracket.tree, bracket.id)
+            return bracket, self._catch_up(workspace, before=bracket.opened)
         except BacktrailError:
             workspace.drop(bracket)
             raise
-        return bracket
 
     def end(self, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:
         """A call is over: what its event says, which `recorded` follows.

@@ -26,8 +26,7 @@ from ...errors import BacktrailError
 from ...events import Json, new_id
 from ...stores.disk.checks import decoded, typed, whole_number
 from ...stores.disk.database import Database
-from ...stores.disk.schema import Schema
-from ...stores.disk.transactions import Execute
+from ...stores.disk.schema import Execute, Schema
 from ...telemetry import logger
 from ..trays import move_tray
 from .brackets import Bracket, Met, Opening, Runner, Split, Transition, own_birth

@@ -332,23 +332,24 @@ class _Collection:
 
 def drop_unnamed(store: Store, session_id: str, depot: Depot, roots: Iterable[bytes]) -> None:
     """Drop a session's references to trees that it names only in deleted checkpoints."""
-    left = set(roots) - _named_trees(store, session_id)
+    left = _unnamed(store, session_id, roots)
     references = [Reference(name, session_id, root) for name in store_names(store) for root in left]
-    known = [one for one in depot.blobs.references() if one in references]
+    known = [one for one in depot.blobs.references() if one in references] if left else []
     garbage.drop(depot.blobs, known)
-    again = left & _named_trees(store, session_id)
+    again = left - _unnamed(store, session_id, left)
     # Named meanwhile: the writer may have found the reference still there.
     depot.blobs.write([], [one for one in known if one.root in again])
 
 
-def _named_trees(store: Store, session_id: str) -> set[bytes]:
-    """The trees that a session's events name."""
-    return {
-        root
-        for event in store.read(session_id)
-        if event.kind != "checkpoint" or not is_deleted(store, session_id, event.id)
-        for root in trees_of(event)
-    }
+def _unnamed(store: Store, session_id: str, roots: Iterable[bytes]) -> set[bytes]:
+    """Those of some trees that no event of a session names; most are named by a late one."""
+    left = set(roots)
+    for event in store.read(session_id, reverse=True) if left else ():
+        if event.kind != "checkpoint" or not is_deleted(store, session_id, event.id):
+            left.difference_update(trees_of(event))
+        if not left:
+            break
+    return left
 
 
 def _is_lost(call: Bracket) -> bool:

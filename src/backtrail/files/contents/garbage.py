@@ -31,7 +31,7 @@ RECENT = 7 * 24 * 3600.0
 BUDGET = "BACKTRAIL_BUDGET"
 """Names the variable that sets the budget: bytes, or such as `20GB`."""
 
-_GB = 1 << 30
+_GB = 10**9
 _NEARLY = 0.9
 
 
@@ -193,7 +193,8 @@ def check_budget(used: int, path: str | Path, limit: int | None = None) -> None:
         note_full(Path(path))
     if used > most:
         raise DiskLow(
-            f"contents of files take {used >> 20} MB in {path}, and may take {most >> 20} MB: "
+            f"contents of files take {used // 10**6} MB in {path}, and may take "
+            f"{most // 10**6} MB: "
             "files are not captured until a collection (`backtrail gc`) has made room, sessions "
             f"are deleted, or {BUDGET} allows more",
             errno=errno.EDQUOT,
@@ -263,7 +264,7 @@ def check_floor(path: str | Path, floor: int | None = None) -> int:
     least = _floor(total) if floor is None else floor
     if free < least:
         raise DiskLow(
-            f"{free >> 20} MB are free on the disk of {path}, and {least >> 20} MB must stay "
+            f"{free // 10**6} MB are free on the disk of {path}, and {least // 10**6} MB must stay "
             "free: files are not captured until there is space, or `gc` has made some",
             errno=errno.ENOSPC,
         )

@@ -18,8 +18,7 @@ import apsw
 from ..._startup.frozen import NamedTuple
 from ...errors import Damaged
 from ...stores.disk.checks import typed, whole_number
-from ...stores.disk.schema import Schema
-from ...stores.disk.transactions import Execute
+from ...stores.disk.schema import Execute, Schema
 from .blobs import Reference, checked, damaged, gone, missing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...stores.disk.checks import typed
 from ...stores.disk.database import Database
-from ...stores.disk.transactions import Execute
+from ...stores.disk.schema import Execute
 from ..trees import Get
 from .blobs import Keep, Swept
 

@@ -24,7 +24,7 @@ from ...events.operations import KEPT, MADE_ROOT
 from ...stores.base import Store
 from ...stores.disk import checks
 from ...stores.opening import open_store
-from ..names import shown
+from ..names import is_reserved, shown
 from ..trees import Get
 from .plan import Plan
 
@@ -139,7 +139,7 @@ class Restored(NamedTuple):
     after: bytes
 
 
-class Restoring:
+class Restoration:
     """The way back of a workspace for one session, whose log is in `store`."""
 
     def __init__(self, workspace: Workspace, log: Log, store: Store) -> None:
@@ -335,35 +335,37 @@ class Recovery:
         whole = replace(journal, plan=done, workspace=here.stamp())
         return journal, done, record(whole, after, store)
 
-    def finish_or_give_up(self, root: int, store: Store | None) -> bool:
-        """Try once more what was set aside; False if it was given up.
+    def finish_or_give_up(self, root: int, store: Store | None) -> str:
+        """Try once more what was set aside, or give it up; says in words which.
 
-        Then what it had taken out of its place is back, and it is no call's change.
+        Given up, what it had taken out of its place is back, and it is no call's change.
         """
-        here = self._here
+        here, what = self._here, "finished"
         found = here.catalogue.set_aside_of(here.place.n)
         if found is None:
-            return True
-        finished = True
+            return what
         try:
             self._finished(root, found[1], store)
         except (OSError, Conflict, SessionBusy):
             raise
         except Exception:
             # Whatever a damaged journal raises: the person asked to be rid of it.
-            finished = False
-            self._give_up(root, found[1])
+            what = f"given up; {self._give_up(root, found[1])}"
         here.catalogue.drop_set_aside(here.place.n)
         here.problems.clear()
-        return finished
+        return what
 
-    def _give_up(self, root: int, content: bytes) -> None:
+    def _give_up(self, root: int, content: bytes) -> str:
+        """Put back what was taken out, if that is known; says in words what became of it."""
         from .restore import Restore
 
         try:
             journal = decoded(content)
         except Exception:
             # Nothing says what was meant, so nothing can be put back.
-            return
+            left = [name for name in os.listdir(root) if is_reserved(os.fsencode(name))]
+            names = ", ".join(f"{self._here.path}/{name}" for name in sorted(left))
+            return f"what it had taken out cannot be put back{names and ': see '}{names}"
         Restore(root, journal.id, self._here.blobs.get).give_up(journal.plan)
         self._here.restored(root, None)
+        return "what it had taken out is back"

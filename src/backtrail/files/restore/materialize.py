@@ -14,10 +14,11 @@ from ...stores.disk.fs import failed, sync_directory
 from ...stores.opening import store_at
 from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
+from ..contents.blobs import CachedBlobs
 from ..contents.near import bring_near
 from ..depot import opened
 from ..names import RESERVED, shown
-from ..trees import EMPTY, EMPTY_DIGEST, Get, control_in
+from ..trees import EMPTY_DIGEST, Get, control_in
 from .moves import settled
 from .plan import Step, plan_exact
 from .workbench import Unsynced
@@ -59,7 +60,8 @@ def write_tree(get: Get, tree: bytes, into: str | os.PathLike[str]) -> list[Step
     when all of it is on the disk.
     """
     target = Path(resolved(into))
-    plan = settled(_with_empty(get), plan_exact(_with_empty(get), EMPTY_DIGEST, tree))
+    trees = CachedBlobs(get)
+    plan = settled(trees, plan_exact(trees, EMPTY_DIGEST, tree))
     acting = [step for step in plan.steps if step.acts]
     for step in acting:
         if step.after is not None and step.after.kept and control_in(step.path) is not None:
@@ -128,7 +130,3 @@ def _content(get: Get, path: bytes, digest: bytes) -> bytes:
         return get(digest)
     except (NotFound, Damaged) as error:
         raise type(error)(f"the content of {shown(path)} cannot be had: {error}") from error
-
-
-def _with_empty(get: Get) -> Get:
-    return lambda digest: EMPTY if digest == EMPTY_DIGEST else get(digest)

@@ -13,21 +13,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-Lines = Sequence[bytes]
+from ..matching import Lines, in_both, lines_of, once_in
 
 Stretch = tuple[bytes | None, bytes | None, Lines, Lines]
 """Part of a text: the lines above and below it (None: there are none), what was left there, and
 what was found."""
 
 _BINARY = b"\0"
-
-
-def lines_of(text: bytes) -> list[bytes]:
-    r"""The lines of a text, each with its `\n`; only the last may have none."""
-    lines = text.split(b"\n")
-    last = lines.pop()
-    found = [line + b"\n" for line in lines]
-    return [*found, last] if last else found
 
 
 def is_binary(*texts: bytes) -> bool:
@@ -43,7 +35,7 @@ def subtract(left: bytes, found: bytes, now: bytes) -> bytes | None:
     hinder each other.
     """
     lines = lines_of(now)
-    once = _once(lines)
+    once = once_in(lines)
     spliced: list[tuple[int, int, Lines]] = []
     reverted: Counter[bytes] = Counter()
     for above, below, was_left, was_found in _stretches(lines_of(left), lines_of(found), once):
@@ -83,8 +75,7 @@ def _matches(a: Lines, b: Lines) -> dict[int, int]:
     Which of two lines that changed places moved is a matter of taste; only lines count that
     stay in every longest common order.
     """
-    once_a, once_b = _once(a), _once(b)
-    pairs = [(at, once_b[line]) for line, at in once_a.items() if line in once_b]
+    pairs = in_both(a, b)
     places = [place for _, place in pairs]
     ending = _longest(places)
     starting = _longest([-place for place in reversed(places)])[::-1]
@@ -96,12 +87,6 @@ def _matches(a: Lines, b: Lines) -> dict[int, int]:
         for (at, place), rank, is_needed in zip(pairs, ending, needed, strict=True)
         if is_needed and ranks[rank] == 1
     }
-
-
-def _once(lines: Lines) -> dict[bytes, int]:
-    """The lines that a text has exactly once, and where."""
-    counts = Counter(lines)
-    return {line: at for at, line in enumerate(lines) if counts[line] == 1}
 
 
 def _longest(numbers: Sequence[int]) -> list[int]:

@@ -24,9 +24,9 @@ from ..changes.effects import (
     conflict_with,
     is_already,
 )
+from ..matching import lines_of
 from ..names import shown
 from ..trees import REFUSED, Difference, Entry, Get, Present, alike, control_in, diff_trees, flatten
-from .merge import lines_of
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "move", "skip", "conflict"]
 """What happens to a path; `skip` and `conflict` leave it alone.

@@ -20,7 +20,7 @@ from ...events import timestamp
 from ...stores.base import Store
 from ...stores.wrapper import store_name
 from ..beneath import remove_tree
-from ..changes.brackets import Bracket, Place, is_gone
+from ..changes.brackets import Bracket, Place, born, is_gone
 from ..depot import Depot, has_contents, opened
 from ..names import is_reserved, shown
 from ..workspace.machine import Machine
@@ -52,8 +52,7 @@ def _restores(depot: Depot, place: Place, store: Store) -> Iterator[str]:
     with closing(depot.workspace(os.fsdecode(place.path), store)) as workspace:
         try:
             with workspace.locked(store, make=True, wide=True) as root:
-                finished = Recovery(workspace).finish_or_give_up(root, store)
-            what = "finished" if finished else "given up; what it had taken out is back"
+                what = Recovery(workspace).finish_or_give_up(root, store)
             yield f"a restore in {shown(place.path)} was {what}"
         except (BacktrailError, OSError) as error:
             yield f"a restore in {shown(place.path)} cannot be repaired now: {error}"
@@ -70,7 +69,7 @@ def _strays(depot: Depot, roots: Iterable[Path], store: Store) -> Iterator[str]:
     for folder in {depot.folder, *(place.parent for place in store.places)}:
         for path in _listed(folder):
             found = _TEMPORARY.fullmatch(path.name)
-            if found and path.is_file() and _is_old(path) and not _runs(int(found[1])):
+            if found and path.is_file() and _is_old(path) and _is_over(int(found[1])):
                 path.unlink(missing_ok=True)
                 yield f"removed {path}, which a killed process left"
 
@@ -89,14 +88,9 @@ def _is_old(path: Path) -> bool:
         return False
 
 
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+def _is_over(pid: int) -> bool:
+    """Whether no process has this number."""
+    return is_gone(pid, born(pid))
 
 
 # --- open calls --------------------------------------------------------------------------

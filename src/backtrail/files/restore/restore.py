@@ -28,7 +28,7 @@ from ..beneath import (
 from ..names import shown
 from ..trees import Get, alike, control_in
 from .plan import Plan, Step
-from .taking import CHANGED, UNAVAILABLE, Steps, Taking, Transfers, number
+from .steps import CHANGED, UNAVAILABLE, Steps, StepTaker, Transfers, number
 from .workbench import (
     ABSENT,
     Deeds,
@@ -50,7 +50,7 @@ class Restore:
         self._directories = Directories(root)
         self._bench = Workbench(root, id)
         self._deeds = Deeds(self._directories, self._bench)
-        self._steps = Taking(self._directories, self._bench, self._deeds, get)
+        self._steps = StepTaker(self._directories, self._bench, self._deeds, get)
         self._transfers = Transfers(self._directories, self._bench, self._deeds, finishing=False)
         self._checked: set[bytes] = set()
 

@@ -33,7 +33,7 @@ CUT_SHORT = "restore"
 def is_marked(store: Store) -> bool:
     """Whether a restore may have been cut short in any directory that a store watches over."""
     contents = unwrapped(store).contents
-    return contents is not None and os.path.lexists(f"{contents}/{RESTORING}")
+    return contents is not None and os.access(f"{contents}/{RESTORING}", os.F_OK)
 
 
 def at_opening(

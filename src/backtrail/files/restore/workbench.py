@@ -55,6 +55,7 @@ class Workbench:
         self._name = RESERVED + id.encode()
         self._unsynced = Unsynced(root)
         self._patience = _PATIENCE
+        self._was_there = False
         self.id = id.encode()
         self.fd = -1
 
@@ -64,7 +65,7 @@ class Workbench:
             try:
                 os.mkdir(self._name, 0o700, dir_fd=self._root)
             except FileExistsError:
-                pass
+                self._was_there = True
             self.fd = os.open(self._name, DIRECTORY, dir_fd=self._root)
 
     def close(self) -> None:
@@ -87,7 +88,8 @@ class Workbench:
     def build(self, index: int, wanted: Entry, content: bytes) -> None:
         """Make something new. It has its place after `finish`."""
         name = part(index)
-        remove(self.fd, name)
+        if self._was_there:
+            remove(self.fd, name)
         if wanted.kind == "link":
             os.symlink(wanted.value, name, dir_fd=self.fd)
         elif wanted.kind == "directory":
@@ -99,7 +101,8 @@ class Workbench:
         """What was built is whole and on the disk."""
         self._unsynced.sync()
         for index in indexes:
-            remove(self.fd, new(index))
+            if self._was_there:
+                remove(self.fd, new(index))
             os.rename(part(index), new(index), src_dir_fd=self.fd, dst_dir_fd=self.fd)
         os.fsync(self.fd)
 

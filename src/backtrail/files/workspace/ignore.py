@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Patterns = PathSpec[GitIgnoreSpecPattern]
 
-FILE_LIMIT = 20 * 1024 * 1024
+FILE_LIMIT = 20_000_000
 """Bytes above which a file is skipped."""
 
 HEAVY_FILES = 2000

@@ -211,13 +211,13 @@ class Capture:
         for _ in range(3):
             if status.st_size > self._limit:
                 racy = self.racy(status.st_mtime_ns, status.st_ctime_ns)
-                return _skipped(status, f"over {self._limit} bytes".encode(), racy=racy)
+                return _skipped(status, _over(self._limit), racy=racy)
             content, before, status = _read(name, fd, self._limit)
             steady = len(content) == status.st_size and _numbers(before) == _numbers(status)
             if steady:
                 break
         if len(content) > self._limit:
-            return _skipped(status, f"over {self._limit} bytes".encode(), racy=True)
+            return _skipped(status, _over(self._limit), racy=True)
         digest = sha256(content).digest()
         # A program keeps writing to it: this is one of its states, and not the last.
         racy = not steady or self.racy(status.st_mtime_ns, status.st_ctime_ns)
@@ -329,6 +329,12 @@ class Capture:
             # and is needed now only.
             relies = set(index.digests()) - ready.keys()
             self._blobs.write(ready.items(), references, relies=relies, sync=sync)
+
+
+def _over(limit: int) -> bytes:
+    """The reason of what is too large, such as "over 20 MB"."""
+    millions, rest = divmod(limit, 10**6)
+    return (f"over {limit} bytes" if rest else f"over {millions} MB").encode()
 
 
 def _read(name: bytes, directory: int, limit: int) -> tuple[bytes, os.stat_result, os.stat_result]:

@@ -123,12 +123,7 @@ def _is_file_system(path: str) -> bool:
     """Whether a path is the root of a file system, and not a part of one mounted there."""
     if not os.path.ismount(path):
         return False
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            rows = [line.split() for line in mounts]
-    except OSError:
-        return True
-    roots = [row[3] for row in rows if row[4] == path]
+    roots = [root for root, place in _mounts() if place == path]
     return not roots or roots[-1] == "/"
 
 
@@ -221,12 +216,12 @@ def _marked(here: str) -> str | None:
     except OSError:
         return None
     owner, device, folder = status.st_uid, status.st_dev, here
-    mounts: frozenset[str] | None = None
+    mounts: set[str] | None = None
     while folder != home:
         if is_marked(folder):
             return folder
         above = os.path.dirname(folder)
-        mounts = _mounts() if mounts is None else mounts
+        mounts = {place for _, place in _mounts()} if mounts is None else mounts
         if above == folder or folder in mounts:
             return None
         try:
@@ -266,14 +261,18 @@ def _is_mark(path: str, mark: str) -> bool:
         return os.path.isdir(path)
 
 
-def _mounts() -> frozenset[str]:
-    """Where something is mounted, also a folder of the same file system."""
+def _mounts() -> list[tuple[str, str]]:
+    """What of a file system is mounted, and where; also a folder of the same file system."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            rows = [line.split(" ", 5)[4] for line in file]
+            rows = [line.split(" ", 5) for line in file]
+            return [(row[3], _unescaped(row[4])) for row in rows]
     except (OSError, IndexError):
-        return frozenset()
-    return frozenset(row.replace("\\040", " ").replace("\\134", "\\") for row in rows)
+        return []
+
+
+def _unescaped(path: str) -> str:
+    return path.replace("\\040", " ").replace("\\134", "\\")
 
 
 def _too_large(root: bytes, most: int, deadline: float | None) -> str:

@@ -263,12 +263,15 @@ class Workspace(Rooted):
         return stopped_at(call, store) is not None
 
     def _last_sign(self, call: Bracket, store: Store | None) -> float:
-        """When a call was last known to be at work: see `beat`."""
-        from ..changes.attribution import stopped_at
+        """Up to when a change is a call's: when it was last known to be at work, see `beat`.
+
+        One that has only begun, or was stopped, may go on for a moment.
+        """
+        from ..changes.attribution import GRACE, stopped_at
 
         known = store is not None and call.store in ("", store_name(store))
         stopped = stopped_at(call, store) if known and store is not None else None
-        return max(call.since, self.meetings.beaten(call.mark), stopped or 0.0)
+        return max(max(call.since, stopped or 0.0) + GRACE, self.meetings.beaten(call.mark))
 
     def end_open(self, log: str, store: Store | None) -> list[Bracket]:
         """End every call that is open here, whichever process runs it; what it did is kept for its
@@ -363,10 +366,10 @@ class Workspace(Rooted):
         """
         if ran_from is None:
             return True
-        from ..changes.attribution import GRACE, touched_at
+        from ..changes.attribution import touched_at
 
         at = touched_at(self.root + b"/" + path)
-        return at < ran_from or (until is not None and at > until + GRACE)
+        return at < ran_from or (until is not None and at > until)
 
     def _rely(self, log: Log, done: Attributed, known: Collection[bytes]) -> None:
         """Trees between a call's scans may have been found by other sessions, and go with them.

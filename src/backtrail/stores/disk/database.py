@@ -26,25 +26,29 @@ from . import fs
 from .locks import WAIT
 from .resting import PATIENCE, doorway, leak, register, settle
 from .schema import (
-    BUSY_TIMEOUT,
     EVENTS,
     WAL_LIMIT,
+    Execute,
+    Older,
     Schema,
     closed,
     connect,
+    cut_wal,
+    empty_wal,
     failure,
     migrate,
     prepare,
     prepare_writer,
 )
 from .sync import SyncFile
-from .transactions import Older, Writing
 
 _KEPT = 4
-_WAL_LEFT = 1 << 20
 
 # Seconds that closing waits for readers at most.
 _FINISHED = 1.0
+
+_REMEMBERED = 4096
+_UNKNOWN = -1
 
 # The -wal file stays long, so its length alone does not say that there is work.
 _COMMITS = 200
@@ -248,7 +252,7 @@ class Database:
         if self.lock.try_acquire():
             try:
                 if self.connection is not None:
-                    _cut_wal(self.connection)
+                    cut_wal(self.connection)
             finally:
                 self.lock.release()
 
@@ -300,13 +304,10 @@ class Database:
                 # A writer at work finishes first.
                 with self.lock.held():
                     self.connection = self.sync = None
-                    _empty_wal(writer, sync.fd)
+                    empty_wal(writer, sync.fd)
 
     def _let_finish(self) -> None:
-        """Wait for threads that read, or copy the -wal in the background: it is in use for so long.
-
-        Each takes a moment. One that is closed in the middle of its own reading is let go.
-        """
+        """Wait a moment for threads that read, or copy the -wal in the background."""
         deadline = time.monotonic() + _FINISHED
         while self._used and time.monotonic() < deadline:
             time.sleep(0.0002)
@@ -377,34 +378,73 @@ class Database:
             connection.close()
 
 
-def _empty_wal(writer: apsw.Connection, wal: int) -> None:
-    """Leave a short -wal file: the next to open the database reads all of it."""
-    if os.fstat(wal).st_size > _WAL_LEFT:
+class Writing:
+    """One transaction: locked, begun at once, committed or rolled back."""
+
+    def __init__(self, database: Database, wait: float) -> None:
+        self._database = database
+        self._wait = wait
+        self.ticket = 0
+        # Only the holder of the lock uses these.
+        self._of: apsw.Connection | None = None
+        self._execute: Any = None
+        self._moved: dict[int, int] = {}
+
+    @contextmanager
+    def __call__(self) -> Iterator[Execute]:
+        """The transaction. A generator: one that an interrupt drops is ended all the same."""
+        database = self._database
+        writer = database.hold(self._wait)
         try:
-            writer.set_busy_timeout(0)
-            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error:
-            # Another process uses it, or the disk is full: then it stays.
-            pass
-
-
-def _cut_wal(writer: apsw.Connection) -> None:
-    """Begin the -wal file anew, and leave some of it: what is there need not be made again.
-
-    SQLite cuts it to the limit with the first commit after it has begun anew.
-    """
-    try:
-        writer.set_busy_timeout(0)
-        kept: int = writer.execute("PRAGMA journal_size_limit").get
-        writer.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
-        try:
-            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-            version: int = writer.execute("PRAGMA user_version").get
-            writer.execute(f"PRAGMA user_version = {version}")
+            if writer is not self._of:
+                self._of, self._execute = writer, writer.cursor().execute
+            # Perhaps the last one was interrupted before it could end.
+            self._roll_back()
+            if database.first is not None:
+                database.first(writer)
+            self._execute("BEGIN IMMEDIATE")
+            heads = database.heads
+            if heads and writer.data_version() != database.version:
+                heads.clear()
+            yield self._execute
+            # An interrupt between the commit and `_remember` leaves heads that are not believed.
+            database.version = _UNKNOWN
+            self._execute("COMMIT")
+            self._remember()
+            if database.sync is not None:
+                database.writing.ticket = database.sync.note()
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise failure(error, database.path) from error
         finally:
-            writer.execute(f"PRAGMA journal_size_limit = {kept}").fetchall()
-    except apsw.BusyError:
-        # A reader is at work: another time.
-        pass
-    finally:
-        writer.set_busy_timeout(BUSY_TIMEOUT)
+            try:
+                self._roll_back()
+            finally:
+                database.lock.release()
+
+    def head(self, log: int) -> int | None:
+        """Where a log ends, if that is known."""
+        return self._moved.get(log, self._database.heads.get(log))
+
+    def moves(self, log: int, head: int) -> None:
+        """Say that this transaction only appends: to `log`, up to `head`."""
+        self._moved[log] = head
+
+    def _remember(self) -> None:
+        database = self._database
+        if not self._moved:
+            database.heads.clear()
+        elif self._of is not None:
+            if len(database.heads) >= _REMEMBERED:
+                database.heads.clear()
+            database.heads.update(self._moved)
+            database.version = self._of.data_version()
+            self._moved = {}
+
+    def _roll_back(self) -> None:
+        self._moved = {}
+        if self._of is not None and self._of.in_transaction:
+            try:
+                self._execute("ROLLBACK")
+            except apsw.Error:
+                # SQLite ends the transaction by itself when it cannot go on with it.
+                pass

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -50,6 +53,14 @@ WAL_LIMIT = 2 << 20
 _WAL_PAGES = 500
 
 _WAL_KEPT = 64 << 20
+_WAL_LEFT = 1 << 20
+
+Execute = Callable[..., Any]
+"""A cursor's `execute`. Each call ends the statement before it, so fetch first.
+
+What rows hold is known from the query and not from the types of `apsw`, hence `Any`.
+"""
+
 
 # The words are cut and folded in Python. The `ascii` tokenizer leaves everything outside
 # ASCII alone, so that the index and `query.Query` cannot disagree about a word.
@@ -301,6 +312,81 @@ def migrate(connection: apsw.Connection, path: str, schema: Schema) -> None:
             connection.execute(schema.migrations[number]).fetchall()
             connection.execute(f"PRAGMA application_id = {schema.application}")
             connection.execute(f"PRAGMA user_version = {number + 1}")
+
+
+# --- an earlier version ------------------------------------------------------------------
+
+
+class Older:
+    """A connection to a database of an earlier version: what it lacks is put into the queries."""
+
+    def __init__(self, connection: apsw.Connection, lacking: dict[str, str]) -> None:
+        self._connection = connection
+        self._lacking = lacking
+
+    def execute(self, query: str, values: Any = None) -> Any:
+        """Run a query in which no column is one that the database has not."""
+        for name, instead in self._lacking.items():
+            query = re.sub(rf"(?:\b[a-z]\.)?\b{name}\b", instead, query)
+        return self._connection.execute(query, values)
+
+    def cursor(self) -> Any:
+        """What `execute` returns can be gone through; there is nothing to be closed."""
+        return _OlderCursor(self)
+
+
+class _OlderCursor:
+    """A cursor of `Older`."""
+
+    def __init__(self, connection: Older) -> None:
+        self._connection = connection
+        self._rows: Any = iter(())
+
+    def execute(self, query: str, values: Any = None) -> Any:
+        self._rows = self._connection.execute(query, values)
+        return self._rows
+
+    def __iter__(self) -> Any:
+        return iter(self._rows)
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+# --- the -wal file -----------------------------------------------------------------------
+
+
+def empty_wal(writer: apsw.Connection, wal: int) -> None:
+    """Leave a short -wal file: the next to open the database reads all of it."""
+    if os.fstat(wal).st_size > _WAL_LEFT:
+        try:
+            writer.set_busy_timeout(0)
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            # Another process uses it, or the disk is full: then it stays.
+            pass
+
+
+def cut_wal(writer: apsw.Connection) -> None:
+    """Begin the -wal file anew, and leave some of it: what is there need not be made again.
+
+    SQLite cuts it to the limit with the first commit after it has begun anew.
+    """
+    try:
+        writer.set_busy_timeout(0)
+        kept: int = writer.execute("PRAGMA journal_size_limit").get
+        writer.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}").fetchall()
+        try:
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            version: int = writer.execute("PRAGMA user_version").get
+            writer.execute(f"PRAGMA user_version = {version}")
+        finally:
+            writer.execute(f"PRAGMA journal_size_limit = {kept}").fetchall()
+    except apsw.BusyError:
+        # A reader is at work: another time.
+        pass
+    finally:
+        writer.set_busy_timeout(BUSY_TIMEOUT)
 
 
 # --- errors ------------------------------------------------------------------------------

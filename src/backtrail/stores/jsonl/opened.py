@@ -10,8 +10,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from ...errors import BacktrailError, InvalidId, NotFound, SessionBusy, StoreFailed
 from ...events import MAIN_LOG, Event, Problem, check_session_id
@@ -22,6 +23,8 @@ from ..queue import PAUSE, Postponed
 from .folder import Folder, Report
 from .layout import is_session
 from .writing import LogWriter
+
+T = TypeVar("T")
 
 OPEN_FOLDERS = 128
 """Sessions whose files are kept open, most recently written first."""
@@ -66,46 +69,39 @@ class OpenFolders:
         return folder
 
     @contextmanager
-    def locked(self, session_id: str) -> Iterator[Folder]:
-        """The session's folder under its lock; `NotFound` if it is gone by then."""
+    def _held(
+        self, session_id: str, wait: float, ready: Callable[[Folder], T | None]
+    ) -> Iterator[T]:
+        """What is ready of a session's folder, under its lock; `NotFound` if it is gone by then."""
         while True:
             folder = self.get(session_id)
             try:
-                folder.lock.acquire()
+                folder.lock.acquire(wait)
             except FileNotFoundError:
                 self.forget(folder)
                 continue
             try:
-                if folder.current():
-                    yield folder
+                found = ready(folder)
+                if found is not None:
+                    yield found
                     return
             finally:
                 folder.lock.release()
             self.forget(folder)
             folder.close()
 
+    def locked(self, session_id: str) -> AbstractContextManager[Folder]:
+        """The session's folder under its lock; `NotFound` if it is gone by then."""
+        return self._held(session_id, WAIT, lambda folder: folder if folder.current() else None)
+
     def append(
         self, session_id: str, log: str, calls: Sequence[Call], wait: float = WAIT
     ) -> tuple[list[Outcome], LogWriter, int]:
         """Append to one log what these calls want; where, and the ticket of the last write."""
-        # Not with `locked`: a writer that is open knows by itself whether the session is there.
-        while True:
-            folder = self.get(session_id)
-            lock = folder.lock
-            try:
-                lock.acquire(wait)
-            except FileNotFoundError:
-                self.forget(folder)
-                continue
-            try:
-                writer = folder.writer(log)
-                if writer is not None:
-                    outcomes, ticket = writer.append_each(calls)
-                    return outcomes, writer, ticket
-            finally:
-                lock.release()
-            self.forget(folder)
-            folder.close()
+        # A writer that is open knows by itself whether the session is there.
+        with self._held(session_id, wait, lambda folder: folder.writer(log)) as writer:
+            outcomes, ticket = writer.append_each(calls)
+            return outcomes, writer, ticket
 
     def forget(self, folder: Folder) -> None:
         """The session is not there any more, or another one."""

@@ -24,6 +24,7 @@ from ...events import Event, Problem
 from ...events.history import Mark
 from ...events.messages import Page, page_of
 from ..disk.fs import open_file
+from ..records import gap_before
 from .course import Course
 from .file import (
     FIRST,
@@ -289,10 +290,7 @@ def _verify_line(
     ids.add(line.uuid)
     # A gap around a damaged place is that damage, and reported as such.
     if line.seq > last + 1 and adjacent:
-        count = line.seq - last - 1
-        seqs = tuple(range(last + 1, min(line.seq, last + 1001)))
-        detail = f"events {last + 1} to {line.seq - 1} are missing"
-        yield Problem(session_id, log, "gap", detail, offset=line.offset, count=count, seqs=seqs)
+        yield gap_before(session_id, log, last, line.seq, line.offset)
 
 
 def problem_of(session_id: str, log: str, damage: Damage) -> Problem:

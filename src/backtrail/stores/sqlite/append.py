@@ -32,8 +32,7 @@ from ..batches import Call, Outcome, Stored, drafts, is_usual, settle
 from ..disk.checks import row_sum
 from ..disk.database import Database
 from ..disk.fs import failed
-from ..disk.schema import failure
-from ..disk.transactions import Execute
+from ..disk.schema import Execute, failure
 from .infos import add_log
 from .logs import Log, event_by_id, find_log, head_of
 

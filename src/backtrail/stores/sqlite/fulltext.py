@@ -17,7 +17,7 @@ from ...events.messages import text_of
 from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from ..disk.database import Database
 from ..disk.fs import NO_ROOM
-from ..disk.transactions import Execute
+from ..disk.schema import Execute
 from ..query import Query, words_of
 from .logs import has_parts, unsealed_in
 from .pages import problem
@@ -187,7 +187,10 @@ def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[
 
     An event comes once, under the newest session that reads it.
     """
-    wanted = " AND ".join(f'"{" ".join(phrase)}"' for phrase in query.phrases)
+    wanted = " AND ".join(
+        f'"{" ".join(phrase)}"{" *" if begins else ""}'
+        for phrase, begins in zip(query.phrases, query.begins, strict=True)
+    )
     with database.reading() as connection:
         rows = connection.execute(_FIND, (wanted, scope)).fetchall()
     seen: set[int] = set()

@@ -28,7 +28,7 @@ from ...events.history import Fold, fold, walk
 from ..disk.checks import SEQ_BITS, UNDECODABLE, share_sum, whole_number
 from ..disk.database import Database
 from ..disk.fs import NO_ROOM
-from ..disk.transactions import Execute
+from ..disk.schema import Execute
 from ..records import folded
 from .logs import NAMED, Log, Span, find_log, has_parts, head_of, log_at
 from .pages import read_log

@@ -15,7 +15,7 @@ from ..._startup.frozen import NamedTuple
 from ...errors import Damaged, InvalidId, NotFound
 from ...events import MAX_SEQ, Event, check_log, number_in
 from ..disk.checks import COLUMNS, SEQ_BITS, are_within, event_of, events_of, is_share, whole_number
-from ..disk.transactions import Execute
+from ..disk.schema import Execute
 
 
 class Span(NamedTuple):

@@ -14,7 +14,7 @@ from ...events import MAIN_LOG, encode_data
 from ..batches import PURGED
 from ..disk.checks import SEQ_BITS, UNDECODABLE, row_sum
 from ..disk.database import Database
-from ..disk.transactions import Execute
+from ..disk.schema import Execute
 from .fulltext import erase, forget
 from .infos import unfold
 from .logs import find_log

@@ -14,7 +14,7 @@ from ...errors import Damaged, InvalidId, NotFound
 from ...events import MAIN_LOG, MAX_SEQ, Event, Problem, check_log
 from ..disk.checks import COLUMNS, SEQ_BITS, are_within, check_row, row_sum, share_sum, whole_number
 from ..disk.database import Database
-from ..disk.transactions import Execute
+from ..disk.schema import Execute
 from ..records import check_order
 from .infos import COLUMNS as RECORD
 from .infos import info_of

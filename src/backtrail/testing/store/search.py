@@ -36,6 +36,29 @@ class SearchRules(ContractBase):
         assert sorted(found(store, "quick")) == [("s", 1), ("s", 2), ("s", 3)]
         assert found(store, "fo") == found(store, "wolf") == found(store, "quick wolf") == []
 
+    def test_search_takes_the_beginning_of_a_word(self, tmp_path: Path) -> None:
+        """A part that ends in a star; of a phrase, its last word."""
+        store = self.library(tmp_path, "rename the parser", "the renaming of a parse tree")
+        assert sorted(found(store, "renam*")) == [("s", 1), ("s", 2)]
+        assert found(store, '"the pars*"') == [("s", 1)]
+        assert found(store, "renami* pars*") == [("s", 2)]
+        assert found(store, "am*") == found(store, "ename*") == []
+        assert "renaming" in store.search("renami*")[0].snippet
+
+    def test_search_passes_by_what_is_noted_beside_the_words(self, tmp_path: Path) -> None:
+        """The model, and why it stopped, are in every answer; in a call they are words."""
+        store = self.started(tmp_path)
+        call = {"type": "tool_use", "input": {"model": "opus"}}
+        noted = {"model": "claude-opus-4", "stop_reason": "end_turn", "role": "assistant"}
+        batch = [
+            NewEvent("assistant_message", {"message": {**noted, "content": "hello"}}),
+            NewEvent("assistant_message", {"message": {**noted, "content": [call]}}),
+        ]
+        self.put(store, "s", batch)
+        assert found(store, "opus") == [("s", 2)]
+        assert found(store, "end_turn") == []
+        assert found(store, "hello") == [("s", 1)]
+
     def test_search_takes_phrases(self, tmp_path: Path) -> None:
         """Quoted words match in a row; so do the parts of a word with signs in it."""
         store = self.library(tmp_path, "read the file src/main.py now", "main file: py.src read")

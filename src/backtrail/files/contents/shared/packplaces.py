@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ....errors import Damaged, NotFound, StoreFailed, Unsupported
 from ....stores.postgres.link import Execute, Link
 from .packindex import New
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ClientConfig, ObjectStore, S3Config
 
 _CHUNK = 1 << 20
 _LARGE = 256 << 10
@@ -143,7 +143,7 @@ class InBucket(Place):
         self._prefix = "packs"
         try:
             self._store: ObjectStore = from_url(
-                self.name, config=_config(), client_options=_client()
+                self.name, config=cast("S3Config", _config()), client_options=_client()
             )
         except Exception as error:
             raise self._failed(error, "open") from error
@@ -281,6 +281,6 @@ def _config() -> dict[str, Any]:
     return config
 
 
-def _client() -> dict[str, Any]:
+def _client() -> ClientConfig:
     endpoint = str(_config().get("endpoint", ""))
     return {"allow_http": True} if endpoint.startswith("http://") else {}

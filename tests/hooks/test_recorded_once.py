@@ -1,4 +1,4 @@
-"""What a call did is told once, and in order, whenever a hook is killed."""
+"""What a call did is reported once, and in order, whenever a hook is killed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def open_brackets(world: World) -> int:
 def test_a_hook_killed_around_its_append(
     world: World, agent: Agent, moment: str, next_hook: str
 ) -> None:
-    """Whose change it was is not lost, nor told twice; the next hook sees to it."""
+    """The author of a change is not lost, nor recorded twice; the next hook sees to it."""
     path = world.project / "a.txt"
     agent.begin()
     agent.prompt("go", id="p1")
@@ -108,8 +108,8 @@ def test_a_hook_killed_around_its_append(
         assert (store.verify(), verify(store)) == ([], [])
 
 
-def test_the_hook_that_tells_for_another_is_killed(world: World, agent: Agent) -> None:
-    """Then the one after it tells."""
+def test_the_hook_that_records_for_another_is_killed(world: World, agent: Agent) -> None:
+    """Then the one after it records."""
     path = world.project / "a.txt"
     agent.begin()
     agent.prompt("go", id="p1")
@@ -164,7 +164,7 @@ def test_calls_at_the_same_time_go_back(world: World, agent: Agent) -> None:
 
 
 def test_a_call_at_the_same_time_that_did_nothing(world: World, agent: Agent) -> None:
-    """What others do while a call runs that names its path is not told as that call's."""
+    """What others do while a call runs that names its path is not recorded as that call's."""
     named, theirs = world.project / "named.txt", world.project / "theirs.txt"
     agent.begin()
     agent.prompt("go", id="p1")
@@ -177,8 +177,8 @@ def test_a_call_at_the_same_time_that_did_nothing(world: World, agent: Agent) ->
     assert actions(world) == [("t1", ["named.txt"])]
 
 
-def test_a_store_of_folders_tells_once(tmp_path: Path) -> None:
-    """A hook that comes while another is about to tell leaves it alone."""
+def test_a_store_of_folders_records_once(tmp_path: Path) -> None:
+    """A hook that comes while another is about to record leaves it alone."""
     world = World(tmp_path, scheme="file")
     agent = Agent(world)
     agent.begin()

@@ -1,4 +1,4 @@
-"""What a window's model is told of files that went back, and which turn they count for."""
+"""What a window's model is sent of files that went back, and which turn they count for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Window:
         assert done.returncode == code, done.stdout + done.stderr
 
     def says(self, words: str) -> list[str]:
-        """Say something; the files that the model is told of."""
+        """Say something; the files that the model is sent as changed."""
         told = self.agent.prompt(words, id=words)
         self.transcript.add("user", words, promptId=words)
         self._end(words)
@@ -99,7 +99,7 @@ def files_of(world: World, key: str = "claude-code:s1") -> dict[str, list[tuple[
         }
 
 
-def test_several_undos_are_told_as_one(three: Window, world: World) -> None:
+def test_several_undos_are_reported_as_one(three: Window, world: World) -> None:
     """The old window hears of every file that went back since it last looked."""
     three.back("undo")
     three.back("undo")
@@ -109,7 +109,7 @@ def test_several_undos_are_told_as_one(three: Window, world: World) -> None:
     assert three.says("five") == []
 
 
-def test_what_the_window_becomes_is_told_too(three: Window, world: World) -> None:
+def test_what_the_window_becomes_is_reported_too(three: Window, world: World) -> None:
     """A rewind in the fork, a prompt, and two undos: each prompt hears what differs by then."""
     three.back("undo")
     three.back("undo")
@@ -125,7 +125,7 @@ def test_what_the_window_becomes_is_told_too(three: Window, world: World) -> Non
     assert three.says("six") == ["n1.txt"]
 
 
-def test_what_is_as_it_was_is_not_told(three: Window, world: World) -> None:
+def test_what_is_as_it_was_is_not_reported(three: Window, world: World) -> None:
     """There and back again is nothing; half of the way back is the other half."""
     three.back("undo")
     three.back("undo")
@@ -161,7 +161,7 @@ def test_the_new_window_knows_its_files(three: Window, world: World) -> None:
     assert three.says("five") == ["n1.txt", "n3.txt"]
 
 
-def test_another_session_of_the_folder_is_told(three: Window, world: World) -> None:
+def test_another_session_of_the_folder_is_reported(three: Window, world: World) -> None:
     """Its files are the same ones."""
     other = Agent(world, session="s2", more={"transcript_path": None})
     other.begin()
@@ -173,7 +173,7 @@ def test_another_session_of_the_folder_is_told(three: Window, world: World) -> N
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini"])
-def test_other_agents_are_told(world: World, name: str) -> None:
+def test_other_agents_are_reported(world: World, name: str) -> None:
     """In the form that each takes."""
     agent = Agent(world, name=name, more={"transcript_path": None})
     event = "UserPromptSubmit" if name == "codex" else "BeforeAgent"

@@ -1,4 +1,4 @@
-"""What a call did is told once: by its own event, by whoever finds it, and by nobody else."""
+"""What a call did is recorded once: by its own event, or by the process that finds it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_call_that_began_with_the_same_files(session: Session, project: 
 
 
 def test_calls_that_end_together_before_a_crash(session: Session, project: Path) -> None:
-    """Both are told, so neither is told again behind a point that was set since."""
+    """Both are recorded, so neither is recorded again behind a point that was set since."""
     together = threading.Barrier(2)
     end = Recorder.end
 
@@ -96,10 +96,8 @@ def test_calls_that_end_together_before_a_crash(session: Session, project: Path)
 
 
 @pytest.mark.parametrize("how", ["tool", "turn", "message", "so far", "left"])
-def test_an_event_names_the_bracket_that_it_tells_of(
-    how: str, session: Session, project: Path
-) -> None:
-    """So a crash before the bracket goes makes nobody tell it again."""
+def test_an_event_names_its_bracket(how: str, session: Session, project: Path) -> None:
+    """So a crash before the bracket goes makes no process record it again."""
     with suppress(_Elsewhere), killed(session):
         Workspace.recorded = Workspace.drop = lambda *_: os._exit(9)  # type: ignore[method-assign]
         with suppress(Closed):
@@ -125,7 +123,7 @@ def test_an_event_names_the_bracket_that_it_tells_of(
     assert brackets_of(session) == []
 
 
-def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) -> None:
+def test_a_hook_that_finds_what_a_session_recorded(session: Session, project: Path) -> None:
     """It asks the log in the same way."""
     with suppress(_Elsewhere), killed(session):
         Workspace.recorded = lambda *_: os._exit(9)  # type: ignore[method-assign]
@@ -147,7 +145,7 @@ def test_a_hook_that_finds_what_a_session_told(session: Session, project: Path) 
 
 
 def test_two_processes_that_find_the_same_call(session: Session, project: Path) -> None:
-    """One of them tells it, and what the other says is not on another branch."""
+    """One of them records it, and what the other says is not on another branch."""
     with suppress(Closed), session.tool("bash"):
         (project / "new").write_text("x\n")
         session.close()
@@ -171,7 +169,7 @@ def test_two_processes_that_find_the_same_call(session: Session, project: Path) 
 def test_a_bracket_that_cannot_be_dropped(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The result is stored, and so `append` does not fail; who repeats it would have it twice."""
+    """The result is stored, and so `append` does not fail; repeated, it would be there twice."""
 
     def fail(*_: object) -> None:
         raise StoreFailed("the disk is full")
@@ -188,7 +186,7 @@ def test_a_bracket_that_cannot_be_dropped(
     assert brackets_of(session) == []
 
 
-def test_what_a_call_did_so_far_is_told_before_a_point(
+def test_what_a_call_did_so_far_is_recorded_before_a_point(
     session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where another thread appends just then: going there takes nothing away."""

@@ -198,7 +198,7 @@ Steps = dict[int, Step]
 UNAVAILABLE = "its content cannot be had any more"
 
 
-class Taking:
+class StepTaker:
     """Takes single steps. `at` is the path in hand, `went` are the steps that went otherwise."""
 
     def __init__(self, directories: Directories, bench: Workbench, deeds: Deeds, get: Get) -> None:

@@ -38,7 +38,7 @@ def test_a_checkpoint_of_a_point_that_was_given_up(session: Session, project: Pa
 
 
 def test_a_checkpoint_keeps_a_point_that_others_still_have(session: Session, project: Path) -> None:
-    """Its contents are relied on again, whoever kept them until then."""
+    """Its contents are relied on again, whatever kept them until then."""
     with opened(session.store) as depot:
         (first,) = depot.blobs.references()
         depot.blobs.drop_references(first.store, first.log)
@@ -59,7 +59,7 @@ def test_a_diff_with_a_content_that_was_given_up(session: Session, project: Path
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_files_that_are_not_captured_stay(project: Path, tmp_path: Path, dry_run: bool) -> None:
-    """The outcome says so, unless nobody asked for them to be captured."""
+    """The outcome says so, unless no caller asked for them to be captured."""
     store = open_store(f"file:{tmp_path}/store")
     store.contents = tmp_path / "link"
     store.contents.symlink_to(tmp_path)

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._startup.shell import joined, quoted
-from ..errors import NotFound
-from .output import clean
+from ..errors import BacktrailError, NotFound
+from .export.page import visible
 
 if TYPE_CHECKING:
     from ..events import Json, SessionInfo
-    from ..exchange.native import NativeSession
     from ..session.session import Session
-    from .call import Call
+    from ..session.views import Rewind
+    from ..stores.base import Store
+    from .native import NativeSession
 
 AGENTS = ("claude-code", "codex", "gemini")
 """Agents whose sessions can be written, and that take a note with their next prompt."""
@@ -39,7 +40,7 @@ def is_foreign(info: SessionInfo) -> bool:
 
 def written(session: Session, into: str | None = None) -> NativeSession:
     """A new native session with the present history of a session, in a folder that is here."""
-    from ..exchange.native import write_session
+    from .native import write_session
 
     check_here(session.info(), into)
     return write_session(session, into_cwd=into)
@@ -51,23 +52,25 @@ def check_here(info: SessionInfo, folder: str | None = None) -> None:
     # A name that is too long for the system raises in `Path.is_dir`.
     if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - as said
         raise NotFound(
-            f"the folder {clean(folder)} of session `{info.id}` is not here: "
+            f"the folder {visible(folder)} of session `{info.id}` is not here: "
             f"`backtrail relocate DIR --session {info.id}` says which one is"
         )
 
 
-def native_line(call: Call, info: SessionInfo) -> str:
+def native_line(store: Store, info: SessionInfo) -> str:
     """The shell line that goes on with a session in its agent, written for it if need be."""
-    from ..exchange.native import is_here
+    from ..session.session import Session
+    from .native import is_here
 
     if info.turn_count == 0 or is_here(info):
         return resume_line(info)
-    return written(call.session(info.id, files=False)).command
+    with Session.resume(store, info.id, files=False) as session:
+        return written(session).command
 
 
 def leave_note(session: Session, paths: Sequence[str]) -> None:
     """Leave a note for the next prompt of an agent that goes on with what was taken back."""
-    from ..exchange.hooks.small_files import leave_note, restored
+    from .hooks.small_files import leave_note, restored
 
     leave_note(session.store, session.id, restored(paths))
 
@@ -89,7 +92,7 @@ def resume_line(info: SessionInfo, store: str | None = None) -> str:
     """The shell line that goes on with a session, in the agent it belongs to."""
     place = f"cd {quoted(info.cwd)} && " if info.cwd else ""
     native: Json = info.metadata.get("native")
-    from ..exchange.native import NATIVE_ID
+    from .native import NATIVE_ID
 
     if is_foreign(info) and NATIVE_ID.fullmatch(str(native.get("id"))):
         return f"{place}{_native_line(info, native)}"
@@ -97,3 +100,25 @@ def resume_line(info: SessionInfo, store: str | None = None) -> str:
     url = info.metadata.get("base_url")
     words += ["--base-url", url] if isinstance(url, str) else []
     return f"{place}{joined(words)}"
+
+
+def hand_on(session: Session, result: Rewind) -> tuple[NativeSession | None, Exception | None]:
+    """Let the agent that a session belongs to know that its conversation went elsewhere.
+
+    The new session that it goes on with; an error is for later, since the rewind is done.
+    """
+    if not is_foreign(session.info()):
+        return None, None
+    native: NativeSession | None = None
+    failed: Exception | None = None
+    try:
+        native = written(session)
+    except (BacktrailError, OSError) as error:
+        failed = error
+    try:
+        if native is not None and result.files_changed:
+            # The agent's old session goes on as this one, with words that are not in its history.
+            leave_note(session, result.files_changed)
+    except (BacktrailError, OSError) as error:
+        failed = error
+    return native, failed
