@@ -96,6 +96,10 @@ def test_the_command_line_reads_a_shared_store(tmp_path: Path) -> None:
     assert "a title" in run(tmp_path, "ls", "--all", "--store", url).stdout
     assert run(tmp_path, "verify", "--store", url).returncode == 0
     assert "fox" in run(tmp_path, "show", "abc", "--store", url).stdout
+    purged = run(tmp_path, "purge", "--text", "fox", "--yes", "--store", url)
+    assert purged.returncode == 0, purged.stderr
+    assert "beyond reach: the server's log" in purged.stderr
+    assert "fox" not in run(tmp_path, "show", "abc", "--store", url).stdout
     schema = postgres.schema_for(tmp_path)
     with psycopg.connect(postgres.server().url, autocommit=True) as connection:
         connection.execute(f"UPDATE {schema}.events SET data = '{{}}' WHERE seq = 1")

@@ -77,6 +77,7 @@ def _purge_options(parser: ArgumentParser) -> None:
 
 def _purge(call: Call) -> int:
     from ..files.contents.purge import purge
+    from ..files.depot import is_shared
 
     wanted = call.arguments
     if wanted.path is not None and wanted.text is not None:
@@ -112,6 +113,11 @@ def _purge(call: Call) -> int:
         call.out.note(f"{path} still holds it: delete it there, then purge again")
     for problem in done.problems:
         call.out.note(f"{problem.what}: {problem.detail}")
+    if is_shared(call.store):
+        call.out.note(
+            "beyond reach: the server's log, replicas, backups, rows until its VACUUM, older "
+            "versions of objects; a machine that is off drops its copy when it is used"
+        )
     return 0
 
 

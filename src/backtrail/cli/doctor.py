@@ -156,7 +156,8 @@ def _disk(store: Store) -> Check:
     while place is not None and not place.exists():
         place = place.parent
     if place is None:
-        return Check("disk", "ok", "this store is in memory")
+        where = "on a server" if store.url.startswith("postgresql:") else "in memory"
+        return Check("disk", "ok", f"this store is {where}")
     free, floor = shutil.disk_usage(place).free, free_floor(place)
     if free < floor:
         text = f"{size(free)} free, {size(floor)} must stay so: no files are captured"

@@ -156,6 +156,13 @@ class Appender:
                 return self._try(name, known, batch, expected)
             except _Moved:
                 known = None
+            except StoreFailed as error:
+                if tried is None:
+                    raise
+                raise StoreFailed(
+                    f"{error}. Whether the events are stored is not known: append them again with "
+                    "the same ids, or look"
+                ) from error
             except Lost as error:
                 if time.monotonic() > deadline:
                     raise self._link.unreachable(error) from error

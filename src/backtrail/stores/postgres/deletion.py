@@ -25,20 +25,25 @@ def detach(execute: Execute, scope: str, session_id: str, name: str | None) -> i
     if name == MAIN_LOG:
         find_log(execute, scope, session_id, MAIN_LOG)
         raise InvalidId("the main log goes only with its session")
-    session, log = find_log(execute, scope, session_id, name or MAIN_LOG, " FOR UPDATE OF s")
-    if name is not None:
-        if log is None or not log.head:
-            raise NotFound(f"no log `{name}` in session `{session_id}`")
-        logs = [log.n]
-    else:
-        query = "SELECT n FROM backtrail.logs WHERE session = %s ORDER BY n FOR UPDATE"
-        logs = [n for (n,) in execute.all(query, (session,))]
-        execute("DELETE FROM backtrail.sessions WHERE n = %s", (session,))
-    execute(
+    session, log = find_log(execute, scope, session_id, name or MAIN_LOG)
+    if name is not None and (log is None or not log.head):
+        raise NotFound(f"no log `{name}` in session `{session_id}`")
+    # First the logs, then the record, as an append does.
+    only = "" if log is None or name is None else " AND n = %s"
+    values = [session, log.n] if only and log is not None else [session]
+    query = f"SELECT n FROM backtrail.logs WHERE session = %s{only} ORDER BY n FOR UPDATE"
+    execute.all(query, values)
+    there = "SELECT 1 FROM backtrail.sessions WHERE n = %s FOR UPDATE"
+    if execute.one(there, (session,)) is None:
+        raise NotFound(f"no session `{session_id}`")
+    gone = execute.all(
         "UPDATE backtrail.logs SET session = NULL, holder = NULL, owner = NULL, until = NULL "
-        "WHERE n = ANY(%s)",
-        (logs,),
+        f"WHERE session = %s{only} RETURNING n",
+        values,
     )
+    if name is None:
+        execute("DELETE FROM backtrail.sessions WHERE n = %s", (session,))
+    logs = [n for (n,) in gone]
     execute("DELETE FROM backtrail.shares WHERE log = ANY(%s)", (logs,))
     return session
 

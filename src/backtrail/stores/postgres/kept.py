@@ -249,6 +249,13 @@ def locked_record(execute: Execute, scope: str, session_id: str) -> Kept:
     return kept_of(row)
 
 
+# By `cwd` and by `root`, each with its own index.
+_OF_FOLDER = (
+    "SELECT n FROM backtrail.sessions WHERE scope = %s AND cwd = %s UNION ALL "
+    "SELECT n FROM backtrail.sessions WHERE scope = %s AND root = %s"
+)
+
+
 # --- lists -------------------------------------------------------------------------------
 
 
@@ -261,8 +268,8 @@ def listed(link: Link, scope: str, **filters: Unpack[Filters]) -> list[SessionIn
     cwd, parent, key = filters.get("cwd"), filters.get("parent"), storable(filters.get("key"))
     if cwd is not None:
         place = resolved(cwd)
-        conditions.append("(s.cwd = %s OR s.root = %s)")
-        values += [place, place]
+        conditions.append(f"s.n IN ({_OF_FOLDER})")
+        values += [scope, place, scope, place]
     for column, value in (("parent_id", parent), ("key", key)):
         if value is not None:
             conditions.append(f"s.{column} = %s")
@@ -345,10 +352,8 @@ def _sound(rows: list[tuple[Any, ...]], keep: Keep | None) -> list[Kept]:
 def latest_of(link: Link, scope: str, cwd: str | os.PathLike[str]) -> SessionInfo:
     """The newest session of a folder, subagents left out."""
     place = resolved(cwd)
-    where = (
-        "s.scope = %s AND (s.cwd = %s OR s.root = %s) AND s.relation IS DISTINCT FROM 'subagent'"
-    )
-    for kept in newest(link, where, [scope, place, place], None, 1):
+    where = f"s.n IN ({_OF_FOLDER}) AND s.relation IS DISTINCT FROM 'subagent'"
+    for kept in newest(link, where, [scope, place, scope, place], None, 1):
         return current(link, kept)
     raise NotFound(f"no previous session found in {os.fspath(cwd)}")
 
