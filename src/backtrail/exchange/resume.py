@@ -116,7 +116,7 @@ def hand_on(session: Session, result: Rewind) -> tuple[NativeSession | None, Exc
     except (BacktrailError, OSError) as error:
         failed = error
     try:
-        if native is not None and result.files_changed:
+        if native is None and result.files_changed:
             # The agent's old session goes on as this one, with words that are not in its history.
             leave_note(session, result.files_changed)
     except (BacktrailError, OSError) as error:
