@@ -29,7 +29,7 @@ from ..events import (
 from ..session.session import Session
 from ..session.toolcalls import Call
 from ..stores.base import Store
-from ..stores.opening import open_store
+from . import Place
 
 if TYPE_CHECKING:
     from ..files.changes.brackets import Bracket, Grab
@@ -38,13 +38,6 @@ if TYPE_CHECKING:
 
 _HELD = 64
 """Sessions that are kept open for their files."""
-
-
-def missing(extra: str, package: str) -> ImportError:
-    """The error of an adapter whose framework is not installed."""
-    return ImportError(
-        f"this adapter needs {package}: pip install 'backtrail[{extra}]'", name=package
-    )
 
 
 def exact(value: Json) -> tuple[Json, str | None]:
@@ -85,8 +78,8 @@ class Bridge:
         self, store: Store | str | None, framework: str, *,
         cwd: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
-        self._owns = not isinstance(store, Store)
-        self.store = store if isinstance(store, Store) else open_store(store)
+        self._place = Place(store)
+        self.store = self._place.store
         self.framework = framework
         self.cwd = cwd
         self._ids: dict[str, str] = {}
@@ -227,8 +220,7 @@ class Bridge:
             for id in list(self._held):
                 self._let_go(id)
             self.closed = True
-        if self._owns:
-            self.store.close()
+        self._place.close()
 
 
 def _is_busy(session: Session) -> bool:

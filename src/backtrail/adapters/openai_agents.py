@@ -27,13 +27,12 @@ from ..session.session import Session
 from ..session.threads import run
 from ..session.views import Rewind
 from ..stores.base import Store
-from .bridge import Brackets, Bridge, exact, ids_for, missing
+from . import needs
+from .bridge import Brackets, Bridge, exact, ids_for
 
-try:
+with needs("openai-agents"):
     from agents import RunHooks
     from agents.memory import SessionSettings
-except ImportError as error:
-    raise missing("openai-agents", "openai-agents") from error
 
 if TYPE_CHECKING:
     from agents import Agent, RunContextWrapper, Tool
