@@ -28,7 +28,7 @@ from ..session.threads import run
 from ..session.views import Rewind
 from ..stores.base import Store
 from . import needs
-from .bridge import Brackets, Bridge, exact, ids_for
+from ._bridge import Brackets, Bridge, exact, ids_for
 
 with needs("openai-agents"):
     from agents import RunHooks

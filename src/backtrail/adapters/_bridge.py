@@ -121,18 +121,18 @@ class Bridge:
 
     def make(
         self, *names: str, metadata: Mapping[str, Json] | None = None,
-        first: Sequence[NewEvent] = (), agent_name: str | None = None,
+        first: Sequence[NewEvent] = (), tags: Sequence[str] = (), named: bool = True,
     ) -> str:  # fmt: skip
         """A new session with its first events; `AlreadyExists` if the framework has it already.
 
-        Its id is the last of the names, where that may be one and is not taken.
+        If it is `named`, its id is the last of the names, where that may be one and is not taken.
         """
         self.check_open()
         key = self.key(*names)
         about = {"framework": self.framework, **(metadata or {})}
         cwd = None if self.cwd is None else os.fspath(self.cwd)
-        for id in (*ids_for(names[-1]), new_id()):
-            info = SessionInfo(id, key=key, cwd=cwd, agent_name=agent_name, metadata=about)
+        for id in (*(ids_for(names[-1]) if named else ()), new_id()):
+            info = SessionInfo(id, key=key, cwd=cwd, tags=list(tags), metadata=about)
             try:
                 self.store.create(info)
             except AlreadyExists:
@@ -145,14 +145,17 @@ class Bridge:
             return id
         raise AlreadyExists(f"there is a session for {key} already")
 
-    def ensure(self, *names: str, own: bool = False, **options: Mapping[str, Json]) -> str:
+    def ensure(
+        self, *names: str, own: bool = False, metadata: Mapping[str, Json] | None = None,
+        named: bool = True,
+    ) -> str:  # fmt: skip
         """The id of a session, which is made if there is none."""
         while True:
             found = self.find(*names, own=own)
             if found is not None:
                 return found
             with suppress(AlreadyExists):
-                return self.make(*names, metadata=options.get("metadata"))
+                return self.make(*names, metadata=metadata, named=named)
 
     def forget(self, *names: str) -> None:
         """Look the session up anew next time: it is gone."""
