@@ -122,6 +122,7 @@ class Bridge:
     def make(
         self, *names: str, metadata: Mapping[str, Json] | None = None,
         first: Sequence[NewEvent] = (), tags: Sequence[str] = (), named: bool = True,
+        base: tuple[str, int] | None = None,
     ) -> str:  # fmt: skip
         """A new session with its first events; `AlreadyExists` if the framework has it already.
 
@@ -134,7 +135,7 @@ class Bridge:
         for id in (*(ids_for(names[-1]) if named else ()), new_id()):
             info = SessionInfo(id, key=key, cwd=cwd, tags=list(tags), metadata=about)
             try:
-                self.store.create(info)
+                self.store.create(info, base=base)
             except AlreadyExists:
                 if self.store.sessions(key=key, limit=1):
                     raise
