@@ -105,7 +105,7 @@ function Where({ id, verb, point, before, turn, info }) {
   }
   if (!said) return null;
   const text = (said.parts ?? []).filter((part) => part.t === "text").map((part) => part.text).join(" ") || said.parts?.find((part) => part.t === "call")?.brief || said.note || said.kind;
-  return html`<blockquote class="where"><span class="muted">${turn ? "only this turn leaves the files; later ones and the conversation stay · " : before ? "before " : "after "}event ${point}</span> ${text.slice(0, 300)}</blockquote>`;
+  return html`<blockquote class="where"><span class="muted">${turn ? "only this turn leaves the files; later ones and the conversation stay · " : before ? "before " : "after "}${said.place}</span> ${text.slice(0, 300)}</blockquote>`;
 }
 
 function Conflict({ id, file, at, why, choice, choose }) {

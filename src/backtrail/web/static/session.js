@@ -226,7 +226,8 @@ function Scrubber({ id, course, prompts, at, shown, move, now, info, hold, setHo
   };
   const marks = prompts.length <= 240 ? prompts : [];
   const n = lower(prompts, at ?? Infinity);
-  const label = at === null ? "now" : `event ${at}${n ? `, prompt ${n}` : ""}`;
+  const later = n && at !== null ? course.at(at) - course.at(prompts[n - 1]) : 0;
+  const label = at === null ? "now" : n ? `prompt ${n}${later ? `, step ${later}` : ""}` : "the beginning";
   return html`<div class=${`scrub ${at === null ? "" : "scrub-back"}`}>
     <div class="scrub-line">
       <div class="scrub-marks" aria-hidden="true">${count > 1 ? marks.map((seq) => html`<i key=${seq} class=${seq === prompts[n - 1] && at !== null ? "on" : ""} style=${{ left: `${100 * (course.at(seq) + 1) / count}%` }}></i>`) : null}</div>
@@ -234,7 +235,7 @@ function Scrubber({ id, course, prompts, at, shown, move, now, info, hold, setHo
         onInput=${(event) => { const to = Number(event.target.value); to >= count ? now() : move(course.seq(Math.max(0, to - 1))); }}
         onChange=${release} onKeyUp=${(event) => event.key === "Enter" && release()} />
     </div>
-    <output class="scrub-where">${at === null ? "Now" : html`Event ${at.toLocaleString("en")}${n ? html` <span class="muted">· prompt ${n}</span>` : null}`}</output>
+    <output class="scrub-where">${at === null ? "Now" : n ? html`Prompt ${n}${later ? html` <span class="muted">· step ${later.toLocaleString("en")}</span>` : null}` : "Beginning"}</output>
     ${hold && at !== null ? html`<div class="hold" role="status">
       ${hold.busy ? "Looking what going back here would do…" : hold.error ? html`<span class="is-bad">${hold.error.message}</span>` : html`
         <span>Going back here: <strong>${plural(hold.plan.files.filter((one) => !["skip", "conflict"].includes(one.action)).length, "file")}</strong> <${Lines} plus=${hold.plan.plus} minus=${hold.plan.minus} />${", "}<strong>${plural(hold.plan.dropped, "event")}</strong> ${hold.plan.dropped === 1 ? "leaves" : "leave"} the conversation${hold.plan.conflicts ? html`, <strong class="is-warn">${plural(hold.plan.conflicts, "conflict")}</strong>` : null}</span>`}

@@ -52,12 +52,12 @@ export function TreeScreen({ id }) {
           return html`<li key=${one.seq} class=${`node lane-${lane} ${one.live ? "" : "left"} ${one.kind} ${one.seq === chosen ? "at" : ""}`}>
             <i class="node-dot" aria-hidden="true"></i>
             <button class="node-text" aria-current=${one.seq === chosen ? "true" : null} ref=${(node) => rows.current.set(one.seq, node)} onClick=${() => setAt(one.seq)} onDblClick=${() => go(link(id, `/e/${one.seq}`))}>
-              <span>${text}</span><span class="muted">${one.kind === "user_message" ? "" : `${WORD[one.kind] ?? one.kind} · `}event ${one.seq} · <time title=${moment(one.ts)}>${clock(one.ts)}</time>${one.live ? "" : " · left behind"}</span></button>
+              <span>${text}</span><span class="muted">${one.kind === "user_message" ? "" : `${WORD[one.kind] ?? one.kind} · `}${one.place.startsWith("event") ? "" : `${one.place} · `}<time title=${moment(one.ts)}>${clock(one.ts)}</time>${one.live ? "" : " · left behind"}</span></button>
             ${one.seq === chosen ? html`<span class="node-acts"><a class="button small" href=${link(id, `/e/${one.seq}`)}>Look</a>
               <button class="small" disabled=${data.session.read_only} onClick=${() => fork(id, one.seq, data.session)}><${Icon} name="fork" />Continue from here</button>
               <a class="button small" href=${link(id, `/rewind${query(one.kind === "user_message" ? { before: one.seq } : { to: one.seq })}`)}><${Icon} name="back" />Rewind</a></span>` : null}</li>`;
         })}</ol>` : html`<${Empty} title="Nothing was said yet" />`}</section>
       <aside aria-label="Forks"><h2>Forks</h2><ul class="family">${data.family.map((one) => html`<li key=${one.id} style=${{ paddingLeft: `${one.depth * 16}px` }}>
-        <a href=${link(one.id)} aria-current=${one.id === id ? "page" : null}>${one.title || one.short}</a><span class="muted">${one.parent ? `from event ${one.fork_seq} · ` : ""}${plural(one.turns, "turn")} · <${Ago} ts=${one.updated} /></span></li>`)}</ul></aside>
+        <a href=${link(one.id)} aria-current=${one.id === id ? "page" : null}>${one.title || one.short}</a><span class="muted">${one.from ? `from ${one.from} · ` : ""}${plural(one.turns, "turn")} · <${Ago} ts=${one.updated} /></span></li>`)}</ul></aside>
     </div></div>`;
 }
