@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
+from backtrail import Session
 from backtrail.stores import open_store
 
 from .viewer import AXE, Viewer, shot, viewing, window, work
@@ -40,6 +42,8 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
     with open_store(f"sqlite:///{place}/store.db") as store:
         work(store, place / "project")
         work(store, place / "other", "second", title="Another", tags=["tried"])
+        with Session.resume(store, "second") as s, s.turn("More."), s.tool("bash"):
+            (place / "other/app.py").write_text("def hello():\n    return 'Hello!'\n")
         with viewing(store) as found:
             yield found
 
@@ -104,6 +108,16 @@ def test_what_opens_on_a_screen(still: Viewer, browser: Browser) -> None:
         page.locator("table.split").wait_for()
         faults += axe(page)
     assert faults == []
+
+
+def test_a_session_that_is_not_there(still: Viewer, browser: Browser) -> None:
+    """Each screen says so; axe knows no fault in that either."""
+    with window(browser, still.url("/s/nobody"), clean=False) as found:
+        for rest in ("", "/tree", "/diff", "/file", "/rewind", "/undo", "/health"):
+            found.page.goto(f"{still.base}/s/nobody{rest}")
+            found.page.get_by_text(re.compile("no (such )?session")).first.wait_for()
+            assert axe(found.page) == [], rest
+        assert found.elsewhere == []
 
 
 def axe(page: Page) -> list[str]:

@@ -59,9 +59,9 @@ function App() {
   useEffect(() => { const timer = setTimeout(arrived); return () => clearTimeout(timer); }, [view]);
   const { at, Screen } = view;
   useEffect(() => { const name = { home: "Sessions", session: "Session" }[at.screen] ?? at.screen[0].toUpperCase() + at.screen.slice(1); document.title = `${name} · Backtrail`; }, [at.screen]);
-  useKeys({ "/": () => go("/search"), "?": () => open("help"), "g h": () => go("/"), "g s": () => go("/search") }, []);
+  useKeys({ "/": () => go("/search"), "?": () => open("help"), "g h": () => go("/"), "g s": () => go("/search") });
   const flip = () => { const next = theme() === "dark" ? "light" : "dark"; theme(next); setDark(next === "dark"); };
-  const screen = at.screen === "none" ? html`<${Empty} title="There is nothing at this address"><p><a href="/">All sessions</a></p></${Empty}>`
+  const screen = at.screen === "none" ? html`<${Empty} page title="There is nothing at this address"><p><a href="/">All sessions</a></p></${Empty}>`
     : Screen ? html`<${Screen} key=${at.screen} ...${at} />` : null;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>

@@ -72,7 +72,7 @@ export function DiffScreen({ id, params }) {
   };
   const flip = () => { split = !isSplit; setSplit(split); try { localStorage.setItem(KEY, split ? "1" : "0"); } catch { /* private */ } };
   useKeys({ n: () => show(at + 1), p: () => show(at - 1), j: () => show(at + 1), k: () => show(at - 1), "]": () => hunk(1), "[": () => hunk(-1), s: flip,
-    Escape: () => go(link(id, where.turn ? `/e/${where.turn}` : "")) }, [data, at, isSplit]);
+    Escape: () => go(link(id, where.turn ? `/e/${where.turn}` : "")) });
   const places = data?.places ?? ["…", "…", "…"];
   const title = where.other ? "Two sessions" : where.turn ? "What this turn changed" : where.event ? `What a step of ${places[0]} changed`
     : where.from === 0 || where.from === "0" ? where.to ? `From the beginning to ${places[2]}` : "What changed since the beginning" : `From ${places[1]} ${where.to ? `to ${places[2]}` : "on"}`;

@@ -15,7 +15,7 @@ function AllFiles({ id, at, dir }) {
   const above = dir.includes("/") ? dir.slice(0, dir.lastIndexOf("/")) : "";
   const [here, setHere] = useState(0), rows = useRef([]);
   const move = (delta) => { const next = Math.max(0, Math.min((data?.entries.length ?? 1) - 1, here + delta)); setHere(next); rows.current[next]?.focus(); };
-  useKeys({ j: () => move(1), k: () => move(-1), Escape: () => go(dir ? link(id, `/file${query({ at, dir: above })}`) : link(id)) }, [data, here, dir]);
+  useKeys({ j: () => move(1), k: () => move(-1), Escape: () => go(dir ? link(id, `/file${query({ at, dir: above })}`) : link(id)) });
   return html`<div class="screen"><header class="head"><div class="head-title"><h1>${dir || "Files"}</h1><p class="facts"><span>${at ? `as they were at ${data?.place ?? "a moment"}` : "as they were last seen"}</span></p></div>
     <nav class="head-acts" aria-label="Files">${at ? html`<a class="button" href=${link(id, `/file${query({ dir })}`)}>Now</a>` : null}${dir ? html`<a class="button" href=${link(id, `/file${query({ at, dir: above })}`)}>Up</a>` : null}</nav></header>
     ${error ? html`<${Failure} error=${error} again=${again} />` : !data ? html`<div class="loading">Reading…</div>` : !data.entries.length ? html`<${Empty} title="Nothing in here" />` : html`
@@ -39,7 +39,7 @@ function OneFile({ id, params }) {
   const list = useRef(null);
   const show = (n) => rows[n] && go(link(id, `/file${query({ path, at: rows[n].seq, of: rows[n].session === id ? undefined : rows[n].session })}`), { replace: true });
   useEffect(() => { setBlame(null); if (!gone && lines) get(of(owner, "/blame"), { path, at }).then((found) => setBlame(found.lines), () => setBlame(false)); }, [owner, path, at, gone, content.data]);
-  useKeys({ j: () => show(chosen + 1), k: () => show(Math.max(0, chosen - 1)), Escape: () => go(link(id)), b: () => setTab("file"), d: () => setTab("diff") }, [rows, chosen]);
+  useKeys({ j: () => show(chosen + 1), k: () => show(Math.max(0, chosen - 1)), Escape: () => go(link(id)), b: () => setTab("file"), d: () => setTab("diff") });
   const copy = async () => {
     try { const made = await post(of(owner, "/copy"), { path, ...(at ? { at: Number(at) } : {}) }); toast(`Written: ${made.made}`); } catch (error) { toast(error.message, "bad"); }
   };

@@ -52,7 +52,7 @@ export function RewindScreen({ id, verb, params }) {
       if (problem.status === 409) { setMoved(true); await look(); } else setError(problem);
     } finally { setBusy(false); }
   };
-  useKeys({ Escape: () => go(link(id)), "1": () => setScope("both"), "2": () => setScope("conversation"), "3": () => setScope("files") }, [id]);
+  useKeys({ Escape: () => go(link(id)), "1": () => setScope("both"), "2": () => setScope("conversation"), "3": () => setScope("files") });
 
   if (result) return html`<${Result} id=${id} verb=${verb} result=${result} />`;
   const title = params.turn ? "Take one turn out" : paths ? `Restore ${paths[0]}` : verb === "undo" ? "Undo" : verb === "redo" ? "Redo" : target?.before ? "Rewind to before a prompt" : "Rewind to a point";

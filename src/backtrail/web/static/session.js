@@ -43,6 +43,7 @@ export function SessionScreen({ id, seq, narrow }) {
   const [at, setAt] = useState(seq ?? null), [version, bump] = useState(0), [pane, setPane] = useState("talk");
   const [hold, setHold] = useState(null), [working, setWorking] = useState(false), [shownAt, setShownAt] = useState(0);
   const steps = useRef(new Map()), asking = useRef(new Set()), list = useRef(null), contents = useRef(null);
+  const seen = useRef(false);
   const state = useRef({}); state.current = { course, prompts, at, info };
 
   const take = (found) => {
@@ -53,7 +54,7 @@ export function SessionScreen({ id, seq, narrow }) {
     }
     bump((n) => n + 1);
   };
-  const readInfo = () => get(of(id)).then(setInfo, (problem) => problem.status === 404 ? setGone(true) : setError(problem));
+  const readInfo = () => get(of(id)).then((found) => { seen.current = true; setInfo(found); }, (problem) => problem.status === 404 ? setGone(true) : setError(problem));
   const readCourse = () => get(of(id, "/outline")).then((found) => {
     setCourse(new Course(found.ranges)); setPrompts(found.prompts);
     return found;
@@ -155,10 +156,10 @@ export function SessionScreen({ id, seq, narrow }) {
     y: () => info && copyText(info.resume).then((ok) => toast(ok ? "Resume line copied" : info.resume)),
     b: () => go(link(id, `/file${query({ at: at ?? undefined })}`)),
     Escape: () => at !== null && now(), G: now,
-  }, [prompts, chosen, at, info, course]);
+  });
 
-  if (gone) return html`<${Empty} title="This session was deleted"><p><a href="/">All sessions</a></p></${Empty}>`;
-  if (error && !course) return html`<${Failure} error=${error} again=${() => location.reload()} />`;
+  if (gone) return html`<${Empty} page title=${seen.current ? "This session was deleted" : "There is no such session"}><p><a href="/">All sessions</a></p></${Empty}>`;
+  if (error && !course) return html`<${Failure} page error=${error} again=${() => location.reload()} />`;
 
   const row = (i) => {
     const one = course.seq(i), found = steps.current.get(one);

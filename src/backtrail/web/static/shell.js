@@ -1,5 +1,5 @@
 // What is around every screen: addresses, keys, notices, the palette, help.
-import { html, useState, useEffect, useRef, Icon, isTyping } from "./core.js";
+import { html, useState, useEffect, useLayoutEffect, useRef, Icon, isTyping } from "./core.js";
 import { get } from "./api.js";
 
 export const link = (id, rest = "") => `/s/${encodeURIComponent(id)}${rest}`;
@@ -38,8 +38,11 @@ export function Toasts() {
 
 // --- keys: those of the screen, then those that hold everywhere ---
 const stack = [];
-export function useKeys(keys, needs) {
-  useEffect(() => { stack.push(keys); return () => stack.splice(stack.indexOf(keys), 1); }, needs);
+// Always those of the last rendering: what is seen can be acted on.
+export function useKeys(keys) {
+  const last = useRef(keys);
+  last.current = keys;
+  useLayoutEffect(() => { stack.push(last); return () => stack.splice(stack.indexOf(last), 1); }, []);
 }
 let before = "";
 // While a screen comes, what is typed waits for it: it was meant for what the address says.
@@ -67,7 +70,8 @@ function press(event) {
   // A button that has the focus is pressed by these.
   if ((event.key === "Enter" || event.key === " ") && event.target.closest?.("button, a, summary, input")) return;
   for (let i = stack.length - 1; i >= 0; i--) {
-    if (stack[i][name]) { event.preventDefault(); stack[i][name](event); return; }
+    const act = stack[i].current[name];
+    if (act) { event.preventDefault(); act(event); return; }
   }
 }
 

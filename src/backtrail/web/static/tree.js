@@ -39,8 +39,8 @@ export function TreeScreen({ id }) {
     if (near) { setAt(near.seq); rows.current.get(near.seq)?.focus(); }
   };
   useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), ArrowLeft: () => sideways(-1), ArrowRight: () => sideways(1),
-    Enter: () => node && go(link(id, `/e/${node.seq}`)), f: () => node && fork(id, node.seq, data.session), r: () => node && go(link(id, `/rewind${query(node.kind === "user_message" ? { before: node.seq } : { to: node.seq })}`)), Escape: () => go(link(id)) }, [data, chosen]);
-  if (error) return html`<${Failure} error=${error} again=${again} />`;
+    Enter: () => node && go(link(id, `/e/${node.seq}`)), f: () => node && fork(id, node.seq, data.session), r: () => node && go(link(id, `/rewind${query(node.kind === "user_message" ? { before: node.seq } : { to: node.seq })}`)), Escape: () => go(link(id)) });
+  if (error) return html`<${Failure} page error=${error} again=${again} />`;
   if (!data) return html`<div class="loading">Reading…</div>`;
   return html`<div class="screen tree-screen">
     <header class="head"><div class="head-title"><h1>Where it went</h1><p class="facts"><span>${data.session.title}</span><span>${plural(data.branches.length, "way")} left behind</span></p></div></header>
