@@ -57,7 +57,7 @@ def prompt(viewer: Viewer, number: int) -> int:
 def opened(page: Page, name: str) -> None:
     """Wait until a screen is there, and quiet."""
     _, role, text = SCREENS[name]
-    page.get_by_role(role, name=text).first.wait_for()
+    page.get_by_role(role, name=text).first.wait_for()  # type: ignore[arg-type]
     page.wait_for_function("() => !document.querySelector('.loading')")
 
 
