@@ -35,7 +35,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKTRAIL_STATE", str(folder))
         for mark in MARKS:
-            # Whoever runs the tests may be an agent.
+            # An agent may run the tests.
             patch.delenv(mark, raising=False)
         yield folder
 
