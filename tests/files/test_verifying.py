@@ -109,7 +109,7 @@ def test_a_damaged_log_does_not_hide_contents(tmp_path: Path, project: Path) -> 
 
 
 def test_a_database_that_cannot_be_read(session: Session, tmp_path: Path) -> None:
-    """It is a problem to be told, as long as the logs can be read."""
+    """It is a problem to report, as long as the logs can be read."""
     session.close()
     path = tmp_path / "store.db-files/blobs.db"
     path.write_bytes(b"no database" * 1000)

@@ -479,7 +479,7 @@ def test_wal_is_checkpointed_in_the_background(tmp_path: Path) -> None:
 
 
 def test_close_leaves_a_short_wal_although_a_thread_reads(tmp_path: Path) -> None:
-    """Whoever opens the database next reads all of it, each time."""
+    """The next process to open the database reads all of it, each time."""
     store = opened(tmp_path)
     store.create(SessionInfo(id="s"))
     for _ in range(40):

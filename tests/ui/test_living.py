@@ -95,7 +95,7 @@ def test_a_server_that_ends_and_comes_back(store: Store, root: Path, browser: Br
 
 
 def test_a_session_in_use_is_named(viewer: Viewer, browser: Browser, root: Path) -> None:
-    """Going back waits for nobody: who holds the session is said, and nothing is done."""
+    """Going back does not wait: the holder of the session is named, and nothing is done."""
     before = files_in(root)
     with window(browser, viewer.url("/s/work/undo"), clean=False) as found:
         page = found.page

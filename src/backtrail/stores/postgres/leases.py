@@ -4,7 +4,7 @@ The server's clock says when a lease ends. Its holder counts by a clock of its o
 asked, and so stops first. One thread renews all leases of a store. Each append of the holder names
 it, so that one that lost its lease changes nothing, whatever it believes.
 
-A holder on this machine also has a file locked that bears its name: that tells the others here at
+A holder on this machine also has a file locked that bears its name: that shows the others here at
 once that it died.
 """
 
