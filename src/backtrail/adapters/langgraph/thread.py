@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from ...errors import AlreadyExists, Conflict, Damaged, NotFound
 from ...events import MESSAGE_KINDS, Event, Json, NewEvent
@@ -67,8 +68,8 @@ class Line:
     def _note(self, event: Event) -> None:
         self.tip = event.seq
         self._seen[event.data["id"]] = event.seq
-        top: str = event.data.get("top", event.data["id"])
-        self.top = max(self.top or top, top)
+        newest: str = event.data.get("top", event.data["id"])
+        self.top = max(self.top or newest, newest)
         self._events[event.seq] = event
         while len(self._events) > _KEPT:
             self._events.popitem(last=False)
@@ -83,8 +84,8 @@ class Line:
                 if "id" not in event.data:
                     continue
                 self.tip = event.seq
-                top = event.data.get("top", event.data["id"])
-                self.top = event.data["id"] if top in dropped else top
+                newest = event.data.get("top", event.data["id"])
+                self.top = event.data["id"] if newest in dropped else newest
                 self._seen[event.data["id"]] = event.seq
                 return
 
@@ -125,7 +126,7 @@ class Line:
         while True:
             id = f"again:{checkpoint_id}:{again}" if again else f"checkpoint:{checkpoint_id}"
             try:
-                return self.append(lambda id=id: make(id))  # type: ignore[misc]
+                return self.append(partial(make, id))
             except AlreadyExists:
                 again += 1
 
