@@ -39,6 +39,7 @@ LAYERS = [
     ["session", "aio", "turns"],
     ["agent"],
     ["exchange"],
+    ["adapters"],
     ["testing"],
     ["web"],
     ["cli", "__main__"],
