@@ -11,7 +11,7 @@
     testing        prove a store of your own                              (testing/)
 
 Layers, each importing only from those before it: _startup, errors, settings, events, telemetry,
-formats, stores, files, session, agent, exchange, testing, cli.
+formats, stores, files, session, agent, exchange, testing, web, cli.
 """
 
 from __future__ import annotations

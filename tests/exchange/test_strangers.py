@@ -129,7 +129,7 @@ ignorable, soft hyphen,
 variation, ignorable first, dots, stream, backslash""".replace("\n", " ").split(", ")
 
 SHAPED = ("bare", "shared", "cvs folded")
-"""What is told by its shape, in bundles alone."""
+"""What is known by its shape, in bundles alone."""
 
 
 def written(state: State, folder: Path) -> None:
@@ -146,7 +146,7 @@ def written(state: State, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES[:5])
 def test_the_trap_bites(name: str, trap: Trap, tmp_path: Path) -> None:
-    """Whoever writes such a state has git run the command: so the tests below can fail."""
+    """Writing such a state has git run the command: so the tests below can fail."""
     written(attacks(trap)[name], tmp_path / "written")
     assert trap.status(tmp_path / "written")
 
