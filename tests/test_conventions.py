@@ -192,7 +192,7 @@ def test_a_session_needs_no_event_loop() -> None:
 
 @every_file
 def test_only_the_asynchronous_part_knows_anyio(path: Path) -> None:
-    """Whoever has no loop pays for none."""
+    """A program without a loop pays for none."""
     names = {
         name.split(".")[0]
         for node in ast.walk(TREES[path])
