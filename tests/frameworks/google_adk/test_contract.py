@@ -24,7 +24,7 @@ from google.genai import types
 from backtrail import open_store
 from backtrail.adapters.google_adk import BacktrailSessionService, import_sessions
 
-WHO = {"app_name": "app", "user_id": "u"}
+WHO: Any = {"app_name": "app", "user_id": "u"}
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -97,7 +97,7 @@ def test_ids(service: BacktrailSessionService) -> None:
     run(work())
 
 
-STEPS = [
+STEPS: list[dict[str, Any]] = [
     {"a": 1, "app:x": {"deep": [1]}, "user:y": True, "temp:t": 5},
     {"a": {"k": {"v": 1}}, "user:y": None},
     {"a": {"k": 2}, "b": None, "app:x": {"other": 1}},
