@@ -48,7 +48,7 @@ from ...events.history import Mark, walk_pages
 from ...events.messages import Page
 from .. import due
 from ..adopting import Logs
-from ..base import Lease, Store
+from ..base import KnownIds, Lease, Store
 from ..batches import Call, Outcome, drafts, observed, observed_each
 from ..disk import forks, fs
 from ..disk.identity import file_identity, make_identity
@@ -315,6 +315,7 @@ class JSONLStore(Store):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         batch = drafts(events)
         if expected is None and len(batch) == 1 and not self._synced:
@@ -326,7 +327,7 @@ class JSONLStore(Store):
             check_log(log)
             self._path(session_id)
             return []
-        call = Call(session_id, batch, log, expected, True, time.monotonic())
+        call = Call(session_id, batch, log, expected, True, time.monotonic(), known)
         if self._synced and (
             self._appender.is_busy(session_id, log) or self._is_queued(session_id)
         ):
