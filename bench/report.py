@@ -48,7 +48,7 @@ def _cpu() -> str:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, where it can be told."""
+    """The type of the file system that holds a path, where it is known."""
     if sys.platform != "linux":
         return "unknown"
     best, kind = "", "unknown"

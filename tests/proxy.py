@@ -112,10 +112,10 @@ class Proxy:
             self._carry(client, server)
             return
         selector = selectors.DefaultSelector()
-        selector.register(client, selectors.EVENT_READ)
-        selector.register(server, selectors.EVENT_READ)
         lost = False
         try:
+            for one in (client, server):
+                selector.register(one, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select():
                     data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
@@ -140,7 +140,8 @@ class Proxy:
                     if cut == "after":
                         return
                     lost = lost or cut == "reply"
-        except OSError:
+        except (OSError, ValueError):
+            # Broken from elsewhere.
             return
         finally:
             selector.close()
@@ -153,10 +154,10 @@ class Proxy:
         other = {client: server, server: client}
         # One that waits less exactly would wait for up to a millisecond more.
         selector = selectors.SelectSelector()
-        for one in other:
-            selector.register(one, selectors.EVENT_READ)
         under_way: deque[tuple[float, socket.socket, bytes]] = deque()
         try:
+            for one in other:
+                selector.register(one, selectors.EVENT_READ)
             while True:
                 wait = under_way[0][0] - time.perf_counter() if under_way else None
                 for key, _ in selector.select(None if wait is None else max(wait, 0.0)):
@@ -168,7 +169,8 @@ class Proxy:
                 while under_way and under_way[0][0] <= time.perf_counter():
                     _, target, data = under_way.popleft()
                     target.sendall(data)
-        except OSError:
+        except (OSError, ValueError):
+            # Broken from elsewhere.
             return
         finally:
             selector.close()

@@ -221,9 +221,9 @@ async def test_a_session_locked_for_long_is_busy(
     with open_store(f"file:{tmp_path}/store") as store:
         s = await ready(store, "a")
         busy = pytest.raises(SessionBusy, match="session `a` is locked by")
-        with locked(store, "a"), anyio.fail_after(10), busy as told:
+        with locked(store, "a"), anyio.fail_after(10), busy as reported:
             await s.append(user("never"))
-        assert told.value.owner.pid == os.getpid()
+        assert reported.value.owner.pid == os.getpid()
         await s.append(user("again"))
         assert await texts(s) == ["first", "again"]
 
@@ -232,13 +232,13 @@ async def test_closing_a_store_ends_what_is_postponed(tmp_path: Path) -> None:
     """It gets `Closed`, though the lock is still held."""
     store = open_store(f"file:{tmp_path}/store")
     s = await ready(store, "a")
-    told: list[Closed] = []
+    reported: list[Closed] = []
 
     async def append() -> None:
         try:
             await s.append(user("never"))
         except Closed as error:
-            told.append(error)
+            reported.append(error)
 
     with locked(store, "a"), anyio.fail_after(10):
         async with anyio.create_task_group() as group:
@@ -246,7 +246,7 @@ async def test_closing_a_store_ends_what_is_postponed(tmp_path: Path) -> None:
             while not list(store.queue.held):
                 await anyio.sleep(0.001)
             await anyio.to_thread.run_sync(store.close)
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 @pytest.mark.usefixtures("patient")
@@ -286,19 +286,19 @@ async def test_an_error_is_raised_in_its_own_task(disk_url: str) -> None:
     with open_store(disk_url) as store:
         sessions = {id: await ready(store, id) for id in "abc"}
         store.delete("b")
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
 
         async def append(id: str) -> None:
             try:
                 await sessions[id].append(user("more"))
-                told[id] = "stored"
+                reported[id] = "stored"
             except NotFound:
-                told[id] = "gone"
+                reported[id] = "gone"
 
         async with anyio.create_task_group() as group:
             for id in sessions:
                 group.start_soon(append, id)
-        assert told == {"a": "stored", "b": "gone", "c": "stored"}
+        assert reported == {"a": "stored", "b": "gone", "c": "stored"}
 
 
 async def test_threads_and_tasks_publish_in_order(disk_url: str) -> None:
