@@ -127,6 +127,31 @@ async def test_what_waits_is_written_together(
             assert await texts(session) == ["first", "more"]
 
 
+@pytest.mark.usefixtures("patient")
+async def test_all_else_has_a_turn_while_many_appends_come_back(disk_url: str) -> None:
+    """However many were written together: their tasks do not go on in one round of the loop."""
+    with open_store(disk_url) as store:
+        sessions = [await ready(store, f"s{number}") for number in range(60)]
+        rounds, ended = 0, list[int]()
+
+        async def append(session: AsyncSession) -> None:
+            await session.append(user("more"))
+            ended.append(rounds)
+
+        async with anyio.create_task_group() as group:
+            with locked(store, "s0"):
+                for session in sessions:
+                    group.start_soon(append, session)
+                await busy(store)
+            while len(ended) < len(sessions):
+                rounds += 1
+                await anyio.lowlevel.checkpoint()
+        # Most were written together, and came back a few at a time.
+        assert max(ended.count(number) for number in set(ended)) < 40
+        for session in sessions:
+            assert await texts(session) == ["first", "more"]
+
+
 async def test_one_locked_session_does_not_hold_up_the_others(tmp_path: Path) -> None:
     """Where each session has a lock of its own, only those wait that are locked."""
     with open_store(f"file:{tmp_path}/store") as store:

@@ -132,7 +132,8 @@ def stores_part(sizes: Sizes) -> Part:
         shared = {"store": store, "sizes": list(counts)}
         compared = [few, many] if many in counts else [counts[0], few]
         job = {"task": task, "verb": verb, "times": sizes.few, "compared": compared, **shared}
-        dataset = {"task": "prepare_sessions", **shared}
+        # The others look at theirs, so that a first look needs one of its own.
+        dataset = {"task": "prepare_sessions", "unseen": task == "first", **shared}
         slow = task != "first"
         return Contender(f"{name}, {store}", "ours", "growth", job, dataset=dataset, slow=slow)
 

@@ -418,7 +418,7 @@ def test_checkpoints_forks_and_sessions(project: Project, server: OpenAIServer) 
     with on_terminal(project, server) as terminal:
         terminal.ask("/checkpoint", "nothing was said yet in this chat")
         terminal.ask("one", "One.")
-        terminal.ask('/checkpoint "good"', 'checkpoint "good" at event')
+        terminal.ask('/checkpoint "good"', 'checkpoint "good" at prompt 1')
         terminal.ask("/fork plan B", "now in the fork")
         terminal.ask("two", "Two.")
         terminal.ask("/rewind good", "or [n]othing?")

@@ -24,7 +24,7 @@ from tests.faults.workers import Worker
 
 from backtrail.files import beneath
 from backtrail.files.beneath import describe
-from backtrail.files.restore import restore
+from backtrail.files.restore import steps
 from backtrail.files.restore.plan import Plan, Step, step_to
 from backtrail.files.restore.restore import Restore
 from backtrail.files.restore.workbench import Workbench
@@ -363,7 +363,7 @@ def taking_out_by_link() -> Iterator[None]:
         os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
         os.unlink(name, dir_fd=source)
 
-    with without_renameat2(), patch.object(restore, "take_out", take_out):
+    with without_renameat2(), patch.object(steps, "take_out", take_out):
         yield
 
 

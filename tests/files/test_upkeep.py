@@ -180,7 +180,7 @@ def test_a_full_disk_does_not_put_off_a_deletion(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection too early for it makes no room; that is due in its hour all the same."""
-    monkeypatch.setenv("BACKTRAIL_BUDGET", "100kB")
+    monkeypatch.setenv("BACKTRAIL_BUDGET", "200kB")
     place.work("gone", BIG)
     place.delete("gone")
     ((due_at,),) = place.noted()["due"].values()

@@ -236,9 +236,9 @@ FEW = settings(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(8))
 def test_no_author_loses_anything(number: int) -> None:
-    """100 histories, in four parts."""
+    """200 histories, in eight parts."""
 
     @seed(number)
     @FEW

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,18 +19,6 @@ from backtrail.events import NewEvent, SessionInfo
 from backtrail.stores import Store, open_store
 from backtrail.stores.postgres import leases as leasing
 from backtrail.testing.store.base import child, joined
-
-
-@pytest.fixture
-def own_server() -> Iterator[postgres.Server]:
-    """A server that a test may stop."""
-    postgres.server()
-    server = postgres.Server.make()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 def note(by: int, n: int) -> NewEvent:

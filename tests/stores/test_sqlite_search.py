@@ -50,9 +50,16 @@ def change(store: Store, rng: random.Random, names: list[str]) -> None:
         store.search("alpha")
 
 
+@pytest.mark.parametrize("many", [1, 5, fulltext._MANY])
 @pytest.mark.parametrize("seed", range(4))
-def test_search_equals_the_plain_one(tmp_path: Path, seed: int) -> None:
-    """Same hits, same order, same snippets: case, accents, scripts, phrases, forks, purges."""
+def test_search_equals_the_plain_one(
+    tmp_path: Path, seed: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same hits, same order, same snippets: case, accents, scripts, phrases, forks, purges.
+
+    Also where so many match that sessions are gone through one by one.
+    """
+    monkeypatch.setattr(fulltext, "_MANY", many)
     rng = random.Random(seed)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         names = ["s0", "s1"]

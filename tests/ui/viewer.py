@@ -156,6 +156,7 @@ def window(
         color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": height},
     )
+    context.set_default_timeout(15_000)
     try:
         page = context.new_page()
         found = Window(page, context)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import psycopg
 
-from ...errors import NotFound
+from ...errors import NotFound, StoreFailed
 from ...events import (
     MAIN_LOG,
     Checkpoint,
@@ -35,7 +35,7 @@ from ...events import (
     now,
 )
 from ...events.history import Mark
-from ..base import Durability, Lease, OnDamage, Store
+from ..base import Durability, KnownIds, Lease, OnDamage, Store
 from ..batches import observed
 from ..notes import Memory, check_note
 from ..opening import Options
@@ -260,8 +260,9 @@ class PostgresStore(Store):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
-        return self._appender.append(session_id, events, log, expected)
+        return self._appender.append(session_id, events, log, expected, known)
 
     def read(
         self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
@@ -351,9 +352,13 @@ class PostgresStore(Store):
         self._link.check_open()
         if limit < 1:
             return []
-        if self._link.standby:
+        try:
+            if self._link.standby:
+                return super().search(text, limit=limit)
+            catch_up(self._link)
+        except StoreFailed:
+            # It takes no more words: a role that may only read, a full disk.
             return super().search(text, limit=limit)
-        catch_up(self._link)
         return hits(self._link, self.scope, query, limit, self._report)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:

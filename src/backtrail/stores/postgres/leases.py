@@ -82,11 +82,11 @@ class Leases:
         if log is None:
             raise NotFound(f"no session `{session_id}`")
         holder, owner, process = os.urandom(16).hex(), me(), os.getpid()
+        path, left = _path(holder), False
         with ExitStack() as ending:
-            path = _path(holder)
             with suppress(OSError):
                 make_directory(path.parent)
-                ending.callback(_unlink, path, process)
+                ending.callback(lambda: None if left else _unlink(path, process))
                 ending.enter_context(file_lease(path, session_id, 0))
             self._take(log.n, session_id, holder, owner, wait)
             try:
@@ -96,8 +96,12 @@ class Leases:
                 # A forked child does not hold it.
                 if os.getpid() == process:
                     self._held.pop(log.n, None)
+                    # Where it cannot be given back, as the store is closed, its file stays: not
+                    # locked any more, it tells the others here that the holder is gone.
+                    left = True
                     with suppress(StoreFailed, ValueError):
                         self._link.read(lambda execute: execute(_GIVE, (log.n, holder)))
+                        left = False
 
     def _take(self, log: int, session_id: str, holder: str, owner: Owner, wait: float) -> None:
         deadline = time.monotonic() + wait
