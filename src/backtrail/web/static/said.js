@@ -102,7 +102,7 @@ export function Agent({ session, name, title, depth = 0 }) {
       <span class="call-name">subagent</span><span class="call-brief">${title}</span></button>
     ${state.open ? html`<div class="agent-body">
       ${state.error ? html`<${Failure} error=${state.error} />` : null}
-      ${(state.steps ?? []).filter((one) => one.shown).map((step) => html`<${Step} key=${step.seq} step=${step} session=${session} agent=${name} depth=${depth} />`)}
+      ${(state.steps ?? []).filter((one) => one.shown && one.kind !== "start").map((step) => html`<${Step} key=${step.seq} step=${step} session=${session} agent=${name} depth=${depth} />`)}
       ${state.more ? html`<button class="link" onClick=${() => load(state.steps.at(-1).seq)}>more of it</button>` : null}
     </div>` : null}
   </div>`;
