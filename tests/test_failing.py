@@ -12,7 +12,7 @@ import pytest
 
 from backtrail import Event, NewEvent, Session, Store, StoreFailed
 from backtrail.events import MAIN_LOG
-from backtrail.stores import open_store
+from backtrail.stores import KnownIds, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, kinds, talk, texts, user
@@ -32,10 +32,11 @@ class Flaky(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if self.broken:
             raise StoreFailed("the service does not answer")
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
 
 @contextmanager

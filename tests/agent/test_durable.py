@@ -22,7 +22,7 @@ from backtrail.agent.permissions import Permissions
 from backtrail.agent.tools import tool_from, tools_named
 from backtrail.events import MAIN_LOG, Json
 from backtrail.session.turns import LiveTurn
-from backtrail.stores import open_store
+from backtrail.stores import KnownIds, open_store
 from backtrail.stores.wrapper import Wrapper
 from backtrail.telemetry import Signal, listen
 from tests.talking import kinds
@@ -53,9 +53,10 @@ class Ticking(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         self.tick("before", *(event.kind for event in events))
-        stored = super().append(session_id, events, log=log, expected=expected)
+        stored = super().append(session_id, events, log=log, expected=expected, known=known)
         self.tick()
         return stored
 

@@ -18,7 +18,7 @@ from backtrail.agent.subagents import spawn
 from backtrail.agent.tools import Context, tool_from, tools_named
 from backtrail.events import MAIN_LOG, Json
 from backtrail.session.turns import Limits
-from backtrail.stores import Store, open_store
+from backtrail.stores import KnownIds, Store, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .servers import AnthropicServer, OpenAIServer
@@ -250,10 +250,11 @@ class NoSideLogs(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if log != MAIN_LOG:
             raise StoreFailed("no side logs today")
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
 
 def test_a_log_that_cannot_be_written_fails_nothing() -> None:

@@ -114,6 +114,8 @@ def attacks(trap: Trap) -> dict[str, State]:
         "upper case": {".GIT": inside, **HERE},
         "short": {"git~1": inside, **HERE},
         "ignorable": {".g\u200cit": inside, **HERE},
+        "soft hyphen": {".gi\u00adt": inside, **HERE},
+        "variation": {".git\ufe0f": inside, **HERE},
         "ignorable first": {"\ufeff.git": inside, **HERE},
         "dots": {".git. .": inside, **HERE},
         "stream": {".git::$INDEX_ALLOCATION": inside, **HERE},
@@ -123,7 +125,8 @@ def attacks(trap: Trap) -> dict[str, State]:
 
 NAMES = """repository, below, gitfile, link, bare, shared, mercurial, jujutsu, sapling,
 sapling upper, sapling short, cvs, cvs folded, upper case, short,
-ignorable, ignorable first, dots, stream, backslash""".replace("\n", " ").split(", ")
+ignorable, soft hyphen,
+variation, ignorable first, dots, stream, backslash""".replace("\n", " ").split(", ")
 
 SHAPED = ("bare", "shared", "cvs folded")
 """What is known by its shape, in bundles alone."""
