@@ -179,7 +179,7 @@ def test_keys_lead_everywhere(viewer: Viewer, browser: Browser) -> None:
         page.keyboard.press("/")
         page.get_by_role("searchbox", name="Search").wait_for()
         page.keyboard.type("license")
-        page.get_by_text("1 hit").wait_for()
+        page.get_by_text("2 hits").wait_for()
         page.keyboard.press("Enter")
         page.wait_for_url("**/s/work/e/*")
         page.keyboard.press("?")
@@ -290,3 +290,15 @@ def test_subagents_are_below_their_calls(still: Viewer, browser: Browser) -> Non
         page.get_by_text("There are three, says a2.").wait_for()
         shot(page, "subagents")
         assert axe(page) == []
+        page.goto(still.base + "/search?q=says+a2")
+        page.get_by_role("link", name="subagent There are three, says a2.").click()
+        page.wait_for_url("**/s/nested?agent=a2")
+        page.get_by_text("There are three, says a2.").wait_for()
+
+
+def test_files_are_found_by_their_paths(still: Viewer, browser: Browser) -> None:
+    """In what sessions last saw; a hit leads to the file."""
+    with window(browser, still.url("/search?q=made+txt")) as found:
+        found.page.get_by_role("link", name="file made.txt").first.click()
+        found.page.wait_for_url("**/file?path=made.txt")
+        found.page.get_by_role("heading", name="made.txt").wait_for()
