@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import branches, changes, deeds, health, home, places, reading, search
+from . import branches, changes, deeds, health, hits, home, places, reading
 from .answers import Asked, Part, endpoint, failure
 from .guard import Guard
 from .live import stream
@@ -33,7 +33,7 @@ _TYPES = {
 
 READ: dict[str, Part] = {
     "/api/home": home.home,
-    "/api/search": search.search,
+    "/api/search": hits.search,
     "/api/health": health.health,
     "/api/s/{id}": reading.session,
     "/api/s/{id}/outline": reading.outline,
