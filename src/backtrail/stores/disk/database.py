@@ -403,9 +403,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            begin_soon(writer, self._wait) if self._wait < WAIT else self._execute(
-                "BEGIN IMMEDIATE"
-            )
+            begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
