@@ -7,10 +7,14 @@ BIN := .venv/bin
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
-	$(BIN)/uv sync --quiet --frozen --inexact --all-extras
+	$(BIN)/uv sync --quiet --frozen --inexact $(EXTRAS)
 	touch .venv
 
-.PHONY: demo test test-fast test-pythons test-postgres coverage check format bench torture test-ui test-claude test-codex test-gemini clean
+# Adapters need their frameworks only where they are tested: `make test-frameworks`.
+EXTRAS := $(foreach extra,anthropic openai otel postgres s3 web,--extra $(extra))
+AGENT_FRAMEWORKS := agent_framework claude_sdk google_adk langgraph openai_agents pydantic_ai strands
+
+.PHONY: demo test test-fast test-frameworks test-pythons test-postgres coverage check format bench torture test-ui test-claude test-codex test-gemini clean
 
 demo: .venv
 	$(BIN)/backtrail demo
@@ -18,14 +22,14 @@ demo: .venv
 test: .venv check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Pure functions and the contracts of stores: what to run after every change.
+# Pure functions and the contracts of stores on this machine: what to run after every change.
 FAST := tests/test_conventions.py tests/test_errors.py tests/test_maps.py tests/test_public_paths.py \
 	tests/test_events.py tests/test_history.py tests/test_views.py tests/test_types.py \
 	tests/formats/test_messages.py tests/formats/test_repair.py tests/stores/test_contract.py \
 	tests/files/test_names.py tests/files/test_trees.py tests/files/test_textdiff.py
 
 test-fast: .venv
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(FAST)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(FAST) -k "not Postgres"
 
 # Every supported Python that uv finds (pyenv's too) or can fetch; those it has not are named.
 PYTHONS ?= 3.11 3.12 3.13 3.14
@@ -34,7 +38,7 @@ PYTHON_TESTS ?= tests
 test-pythons: .venv
 	@PATH="$$PATH:$$(echo $(HOME)/.pyenv/versions/3.*/bin | tr ' ' ':')"; \
 	ran= absent= failed=; for version in $(PYTHONS); do \
-	  if UV_PROJECT_ENVIRONMENT=.pythons/$$version $(BIN)/uv sync --quiet --frozen --all-extras --python $$version; then \
+	  if UV_PROJECT_ENVIRONMENT=.pythons/$$version $(BIN)/uv sync --quiet --frozen $(EXTRAS) --python $$version; then \
 	    if .pythons/$$version/bin/python -m pytest -q -n 2 --dist worksteal $(PYTHON_TESTS); \
 	    then ran="$$ran $$version"; else failed="$$failed $$version"; fi; \
 	  else absent="$$absent $$version"; fi; \
@@ -101,6 +105,21 @@ test-gemini: .venv .gemini-cli/node_modules/.bin/gemini
 .gemini-cli/node_modules/.bin/gemini:
 	npm install --silent --no-audit --no-fund --prefix .gemini-cli @google/gemini-cli@0.61.0
 
+# Adapters for agent frameworks, each in an environment of its own, with the framework's own tests
+# of stores and its real runner.
+FRAMEWORKS ?= $(AGENT_FRAMEWORKS)
+FRAMEWORK_ENV = UV_PROJECT_ENVIRONMENT=.frameworks/$$name
+
+test-frameworks: .venv
+	@failed=; for name in $(FRAMEWORKS); do echo "== $$name"; \
+	  $(FRAMEWORK_ENV) $(BIN)/uv sync --quiet --frozen --no-default-groups --extra postgres \
+	    --extra $$name --group frameworks --group framework-$$name && \
+	  .frameworks/$$name/bin/python -m mypy --cache-dir .frameworks/$$name/mypy \
+	    src/backtrail/adapters/$$name* && \
+	  BACKTRAIL_TEST_FRAMEWORK=$$name .frameworks/$$name/bin/python -m pytest -q -n 2 \
+	    tests/frameworks/$$name $(FRAMEWORK_TESTS) || failed="$$failed $$name"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
 # The viewer in a real browser, with the checker of accessibility from npm; torture, too.
 test-ui: .venv .ui-node/node_modules/axe-core/axe.min.js
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
@@ -114,4 +133,4 @@ bench: .venv
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .ui-node .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist
+	rm -rf .venv .pythons .claude-venv .codex-cli .gemini-cli .ui-node .frameworks .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist

@@ -37,8 +37,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("state") / "backtrail"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKTRAIL_STATE", str(folder))
+        # Copies of contents that lie on a server are kept below it.
+        patch.setenv("XDG_DATA_HOME", str(folder.parent / "data"))
         for mark in MARKS:
-            # Whoever runs the tests may be an agent.
+            # An agent may run the tests.
             patch.delenv(mark, raising=False)
         yield folder
 

@@ -26,6 +26,7 @@ from backtrail import (
     open_store,
 )
 from backtrail.events import MAIN_LOG
+from backtrail.stores import KnownIds
 from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, child, user
@@ -70,12 +71,13 @@ class Slow(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         self.begun.set()
         time.sleep(self.pause)
         if self.fails:
             raise StoreFailed("no")
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
 
 # --- the same flows ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from backtrail.events import MAIN_LOG
 from backtrail.files import collect, verify
 from backtrail.files.contents.collect import trees_of
 from backtrail.files.depot import opened
+from backtrail.stores import KnownIds
 from backtrail.stores.memory import MemoryStore
 from backtrail.stores.wrapper import Wrapper, store_name
 
@@ -91,6 +92,7 @@ class Checking(Wrapper):
     def append(
         self, session_id: str, events: Sequence[NewEvent], *, log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:  # fmt: skip
         named = {tree for event in events for tree in trees_of(event)}
         if named:
@@ -98,7 +100,7 @@ class Checking(Wrapper):
         if self.fails:
             self.fails -= 1
             raise KeyboardInterrupt
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
     def create(self, info: SessionInfo, *, base: tuple[str, int] | None = None) -> None:
         if base is not None:
@@ -138,8 +140,9 @@ def test_contents_that_go_while_they_are_copied(tmp_path: Path, project: Path) -
         def append(
             self, session_id: str, events: Sequence[NewEvent], *, log: str = MAIN_LOG,
             expected: int | None = None,
+            known: KnownIds = "follow",
         ) -> list[Event]:  # fmt: skip
-            stored = super().append(session_id, events, log=log, expected=expected)
+            stored = super().append(session_id, events, log=log, expected=expected, known=known)
             if session_id == "s":
                 # The parent is gone at once, and what it brought with it.
                 self.delete("s")

@@ -19,7 +19,7 @@ from backtrail.files import depot
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.formats.secrets import mask_json
 from backtrail.session.flows import Failed, Reading
-from backtrail.stores import Redacting, open_store
+from backtrail.stores import KnownIds, Redacting, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, kinds, outcome, texts, user
@@ -86,12 +86,18 @@ class Slow(Wrapper):
         self.inside, self.go = threading.Event(), threading.Event()
 
     def append(
-        self, session_id: str, events: Any, *, log: str = MAIN_LOG, expected: int | None = None
+        self,
+        session_id: str,
+        events: Any,
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if threading.current_thread() is not threading.main_thread():
             self.inside.set()
             self.go.wait()
-        return self.inner.append(session_id, events, log=log, expected=expected)
+        return self.inner.append(session_id, events, log=log, expected=expected, known=known)
 
 
 # --- locks ---------------------------------------------------------------------------------
@@ -213,11 +219,17 @@ class Failing(Wrapper):
     failing = False
 
     def append(
-        self, session_id: str, events: Any, *, log: str = MAIN_LOG, expected: int | None = None
+        self,
+        session_id: str,
+        events: Any,
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if self.failing:
             raise StoreFailed("no")
-        return self.inner.append(session_id, events, log=log, expected=expected)
+        return self.inner.append(session_id, events, log=log, expected=expected, known=known)
 
 
 def test_what_was_not_saved_is_the_parents(disk_url: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from backtrail import AlreadyExists, Conflict, InvalidId, NotFound, Session, StoreFailed
 from backtrail.events import MAIN_LOG, Event
 from backtrail.files import depot
-from backtrail.stores import open_store
+from backtrail.stores import KnownIds, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, calling, kinds, result, talk, texts, user
@@ -356,12 +356,18 @@ class Refusing(Wrapper):
     left = 100
 
     def append(
-        self, session_id: str, events: Any, *, log: str = MAIN_LOG, expected: int | None = None
+        self,
+        session_id: str,
+        events: Any,
+        *,
+        log: str = MAIN_LOG,
+        expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         self.left -= 1
         if self.left < 0:
             raise StoreFailed("no")
-        return self.inner.append(session_id, events, log=log, expected=expected)
+        return self.inner.append(session_id, events, log=log, expected=expected, known=known)
 
 
 @pytest.mark.parametrize("how", ["create", "resume", "fork"])

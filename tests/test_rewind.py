@@ -18,7 +18,7 @@ from backtrail import (
     Unsupported,
 )
 from backtrail.events import MAIN_LOG
-from backtrail.stores import Store, open_store
+from backtrail.stores import KnownIds, Store, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, child, kinds, talk, texts, user
@@ -66,9 +66,10 @@ class Slow(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         time.sleep(0.02)
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
 
 def test_the_same_checkpoint_from_many_threads_is_made_once(url: str) -> None:
@@ -278,12 +279,13 @@ class Intruder(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if self.times and events[-1].kind in ("rewound", "undone"):
             self.times -= 1
             with Session.open(self.inner, session_id) as other:
                 other.append(user("meanwhile"))
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
 
 def test_a_rewind_is_planned_again_after_an_append_meanwhile() -> None:

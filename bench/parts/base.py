@@ -86,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Part:
-    """One thing measured: who takes part, what is shown, what should hold."""
+    """One thing measured: the contenders, what is shown, what should hold."""
 
     name: str
     title: str

@@ -6,12 +6,14 @@
     run, query     one turn of an agent, one call of a model              (agent/oneshot.py)
     purge          really erase a session, a path or a text               (files/contents/)
     Event …        the records of the log                                 (events/)
+    log_name       any text as the name of a log                          (events/lognames.py)
     errors         everything that can be raised, under BacktrailError    (errors.py)
     telemetry      what the library itself does                           (telemetry.py)
+    adapters       sessions for agent frameworks, one module each         (adapters/)
     testing        prove a store of your own                              (testing/)
 
 Layers, each importing only from those before it: _startup, errors, settings, events, telemetry,
-formats, stores, files, session, agent, exchange, testing, web, cli.
+formats, stores, files, session, agent, exchange, adapters, testing, web, cli.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from .events import NewEvent as NewEvent
     from .events.calls import ToolCall as ToolCall
     from .events.history import Branch as Branch
+    from .events.lognames import log_name as log_name
+    from .events.lognames import log_texts as log_texts
     from .events.values import Checkpoint as Checkpoint
     from .events.values import Message as Message
     from .events.values import Problem as Problem
@@ -101,6 +105,7 @@ _HOME = {
     "SessionOptions": "session.keywords",
     "SideLog": "session.log",
     "Branch": "events.history",
+    **dict.fromkeys(("log_name", "log_texts"), "events.lognames"),
     "Call": "session.toolcalls",
     "ToolCall": "events.calls",
     "Turn": "session.turnlog",
@@ -193,6 +198,8 @@ __all__ = [
     "aquery",
     "arun",
     "copy_sessions",
+    "log_name",
+    "log_texts",
     "open_store",
     "purge",
     "query",

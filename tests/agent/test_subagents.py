@@ -18,7 +18,7 @@ from backtrail.agent.subagents import spawn
 from backtrail.agent.tools import Context, tool_from, tools_named
 from backtrail.events import MAIN_LOG, Json
 from backtrail.session.turns import Limits
-from backtrail.stores import Store, open_store
+from backtrail.stores import KnownIds, Store, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .servers import AnthropicServer, OpenAIServer
@@ -144,9 +144,9 @@ def test_it_may_do_no_more_than_its_parent(tmp_path: Path) -> None:
     with open_store(f"file:{tmp_path}/s") as store:
         (log,) = logs(store)
     said = [event.data["message"] for event in log if event.kind == "message"]
-    told = [message["content"] for message in said if message["role"] == "tool"]
-    assert "user_denied" in told[0]
-    assert "sandbox_violation" in told[1]
+    notified = [message["content"] for message in said if message["role"] == "tool"]
+    assert "user_denied" in notified[0]
+    assert "sandbox_violation" in notified[1]
 
 
 def test_in_a_plan_there_is_none() -> None:
@@ -250,10 +250,11 @@ class NoSideLogs(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if log != MAIN_LOG:
             raise StoreFailed("no side logs today")
-        return super().append(session_id, events, log=log, expected=expected)
+        return super().append(session_id, events, log=log, expected=expected, known=known)
 
 
 def test_a_log_that_cannot_be_written_fails_nothing() -> None:

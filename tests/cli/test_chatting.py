@@ -182,8 +182,8 @@ def test_an_imported_session_chooses_no_server(project: Project, server: OpenAIS
     refused = project.run("chat", "--resume", "copy", "two")
     assert (refused.code, f"--base-url {server.url}" in refused.err) == (2, True)
     assert len(server.requests) == 1
-    told = project.run("chat", "--resume", "copy", "--base-url", server.url, "two")
-    assert told.out == "Two.\n", told.err
+    ran = project.run("chat", "--resume", "copy", "--base-url", server.url, "two")
+    assert ran.out == "Two.\n", ran.err
     assert "--base-url" in project.run("resume", "copy").out
 
 

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from backtrail.errors import StoreFailed
 from backtrail.events import MAIN_LOG, Event, NewEvent
+from backtrail.stores import KnownIds
 from backtrail.stores.disk import sync as syncing
 from backtrail.stores.jsonl import JSONLStore, lines, reading, writing
 from backtrail.stores.jsonl.lines import Damage, Decoder, Line, OnLineDamage, lines_in
@@ -40,9 +41,10 @@ def acknowledging_first() -> Iterator[None]:
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         if os.getpid() == parent:
-            return real(self, session_id, events, log=log, expected=expected)
+            return real(self, session_id, events, log=log, expected=expected, known=known)
         while waiting:
             session, batch, name = waiting.pop()
             real(self, session, batch, log=name)
@@ -65,9 +67,10 @@ def swallowing_errors() -> Iterator[None]:
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         try:
-            return real(self, session_id, events, log=log, expected=expected)
+            return real(self, session_id, events, log=log, expected=expected, known=known)
         except StoreFailed:
             return []
 

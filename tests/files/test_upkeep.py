@@ -136,7 +136,7 @@ def test_it_is_begun_once(place: Place) -> None:
     """By the first that comes; if that is killed, by another one ten minutes later."""
     full(place)
     with open_store(place.url) as store:
-        # Nobody may collect while the lock is held, as by another process.
+        # No collection may run while the lock is held, as by another process.
         fd = os.open(place.contents / "upkeep-lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         assert [due.start(store) for _ in range(3)] == [True, False, False]

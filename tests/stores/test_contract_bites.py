@@ -15,6 +15,7 @@ import pytest
 
 from backtrail.errors import BacktrailError, InvalidData
 from backtrail.events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
+from backtrail.stores import KnownIds
 from backtrail.stores.adopting import Logs
 from backtrail.stores.base import Lease, Store
 from backtrail.stores.batches import Call, Outcome
@@ -32,6 +33,7 @@ class IgnoresExpected(MemoryStore):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         return super().append(session_id, events, log=log)
 
@@ -44,9 +46,10 @@ class LosesTheSecond(MemoryStore):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         kept = [*events[:1], *events[2:]]
-        return super().append(session_id, kept, log=log, expected=expected)
+        return super().append(session_id, kept, log=log, expected=expected, known=known)
 
 
 class WritesHalfABatch(MemoryStore):
@@ -57,10 +60,11 @@ class WritesHalfABatch(MemoryStore):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         stored: list[Event] = []
         for event in events:
-            stored += super().append(session_id, [event], log=log, expected=expected)
+            stored += super().append(session_id, [event], log=log, expected=expected, known=known)
             expected = None
             time.sleep(0.0001)
         return stored
@@ -74,8 +78,9 @@ class ReusesANumber(MemoryStore):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
-        stored = super().append(session_id, events, log=log, expected=expected)
+        stored = super().append(session_id, events, log=log, expected=expected, known=known)
         rows = self._session(session_id).logs[log].rows if stored else []
         if len(rows) > 1:
             rows[-1].seq = rows[-2].seq
@@ -90,9 +95,10 @@ class ForgetsIds(MemoryStore):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         unnamed = [replace(event, id=None) for event in events]
-        return super().append(session_id, unnamed, log=log, expected=expected)
+        return super().append(session_id, unnamed, log=log, expected=expected, known=known)
 
 
 class ReadsOnePage(MemoryStore):

@@ -105,7 +105,7 @@ def test_search_finds_a_word_longer_than_the_index_keeps(tmp_path: Path) -> None
 def test_catch_up_goes_in_slices_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every event is indexed once, whatever the slice and whoever appended meanwhile."""
+    """Every event is indexed once, whatever the slice and whatever was appended meanwhile."""
     monkeypatch.setattr(fulltext, "SLICE", 3)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         for name in ("a", "b"):

@@ -71,7 +71,7 @@ def test_a_screen(still: Viewer, browser: Browser, name: str) -> None:
         for width, height in ((1280, 800), (360, 740)):
             page.set_viewport_size({"width": width, "height": height})
             for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                page.emulate_media(color_scheme=scheme)
                 page.wait_for_timeout(60)
                 shot(page, f"{name}-{scheme}-{width}")
                 faults += axe(page)

@@ -182,7 +182,7 @@ def window(
 
 
 def shot(page: Page, name: str) -> None:
-    """A picture of a page, where somebody wants to look at it: `BACKTRAIL_SHOTS` is a folder."""
+    """A picture of a page, for a person to look at: `BACKTRAIL_SHOTS` is a folder."""
     folder = os.environ.get("BACKTRAIL_SHOTS")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ scheme that another package registers in the entry-point group `backtrail.stores
     queue.py       one way for many writers
     wrapper.py     a store around a store: buffered.py, redacting.py
     copies.py      from one store to another
+    derived.py     the longer of the derived verbs
     retention.py   sessions that have not been used for long, if that is asked for; due.py: when
     batches.py, records.py, query.py: what the implementations share
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._startup.loading import loader
-from .base import Durability, Lease, OnDamage, Store
+from .base import Durability, KnownIds, Lease, OnDamage, Store
 from .opening import open_store
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ __all__ = [
     "Buffered",
     "Durability",
     "JSONLStore",
+    "KnownIds",
     "Lease",
     "Memory",
     "MemoryStore",

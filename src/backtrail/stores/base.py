@@ -17,7 +17,6 @@ What holds for every method:
 from __future__ import annotations
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,8 +39,8 @@ from ..events import (
     Problem,
     SessionInfo,
 )
-from ..events.history import INHERITED, Mark, walk
-from .records import check_order, checkpoint_of, is_deleted, resolved
+from ..events.history import Mark, walk
+from .records import check_order, resolved
 
 if TYPE_CHECKING:
     from ..events.messages import Page
@@ -52,6 +51,9 @@ if TYPE_CHECKING:
 
 Durability = Literal["written", "synced"]
 """What an acknowledged append survives: the death of the process, or also a power cut."""
+
+KnownIds = Literal["follow", "skip", "error"]
+"""What `append` makes of an event whose id is in the log already."""
 
 OnDamage = Callable[[Problem], None]
 """Called once for each damaged place that a read or an append comes across.
@@ -180,6 +182,7 @@ class Store(ABC):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         """Append a batch, all or nothing, and return it as stored.
 
@@ -187,7 +190,9 @@ class Store(ABC):
         assigned under the store's lock: one more than the head, never used twice.
 
         An event whose id is in the log already is skipped and returned as it is there, so
-        a retry is safe; a new event behind a skipped one follows that one. `expected` is
+        a retry is safe. A new event behind a skipped one follows that one; with
+        `known="skip"` it follows the head, so that catching up leaves the history whole, and
+        with `"error"` a known id is `AlreadyExists`, and nothing is written. `expected` is
         the head the caller believes in, `Conflict` if it is another; but if every id of
         the batch is present, they are returned whatever `expected` says.
 
@@ -332,9 +337,9 @@ class Store(ABC):
         until: int | None = None,
     ) -> list[Mark]:  # fmt: skip
         """The events of some kinds, and all that say what they follow, in order; no bodies."""
-        events = self.read(session_id, after=after, until=until)
-        marks = (Mark(event.seq, event.kind, event.follows) for event in events)
-        return [mark for mark in marks if mark.follows is not None or mark.kind in kinds]
+        from . import derived
+
+        return derived.outline(self, session_id, kinds, after, until)
 
     def tally(self, session_id: str, *, after: int = 0, until: int | None = None) -> dict[str, int]:
         """How many events of each kind there are; a damaged one may count."""
@@ -377,17 +382,9 @@ class Store(ABC):
 
         One that a session has deleted is `NotFound`, unless another has it too.
         """
-        copied: Checkpoint | None = None
-        for info in reversed(self.sessions()):
-            for event in self.read(info.id, kinds=("checkpoint",)):
-                if event.id == id and not is_deleted(self, info.id, id):
-                    found = checkpoint_of(event, info.id)
-                    if not event.data.get(INHERITED):
-                        return found
-                    copied = copied or found
-        if copied is None:
-            raise NotFound(f"no checkpoint `{id}` in this store")
-        return copied
+        from . import derived
+
+        return derived.checkpoint(self, id)
 
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
         """Messages that hold all words of `text`, newest session first.
@@ -435,16 +432,6 @@ class Store(ABC):
         From `after`, or from now. `stop` is asked between looks, `poll` seconds apart.
         The session's deletion ends it with `NotFound`.
         """
-        newest = next(self.read(session_id, log=log, reverse=True, limit=1), None)
-        start = after if after is not None else newest.seq if newest else 0
+        from . import derived
 
-        def events(after: int) -> Iterator[Event]:
-            while True:
-                for event in self.read(session_id, log=log, after=after):
-                    after = event.seq
-                    yield event
-                if stop is not None and stop():
-                    return
-                time.sleep(poll)
-
-        return events(start)
+        return derived.follow(self, session_id, after, log, poll, stop)

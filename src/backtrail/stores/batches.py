@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from .. import telemetry
 from .._startup.frozen import NamedTuple
-from ..errors import Conflict, InvalidData
+from ..errors import AlreadyExists, Conflict, InvalidData
 from ..events import (
     KINDS,
     MAIN_LOG,
@@ -30,13 +30,14 @@ from ..events import (
     now,
     timestamp,
 )
-from .base import Store
+from .base import KnownIds, Store
 
 PURGED: dict[str, Json] = {"purged": True}
 """What is left of a purged event's body."""
 
 
 _KNOWN = frozenset(KINDS)
+_KNOWN_IDS = ("follow", "skip", "error")
 
 # A named tuple's own constructor goes through Python code.
 _tuple = tuple.__new__
@@ -79,6 +80,7 @@ class Call(NamedTuple):
     expected: int | None = None
     quiet: bool = False
     since: float = 0.0
+    known: KnownIds = "follow"
 
     @property
     def usual(self) -> bool:
@@ -96,7 +98,9 @@ def carried_out(append: Callable[..., list[Event]], call: Call) -> Outcome:
     """The outcome of a call that is made by itself."""
     events = [Prepared(draft) for draft in call.batch]
     try:
-        return append(call.session_id, events, log=call.log, expected=call.expected)
+        return append(
+            call.session_id, events, log=call.log, expected=call.expected, known=call.known
+        )
     except Exception as error:
         return error
 
@@ -173,10 +177,12 @@ def settle(
     find: Callable[[str], Event | None],
     expected: int | None,
     last: int | None = None,
+    known: KnownIds = "follow",
 ) -> tuple[list[Event], list[Stored]]:
     """What the caller gets back, and what is to be written, in order.
 
-    `find` looks up an id in the log; it is asked only about ids the caller chose. `last` is
+    `find` looks up an id in the log; it is asked only about ids the caller chose. `known` says
+    what becomes of one that is there. `last` is
     the highest number ever used, where damage took events beyond the head.
     """
     if len(batch) == 1 and not batch[0].given and batch[0].follows is None:
@@ -197,10 +203,12 @@ def settle(
     skipped: int | None = None
     for draft in batch:
         if draft.given:
-            known = mine.get(draft.id) or find(draft.id)
-            if known is not None:
-                result.append(known)
-                skipped = known.seq
+            there = mine.get(draft.id) or find(draft.id)
+            if there is not None:
+                if known == "error":
+                    raise AlreadyExists(f"id `{draft.id}` is that of event {there.seq} already")
+                result.append(there)
+                skipped = there.seq if known == "follow" else None
                 continue
         follows = draft.follows if draft.follows is not None else skipped
         skipped = None
@@ -254,12 +262,15 @@ def observed(append: Append) -> Append:
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
+        if known not in _KNOWN_IDS:
+            raise InvalidData(f"`known` is one of {', '.join(_KNOWN_IDS)}, not {known!r}")
         if not telemetry.listeners:
-            return append(self, session_id, events, log=log, expected=expected)
+            return append(self, session_id, events, log=log, expected=expected, known=known)
         began = time.perf_counter()
         try:
-            result = append(self, session_id, events, log=log, expected=expected)
+            result = append(self, session_id, events, log=log, expected=expected, known=known)
         except Exception as error:
             _emit(self, session_id, log, len(events), began, error)
             raise

@@ -29,7 +29,7 @@ from ..events import (
     make_event,
 )
 from ..events.messages import Page
-from .base import Store
+from .base import KnownIds, Store
 from .batches import Call, Draft, Outcome, drafts
 from .disk import forks
 from .opening import open_store
@@ -131,9 +131,10 @@ class Buffered(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
-        if expected is not None:
-            return self.inner.append(session_id, events, log=log, expected=expected)
+        if expected is not None or known != "follow":
+            return self.inner.append(session_id, events, log=log, expected=expected, known=known)
         if self._closed:
             raise Closed("this buffered store is closed")
         place = session_id, log

@@ -30,7 +30,7 @@ from ..events import (
     encode_data,
 )
 from ..events.history import Fold, fold
-from .base import Durability, Lease, Store
+from .base import Durability, KnownIds, Lease, Store
 from .batches import PURGED, drafts, observed, settle
 from .disk import forks
 from .disk.locks import busy, me
@@ -212,6 +212,7 @@ class MemoryStore(Store):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         batch = drafts(events)
         check_log(log)
@@ -224,7 +225,7 @@ class MemoryStore(Store):
                 row = kept.ids.get(id)
                 return row.event() if row else None
 
-            result, fresh = settle(batch, head, find, expected)
+            result, fresh = settle(batch, head, find, expected, known=known)
             kept.add([_Row(e.seq, e.id, e.ts, e.kind, e.follows, body) for e, body in fresh])
             if fresh:
                 session.logs[log] = kept

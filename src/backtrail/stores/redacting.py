@@ -16,7 +16,7 @@ from ..events import MAIN_LOG, Event, Json, NewEvent, SessionInfo, encode_data
 from ..events.messages import Page
 from ..formats.secrets import Redact, mask_json
 from .adopting import Logs
-from .base import Store
+from .base import KnownIds, Store
 from .disk import forks
 from .notes import Memory
 from .opening import open_store
@@ -65,9 +65,10 @@ class Redacting(Wrapper):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         cleaned = [self._event(event) for event in events]
-        return self.inner.append(session_id, cleaned, log=log, expected=expected)
+        return self.inner.append(session_id, cleaned, log=log, expected=expected, known=known)
 
     def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
         masked, _ = self._redact(dict(data))

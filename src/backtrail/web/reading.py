@@ -263,7 +263,7 @@ _TELLING = ("command", "cmd", "file_path", "path", "filePath", "pattern", "query
 
 
 def brief_of(arguments: Json) -> str:
-    """What a call is about, on a line: the argument that tells most."""
+    """What a call is about, on a line: the argument that says most."""
     if isinstance(arguments, str):
         import msgspec
 

@@ -48,7 +48,7 @@ from ...events.history import Mark, walk_pages
 from ...events.messages import Page
 from .. import due
 from ..adopting import Logs
-from ..base import Lease, Store
+from ..base import KnownIds, Lease, Store
 from ..batches import Call, Outcome, drafts, observed, observed_each
 from ..disk import forks, fs
 from ..disk.identity import file_identity, make_identity
@@ -113,14 +113,15 @@ class JSONLStore(Store):
         with self._failing(f"open the store in {self.root}"):
             if self.scope:
                 fs.refuse_links(self.root / "scopes", self._top)
-            fs.refuse_links(self._place)
-            is_new = not self.scope and not os.path.isdir(self._place)
+            is_there = fs.has_folder(self._place)
+            if not is_there:
+                fs.make_store_folder(self.root)
             # A scan that comes by knows the folder for a store's before anything is in it.
-            fs.make_store_folder(self.root)
             fs.mark(self.root)
-            if is_new:
-                make_identity(self.root)
-            fs.make_directory(self._sessions)
+            if not is_there:
+                if not self.scope:
+                    make_identity(self.root)
+                fs.make_directory(self._sessions)
             fs.refuse_network(self._place)
         forks.register(self)
 
@@ -314,6 +315,7 @@ class JSONLStore(Store):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         batch = drafts(events)
         if expected is None and len(batch) == 1 and not self._synced:
@@ -325,7 +327,7 @@ class JSONLStore(Store):
             check_log(log)
             self._path(session_id)
             return []
-        call = Call(session_id, batch, log, expected, True, time.monotonic())
+        call = Call(session_id, batch, log, expected, True, time.monotonic(), known)
         if self._synced and (
             self._appender.is_busy(session_id, log) or self._is_queued(session_id)
         ):

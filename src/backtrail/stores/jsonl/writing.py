@@ -20,6 +20,7 @@ import msgspec
 
 from ...errors import BacktrailError, InvalidData, StoreFailed
 from ...events import Event, make_event
+from ..base import KnownIds
 from ..batches import Call, Draft, Outcome, settle
 from ..disk.fs import failed, open_file, write_all
 from ..disk.locks import FileLock
@@ -143,10 +144,12 @@ class LogWriter:
             self._learn(os.pread(self.fd, status.st_size - behind, behind), behind)
         return True
 
-    def append(self, batch: list[Draft], expected: int | None) -> tuple[list[Event], int]:
+    def append(
+        self, batch: list[Draft], expected: int | None, known: KnownIds = "follow"
+    ) -> tuple[list[Event], int]:
         """Write a batch; the events as stored, and the ticket of the write (0: none)."""
         self.sync.check()
-        result, fresh = settle(batch, self.head, self._find, expected, self.last)
+        result, fresh = settle(batch, self.head, self._find, expected, self.last, known)
         if not fresh:
             return result, 0
         if len(fresh) > MAX_BATCH:
@@ -183,7 +186,7 @@ class LogWriter:
                 pass
         for call in calls:
             try:
-                events, wrote = self.append(call.batch, call.expected)
+                events, wrote = self.append(call.batch, call.expected, call.known)
                 outcomes.append(events)
                 ticket = wrote or ticket
             except (BacktrailError, OSError) as error:

@@ -35,7 +35,7 @@ from ...events import (
     now,
 )
 from ...events.history import Mark
-from ..base import Durability, Lease, OnDamage, Store
+from ..base import Durability, KnownIds, Lease, OnDamage, Store
 from ..batches import observed
 from ..notes import Memory, check_note
 from ..opening import Options
@@ -260,8 +260,9 @@ class PostgresStore(Store):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
-        return self._appender.append(session_id, events, log, expected)
+        return self._appender.append(session_id, events, log, expected, known)
 
     def read(
         self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]

@@ -32,6 +32,7 @@ from ...events import (
     make_event,
     numbered,
 )
+from ..base import KnownIds
 from ..batches import Draft, drafts, settle
 from ..disk import forks
 from .kept import MINUTE, shifted
@@ -127,8 +128,9 @@ class Appender:
         self._guard = threading.Lock()
 
     def append(
-        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None
-    ) -> list[Event]:
+        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None,
+        ids: KnownIds = "follow",
+    ) -> list[Event]:  # fmt: skip
         """Append a batch as `Store.append` describes it."""
         batch = drafts(events)
         self._link.check_open()
@@ -146,6 +148,8 @@ class Appender:
                     if done is not None:
                         return done
                     tried, known = None, None
+                    # What is there by now may be of the statement that was lost.
+                    ids = "follow" if ids == "error" else ids
                     self._check_lost(name)
                 if known is None:
                     known = self._find(session_id, log, make=bool(batch))
@@ -153,7 +157,7 @@ class Appender:
                     return []
                 if known is None:
                     raise NotFound(f"no session `{session_id}`")
-                return self._try(name, known, batch, expected)
+                return self._try(name, known, batch, expected, ids)
             except _Moved:
                 known = None
             except StoreFailed as error:
@@ -212,8 +216,9 @@ class Appender:
     # --- the short way ---------------------------------------------------------------------
 
     def _try(
-        self, name: tuple[str, str], known: Known, batch: list[Draft], expected: int | None
-    ) -> list[Event]:
+        self, name: tuple[str, str], known: Known, batch: list[Draft], expected: int | None,
+        ids: KnownIds,
+    ) -> list[Event]:  # fmt: skip
         log = known.log
         held = self._held(log, name)
         numbers = [own_number(draft.id) if draft.given else None for draft in batch]
@@ -227,14 +232,14 @@ class Appender:
         if is_simple and given > 1:
             is_simple = len({draft.id for draft in batch}) == len(batch)
         if not is_simple:
-            return self._long_way(name, known, batch, expected, held)
+            return self._long_way(name, known, batch, expected, held, ids)
         text, values, newest = self._values(known, batch, expected, held, numbers[0])
         try:
             rows = self._link.attempt(lambda execute: self._on(known, execute).all(text, values))
         except psycopg.errors.UniqueViolation:
-            return self._long_way(name, known, batch, expected, held)
+            return self._long_way(name, known, batch, expected, held, ids)
         if len(rows) != len(batch):
-            return self._long_way(name, known, batch, expected, held)
+            return self._long_way(name, known, batch, expected, held, ids)
         seq = rows[-1][0] - len(batch)
         events: list[Event] = []
         for draft in batch:
@@ -297,7 +302,7 @@ class Appender:
 
     def _long_way(
         self, name: tuple[str, str], known: Known, batch: list[Draft], expected: int | None,
-        held: str,
+        held: str, ids: KnownIds,
     ) -> list[Event]:  # fmt: skip
         """Settle a batch with the head row locked."""
         log = known.log
@@ -312,7 +317,7 @@ class Appender:
                 raise lapsed(name[0])
             given = {draft.id for draft in batch if draft.given}
             there = events_by_id(execute, log, given) if given else {}
-            result, fresh = settle(batch, head, there.get, expected)
+            result, fresh = settle(batch, head, there.get, expected, known=ids)
             is_own = False
             rows: list[tuple[object, ...]] = []
             for event, body in fresh:

@@ -33,7 +33,7 @@ from ...events import (
 )
 from ...events.history import Mark
 from ...telemetry import logger
-from ..base import Durability, Lease, OnDamage, Store
+from ..base import Durability, KnownIds, Lease, OnDamage, Store
 from ..batches import Call, Outcome, drafts, observed, observed_each
 from ..disk import fs
 from ..disk.checks import COLUMNS, event_of
@@ -229,17 +229,18 @@ class SQLiteStore(Store):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         self._appends += 1
         if not self._synced:
-            return self._appender.append(session_id, events, log, expected)
+            return self._appender.append(session_id, events, log, expected, known)
         busy = self._busy or self._is_queued(session_id)
         if busy and type(session_id) is str and type(log) is str:
-            call = Call(session_id, drafts(events), log, expected, quiet=True)
+            call = Call(session_id, drafts(events), log, expected, quiet=True, known=known)
             return self.queue.do(call) or []
         self._busy = True
         try:
-            result = self._appender.append(session_id, events, log, expected)
+            result = self._appender.append(session_id, events, log, expected, known)
             self._database.acknowledge()
             return result
         finally:

@@ -28,6 +28,7 @@ from ...events import (
     mint,
     numbered,
 )
+from ..base import KnownIds
 from ..batches import Call, Outcome, Stored, drafts, is_usual, settle
 from ..disk.checks import row_sum
 from ..disk.database import Database
@@ -94,8 +95,9 @@ class Appender:
         self._of: apsw.Connection | None = None
 
     def append(
-        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None
-    ) -> list[Event]:
+        self, session_id: str, events: Sequence[NewEvent], log: str, expected: int | None,
+        known: KnownIds = "follow",
+    ) -> list[Event]:  # fmt: skip
         """Append a batch as `Store.append` describes it."""
         if expected is None and log == MAIN_LOG and len(events) == 1 and is_usual(events[0]):
             # Nearly every append.
@@ -108,7 +110,8 @@ class Appender:
                 stored = self._append_known([(place.n, id, ts, new.kind, data, body)])
                 if stored is not None:
                     return stored
-        return self._append_all([Call(session_id, drafts(events), log, expected)])[0]
+        call = Call(session_id, drafts(events), log, expected, known=known)
+        return self._append_all([call])[0]
 
     def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
         """Append what several callers want, in as few transactions as will do."""
@@ -194,7 +197,7 @@ class Appender:
             return [self._append_one(execute, call) for call in calls]
 
     def _append_one(self, execute: Execute, call: Call) -> list[Event]:
-        session_id, batch, log, expected, _, _ = call
+        session_id, batch, log, expected = call[:4]
         database = self._database
         named = type(session_id) is str and type(log) is str
         place = self._places.get((session_id, log)) if named else None
@@ -208,7 +211,7 @@ class Appender:
         def find(id: str) -> Event | None:
             return event_by_id(execute, place, id)
 
-        result, fresh = settle(batch, head, find, expected)
+        result, fresh = settle(batch, head, find, expected, known=call.known)
         first = place.n << 32
         for event, body in fresh:
             _insert(execute, first | event.seq, event, body)

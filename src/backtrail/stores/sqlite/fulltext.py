@@ -13,7 +13,7 @@ from itertools import islice
 
 import apsw
 
-from ...errors import Damaged, StoreFailed
+from ...errors import Damaged, SessionBusy, StoreFailed
 from ...events import MAIN_LOG, MESSAGE_KINDS, Event, Hit, Problem, check_session_id, decode_data
 from ...events.messages import text_of
 from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
@@ -55,6 +55,8 @@ def catch_up(database: Database) -> bool:
         while waiting:
             with database.writing() as execute:
                 index_slice(execute, waiting)
+    except SessionBusy:
+        return False
     except StoreFailed as error:
         if error.errno not in NO_ROOM:
             raise

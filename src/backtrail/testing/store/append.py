@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from ... import events as events_module
-from ...errors import Conflict, InvalidData, InvalidId
+from ...errors import AlreadyExists, Conflict, InvalidData, InvalidId
 from ...events import MAIN_LOG, Json, NewEvent, SessionInfo
 from .base import ContractBase, everything, note, notes, seqs
 
@@ -107,6 +107,40 @@ class AppendRules(ContractBase):
         assert everything(store, "s") == before
         assert store.info("s").head == 2
         assert seqs(self.put(store, "s", [note()])) == [3]
+
+    # --- ids that are known --------------------------------------------------------------
+
+    @pytest.mark.parametrize("log", [MAIN_LOG, "side"])
+    def test_append_catches_up_without_leaving_anything_out(self, tmp_path: Path, log: str) -> None:
+        """With `known="skip"` what is new follows the head, also behind a known event."""
+        store = self.started(tmp_path)
+        self.put(store, "s", [note(n, id=f"u{n}") for n in (1, 2, 5)], log=log)
+        caught = [note(n, id=f"u{n}") for n in (1, 2, 3, 4, 5)]
+        stored = self.put(store, "s", caught, log=log, known="skip")
+        assert [event.id for event in stored] == ["u1", "u2", "u3", "u4", "u5"]
+        assert [e.id for e in store.history("s", log=log)] == ["u1", "u2", "u5", "u3", "u4"]
+        again = self.put(store, "s", caught, log=log, expected=1, known="skip")
+        assert again == stored and len(store.history("s", log=log)) == 5
+
+    @pytest.mark.parametrize("size", [1, 3])
+    def test_append_may_refuse_known_ids(self, tmp_path: Path, size: int) -> None:
+        """With `known="error"` a known id is refused and nothing is written."""
+        store = self.started(tmp_path)
+        self.put(store, "s", [note(1, id="u1")], known="error")
+        batch = [*(note(n) for n in range(1, size)), note(1, id="u1")]
+        with pytest.raises(AlreadyExists, match="u1"):
+            self.put(store, "s", batch, known="error")
+        assert [event.id for event in everything(store, "s")] == ["u1"]
+        self.put(store, "s", [note(2, id="u2"), note(3)], known="error")
+        assert store.info("s").head == 3
+
+    def test_append_knows_no_other_way_with_ids(self, tmp_path: Path) -> None:
+        """Anything else is refused, whatever there is to append."""
+        store = self.started(tmp_path)
+        for events in ([], [note()], [note(id="x")]):
+            with pytest.raises(InvalidData, match="known"):
+                self.put(store, "s", events, known="overwrite")  # type: ignore[arg-type]
+        assert everything(store, "s") == []
 
     def test_append_does_not_share_the_callers_dictionary(self, tmp_path: Path) -> None:
         """Changing a dictionary after the append does not change the log."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ...events import MAIN_LOG, Event, Json, NewEvent, SessionInfo
-from ...stores.base import Store
+from ...stores.base import KnownIds, Store
 from ..places import PlaceBase
 
 Call = Callable[[], object]
@@ -45,9 +45,10 @@ class ContractBase(PlaceBase[Store]):
         *,
         log: str = MAIN_LOG,
         expected: int | None = None,
+        known: KnownIds = "follow",
     ) -> list[Event]:
         """Append, and return what was stored."""
-        result = store.append(session_id, events, log=log, expected=expected)
+        result = store.append(session_id, events, log=log, expected=expected, known=known)
         return self.settle(store, session_id, log, result)
 
     def session_calls(self, store: Store, id: str) -> dict[str, Call]:

@@ -66,7 +66,7 @@ function App() {
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
     <header class="bar">
-      <a class="brand" href="/" aria-label="Backtrail: all sessions"><${Icon} name="back" /><span class=${at.id ? "not-narrow" : ""}>Backtrail</span></a>
+      <a class="brand" href="/" aria-label="Backtrail"><${Icon} name="back" /><span class=${at.id ? "not-narrow" : ""}>Backtrail</span></a>
       ${at.id ? html`<a class="crumb" href=${link(at.id)}>${at.screen === "session" ? "Session" : "← Session"}</a>` : null}
       <span class="grow"></span>
       <button class="find" onClick=${() => open("palette")} aria-keyshortcuts="Control+K"><${Icon} name="search" /><span>Go to…</span><kbd>⌘K</kbd></button>

@@ -72,7 +72,7 @@ export function RewindScreen({ id, verb, params }) {
       ${scope !== "conversation" ? html`<label class="apart"><input type="checkbox" checked=${mode === "exact"} onChange=${(event) => setMode(event.target.checked ? "exact" : "mine")} />Make files exactly as they were, also what others changed</label>` : null}</fieldset>` : null}
     ${moved ? html`<p class="moved" role="alert">Files or session have moved since you looked, so nothing was done. This is the plan as it is now.</p>` : null}
     ${error ? html`<${Failure} error=${error} again=${look} />` : null}
-    ${error?.status === 423 ? html`<label class="pad"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> Go back though a call is under way there</label>` : null}
+    ${force || error?.message.includes("--force") ? html`<label class="pad"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> Go back though a call is under way there</label>` : null}
     ${!plan && !error && target ? html`<div class="loading">Looking what it would do…</div>` : null}
     ${plan ? html`
       <section class="sums" aria-label="In short">

@@ -27,8 +27,8 @@ let shown = [];
 export function toast(text, kind = "") {
   const one = { text, kind, key: Math.random() };
   shown = [...shown.slice(-2), one];
-  for (const tell of notices) tell(shown);
-  setTimeout(() => { shown = shown.filter((other) => other !== one); for (const tell of notices) tell(shown); }, kind === "bad" ? 9000 : 4000);
+  for (const notify of notices) notify(shown);
+  setTimeout(() => { shown = shown.filter((other) => other !== one); for (const notify of notices) notify(shown); }, kind === "bad" ? 9000 : 4000);
 }
 export function Toasts() {
   const [list, set] = useState([]);

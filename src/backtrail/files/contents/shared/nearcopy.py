@@ -1,7 +1,7 @@
 """This machine's copy of contents that machines share: written through, read first.
 
-It is safe because every read is checked, whoever stored the bytes. What was erased for good is
-dropped here too: before a read, unless the list of it was looked at a moment ago.
+It is safe because every read is checked, whatever process stored the bytes. What was erased for
+good is dropped here too: before a read, unless the list of it was looked at a moment ago.
 """
 
 from __future__ import annotations
