@@ -51,10 +51,9 @@ PG_TESTS := tests/stores/test_contract.py tests/stores/test_model.py $(wildcard 
 	tests/files/test_shared_contents.py tests/test_session.py tests/test_rewind.py tests/test_fork.py \
 	tests/test_opening.py tests/test_follow.py
 # These name a database of SQLite, and get one of PostgreSQL.
-PG_SUITES := $(addprefix tests/files/test_,blame.py calls.py capture.py cleaning.py in_the_way.py \
-	left_as_it_is.py lines.py materializing.py moved.py moved_out.py recorded_once.py refused.py \
-	rewinding.py rules_in_force.py subtracting.py turn_out.py unseen.py verifying.py) \
-	$(addprefix tests/test_,copying_files.py own_turns.py places.py previews.py purging.py uncaptured.py)
+PG_SUITES := $(addprefix tests/files/test_,blame.py calls.py capture.py cleaning.py left_as_it_is.py lines.py \
+	materializing.py moved.py moved_out.py recorded_once.py refused.py rewinding.py rules_in_force.py \
+	subtracting.py turn_out.py unseen.py) $(addprefix tests/test_,own_turns.py previews.py uncaptured.py)
 
 test-postgres: .venv
 	test -x "$(PG_BIN)/postgres" || { echo "no PostgreSQL: apt install postgresql pgbouncer" >&2; exit 1; }
