@@ -68,8 +68,8 @@ class Line:
     def _note(self, event: Event) -> None:
         self.tip = event.seq
         self._seen[event.data["id"]] = event.seq
-        newest: str = event.data.get("top", event.data["id"])
-        self.top = max(self.top or newest, newest)
+        newest = str(event.data.get("top", event.data["id"]))
+        self.top = newest if self.top is None else max(self.top, newest)
         self._events[event.seq] = event
         while len(self._events) > _KEPT:
             self._events.popitem(last=False)
