@@ -22,14 +22,14 @@ demo: .venv
 test: .venv check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Pure functions and the contracts of stores: what to run after every change.
+# Pure functions and the contracts of stores on this machine: what to run after every change.
 FAST := tests/test_conventions.py tests/test_errors.py tests/test_maps.py tests/test_public_paths.py \
 	tests/test_events.py tests/test_history.py tests/test_views.py tests/test_types.py \
 	tests/formats/test_messages.py tests/formats/test_repair.py tests/stores/test_contract.py \
 	tests/files/test_names.py tests/files/test_trees.py tests/files/test_textdiff.py
 
 test-fast: .venv
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(FAST)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(FAST) -k "not Postgres"
 
 # Every supported Python that uv finds (pyenv's too) or can fetch; those it has not are named.
 PYTHONS ?= 3.11 3.12 3.13 3.14

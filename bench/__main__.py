@@ -46,7 +46,7 @@ def main() -> int:
     if options.write_docs:
         if failed or len(measured) < len(PARTS) or sizes.append < Sizes().append:
             raise SystemExit("not written: the docs take a full run of all parts without failures")
-        report.write_docs(text)
+        report.write_docs(measured, known)
     return 1 if failed else 0
 
 
@@ -61,7 +61,9 @@ def arguments() -> argparse.Namespace:
         "--read", type=Path, nargs="+", metavar="FILE", help="report on such files, run nothing"
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="contenders of such names")
-    parser.add_argument("--write-docs", action="store_true", help="put the tables into the docs")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="put goals and growth into the docs"
+    )
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:

@@ -48,7 +48,7 @@ def _cpu() -> str:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, where it can be told."""
+    """The type of the file system that holds a path, where it is known."""
     if sys.platform != "linux":
         return "unknown"
     best, kind = "", "unknown"
@@ -69,19 +69,24 @@ def verdicts(measured: Measured) -> list[Verdict]:
 
 def markdown(measured: Measured, known: Sequence[str]) -> str:
     """Everything as one text."""
-    blocks = ["\n".join(f"- {fact}" for fact in known)]
+    blocks = [facts_list(known)]
     judged = verdicts(measured)
     if judged:
         blocks += ["### Goals", goals_table(judged), summary(judged)]
     for part, results in measured:
-        blocks.append(f"### {part.title}")
-        if part.note:
-            blocks.append(part.note)
-        blocks.append(part_table(part, results))
-        absent = [f"{r.contender.name} ({r.absent})" for r in results if r.absent]
-        if absent:
-            blocks.append(f"Absent: {', '.join(absent)}.")
+        blocks += section(part, results)
     return "\n\n".join(blocks) + "\n"
+
+
+def facts_list(known: Sequence[str]) -> str:
+    return "\n".join(f"- {fact}" for fact in known if fact)
+
+
+def section(part: Part, results: Sequence[Result]) -> list[str]:
+    """One part: its title, what it means, its table."""
+    blocks = [f"### {part.title}", *([part.note] if part.note else []), part_table(part, results)]
+    absent = [f"{r.contender.name} ({r.absent})" for r in results if r.absent]
+    return [*blocks, f"Absent: {', '.join(absent)}."] if absent else blocks
 
 
 def summary(judged: Sequence[Verdict]) -> str:
@@ -203,8 +208,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(header), rule, *map(line, rows)])
 
 
-def write_docs(text: str) -> None:
-    """Replace what stands between the markers."""
+_SHOWN = ("growth", "stores")
+"""Parts whose tables are in the docs; of the others the goals say it."""
+
+
+def write_docs(measured: Measured, known: Sequence[str]) -> None:
+    """Put all goals, and how costs grow, between the markers."""
+    judged = verdicts(measured)
+    blocks = [facts_list(known), "### Goals", goals_table(judged), summary(judged)]
+    for part, results in measured:
+        if part.name in _SHOWN:
+            blocks += section(part, results)
+    text = "\n\n".join(blocks) + "\n"
     page = DOCS.read_text(encoding="utf-8")
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from backtrail.cli.allow import MARKS
+from backtrail.stores import Store, opening
+from backtrail.stores.opening import Options
 
 from . import postgres
 
@@ -34,10 +37,30 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("state") / "backtrail"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKTRAIL_STATE", str(folder))
+        # Copies of contents that lie on a server are kept below it.
+        patch.setenv("XDG_DATA_HOME", str(folder.parent / "data"))
         for mark in MARKS:
-            # Whoever runs the tests may be an agent.
+            # An agent may run the tests.
             patch.delenv(mark, raising=False)
         yield folder
+
+
+def _on_postgres(address: str, options: Options) -> Store:
+    """The store of a schema that stands for the path of a database."""
+    from backtrail.stores.postgres import open_postgres
+
+    url = postgres.url_for(Path(address.removeprefix("//")))
+    return open_postgres(url.removeprefix("postgresql:"), options)
+
+
+@pytest.fixture(autouse=True)
+def store_of_suites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `BACKTRAIL_TEST_STORE=postgresql`, `sqlite:///PATH` is a store in PostgreSQL.
+
+    So suites that name a database run on the other store as they are. Child processes do not know.
+    """
+    if os.environ.get("BACKTRAIL_TEST_STORE") == "postgresql":
+        monkeypatch.setitem(opening._openers, "sqlite", _on_postgres)
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", "postgres"])

@@ -113,7 +113,7 @@ class Server:
         with open(self.data / "postgresql.auto.conf", "a") as file:
             file.write(text)
 
-    def start(self, *, fsync: bool = False) -> None:
+    def start(self, *, fsync: bool = False, buffers: int = 64) -> None:
         """Start it, and wait until it answers; without `fsync` it survives all but power cuts."""
         log = self.folder / "log"
         if not log.exists():
@@ -121,7 +121,8 @@ class Server:
             os.chmod(log, 0o666)
         options = (
             f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
-            f" -c fsync={'on' if fsync else 'off'} -c max_connections=200 -c shared_buffers=64MB"
+            f" -c fsync={'on' if fsync else 'off'} -c max_connections=200"
+            f" -c shared_buffers={buffers}MB"
         )
         self.run(
             "pg_ctl", "-D", str(self.data), "-l", str(log), "-w", "-t", "60", "-o", options, "start"

@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from types import TracebackType
 
@@ -27,7 +28,7 @@ class Proxy:
     def __init__(self, port: int, *, delay: float = 0.0) -> None:
         self.target = ("127.0.0.1", port)
         self.delay = delay
-        """Seconds that each piece takes, either way."""
+        """Seconds that each piece takes, either way; then nothing is cut."""
         self.late = 0.1
         """Seconds after which a piece that is held back arrives."""
         self.fired = False
@@ -107,18 +108,19 @@ class Proxy:
             return cut
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        if self.delay:
+            self._carry(client, server)
+            return
         selector = selectors.DefaultSelector()
-        selector.register(client, selectors.EVENT_READ)
-        selector.register(server, selectors.EVENT_READ)
         lost = False
         try:
+            for one in (client, server):
+                selector.register(one, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select():
                     data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
                     if not data:
                         return
-                    if self.delay:
-                        time.sleep(self.delay)
                     if key.fileobj is server:
                         if lost:
                             return
@@ -138,11 +140,41 @@ class Proxy:
                     if cut == "after":
                         return
                     lost = lost or cut == "reply"
-        except OSError:
+        except (OSError, ValueError):
+            # Broken from elsewhere.
             return
         finally:
             selector.close()
             for one in (client, server):
+                self._open.discard(one)
+                _reset(one)
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        """Pass everything on, each piece as late as the others, as a long wire does."""
+        other = {client: server, server: client}
+        # One that waits less exactly would wait for up to a millisecond more.
+        selector = selectors.SelectSelector()
+        under_way: deque[tuple[float, socket.socket, bytes]] = deque()
+        try:
+            for one in other:
+                selector.register(one, selectors.EVENT_READ)
+            while True:
+                wait = under_way[0][0] - time.perf_counter() if under_way else None
+                for key, _ in selector.select(None if wait is None else max(wait, 0.0)):
+                    source: socket.socket = key.fileobj  # type: ignore[assignment]
+                    data = source.recv(1 << 20)
+                    if not data:
+                        return
+                    under_way.append((time.perf_counter() + self.delay, other[source], data))
+                while under_way and under_way[0][0] <= time.perf_counter():
+                    _, target, data = under_way.popleft()
+                    target.sendall(data)
+        except (OSError, ValueError):
+            # Broken from elsewhere.
+            return
+        finally:
+            selector.close()
+            for one in other:
                 self._open.discard(one)
                 _reset(one)
 

@@ -77,7 +77,7 @@ class Child:
         """The next line it prints."""
         return _given(self._process.stdout).readline().strip()
 
-    def tell(self, text: str = "") -> None:
+    def send(self, text: str = "") -> None:
         """Send it a line."""
         stdin = _given(self._process.stdin)
         stdin.write(f"{text}\n")

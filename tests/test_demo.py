@@ -94,7 +94,8 @@ def test_one_can_go_on_by_hand(tour: Tour) -> None:
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=tour.env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["main.py", "notes.md", "src"]
-    assert lines[-1] == f"rm -rf {tour.folder}"
+    assert lines[-1].startswith(f"backtrail ui --store sqlite:///{tour.folder}")
+    assert f"rm -rf {tour.folder}" in lines
 
 
 @pytest.mark.parametrize("read", [1, 2000])

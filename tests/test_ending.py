@@ -37,7 +37,7 @@ def test_end_notes_the_reason_until_the_session_goes_on(url: str) -> None:
 
 
 def test_a_store_passed_in_stays_open_and_a_url_is_closed(url: str) -> None:
-    """Whoever opens a store closes it."""
+    """The opener of a store closes it."""
     with open_store(url) as store:
         with Session.create(store, "s") as s:
             assert s.store is store

@@ -233,8 +233,8 @@ def test_text_is_printable_and_short() -> None:
 def test_now_is_the_present() -> None:
     """ISO 8601, UTC, milliseconds."""
     before = datetime.now(UTC) - timedelta(milliseconds=1)
-    told = datetime.fromisoformat(check_ts(now()))
-    assert before <= told <= datetime.now(UTC)
+    reported = datetime.fromisoformat(check_ts(now()))
+    assert before <= reported <= datetime.now(UTC)
 
 
 @given(st.lists(st.integers(0, 4_000_000_000_000), min_size=1, max_size=4))
@@ -256,11 +256,11 @@ def test_timestamp_is_utc_with_milliseconds(moment: datetime, minutes: int) -> N
     """Any zone is turned into UTC; without one it is UTC already."""
     zoned = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     for when in (zoned, zoned.isoformat()):
-        told = check_ts(timestamp(when))
-        assert datetime.fromisoformat(told) == zoned.astimezone(UTC).replace(
+        reported = check_ts(timestamp(when))
+        assert datetime.fromisoformat(reported) == zoned.astimezone(UTC).replace(
             microsecond=zoned.microsecond // 1000 * 1000
         )
-        assert timestamp(told) == told
+        assert timestamp(reported) == reported
     assert timestamp(moment) == timestamp(moment.replace(tzinfo=UTC))
 
 
@@ -314,7 +314,7 @@ def test_the_kind_follows_from_the_speaker(message: dict[str, Json], kind: str) 
 
 @pytest.mark.parametrize("message", [{}, {"role": "wizard"}, {"role": 5}, {"type": "thing"}])
 def test_kind_of_a_stranger_is_refused(message: dict[str, Json]) -> None:
-    """Nobody is made a user by mistake."""
+    """No message becomes the user's by mistake."""
     with pytest.raises(InvalidData):
         kind_of(message)
 

@@ -93,14 +93,14 @@ def test_recorded_failures_lose_nothing() -> None:
 
 def test_a_callable_is_refused() -> None:
     """Each time, with the error; the session behaves as with "record"."""
-    told: list[Exception] = []
+    reported: list[Exception] = []
     with open_store("memory:") as inner:
         store = Flaky(inner)
-        s = Session.create(store, "s", on_error=told.append)
+        s = Session.create(store, "s", on_error=reported.append)
         store.broken = True
         s.append(user("one"))
         s.append(user("two"))
-        assert [type(error) for error in told] == [StoreFailed] * 2
+        assert [type(error) for error in reported] == [StoreFailed] * 2
         assert len(s.problems) == 2
         store.broken = False
         s.close()

@@ -26,7 +26,7 @@ def test_follow_sees_what_other_processes_append(disk_url: str) -> None:
         talk(s, "before")
         following = s.follow()
         for text in ("a", "b"):
-            writer.tell(text)
+            writer.send(text)
         said = []
         for event in following:
             if event.kind == "user_message":

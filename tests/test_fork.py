@@ -31,7 +31,7 @@ def test_a_fork_has_the_history_and_goes_its_own_way(url: str, tmp_path: Path) -
 def test_a_fork_says_so_in_its_title(url: str) -> None:
     """The source's title and that it is a fork, once, unless the caller gives another.
 
-    One of a session without a title has none: what was said first tells which it is.
+    One of a session without a title has none: what was said first shows which it is.
     """
     with Session.create(url, "s", title="Plan") as s, Session.create(s.store, "bare") as bare:
         assert s.fork().info().title == "Plan (fork)"

@@ -1,6 +1,6 @@
 """What a long session costs: some verbs must not depend on how long it is.
 
-SQLite counts the steps that it takes, which tells the same on every machine.
+SQLite counts the steps that it takes, which is the same on every machine.
 """
 
 from __future__ import annotations

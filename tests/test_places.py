@@ -142,10 +142,10 @@ def test_how_another_directory_differs_is_reported(store: Store, here: Path) -> 
     (other / "precious").write_text("mine")
     with Session.resume(store, "s", cwd=other) as s:
         s.append(user("and here?"))
-        (told,) = s.problems
-        assert told.what == "moved"
-        assert "precious" in told.detail
-        assert str(other) in told.detail
+        (reported,) = s.problems
+        assert reported.what == "moved"
+        assert "precious" in reported.detail
+        assert str(other) in reported.detail
     with Session.resume(store, "s") as s:
         s.append(user("still here"))
         assert s.problems == []

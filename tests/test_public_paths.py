@@ -106,7 +106,7 @@ def mentioned(annotation: object) -> set[type]:
 
 @pytest.mark.parametrize("name", ["Session", "AsyncSession", "LiveTurn", "Turn", "AsyncTurn"])
 def test_what_a_method_takes_and_returns_can_be_imported(name: str) -> None:
-    """Who writes a function around a session can annotate it, from `backtrail` alone."""
+    """A function around a session can be annotated, from `backtrail` alone."""
     for method, function in inspect.getmembers(getattr(backtrail, name), callable):
         if method.startswith("_"):
             continue

@@ -61,7 +61,7 @@ class Undoing(RuleBasedStateMachine):
 
     @rule()
     def turn(self) -> None:
-        """Somebody asks."""
+        """The user asks."""
         text = self.said()
         self.operate([*self.now, text])
         with self.session.turn(text):

@@ -200,8 +200,8 @@ def test_what_servers_stream_is_what_is_answered(tmp_path: Path) -> None:
         asked = backtrail.query("hi", provider="openai", model="m", **options)
         assert asked.text == "Hi."
         with Session.open("memory:", agent="openai:m", agent_options=options) as s:
-            told = [d for d in s.stream("hi", id="r") if isinstance(d, Delta)]
-            assert "".join(d.data["text"] for d in told if d.type == "text_delta") == "Hi."
+            reported = [d for d in s.stream("hi", id="r") if isinstance(d, Delta)]
+            assert "".join(d.data["text"] for d in reported if d.type == "text_delta") == "Hi."
             assert s.send("hi", id="r").text == "Hi."
     with AnthropicServer() as other:
         blocks = [

@@ -68,7 +68,7 @@ def test_a_second_driver_gets_the_name_of_the_holder(url: str) -> None:
 
 
 def test_a_rewind_within_a_turn_needs_no_second_lease(url: str) -> None:
-    """Whoever drives may go back, and is still driving afterwards."""
+    """A driver may go back, and is still driving afterwards."""
     with Session.create(url, "s") as s, Session.open(url, "s") as other:
         with s.turn("one") as turn:
             turn.append(assistant("wrong"))
@@ -88,7 +88,7 @@ def test_a_driver_in_another_process_is_named(disk_url: str) -> None:
             talk(s, "x")
         assert caught.value.owner.pid == child.pid
         assert str(child.pid) in str(caught.value)
-        child.tell()
+        child.send()
         assert child.line() == "done"
         talk(s, "two")
         assert texts(s) == ["from the child", "two", "re: two"]
@@ -98,7 +98,7 @@ def test_waiting_gets_the_lease_when_it_is_free(disk_url: str) -> None:
     """`wait` is how long."""
     with Session.create(disk_url, "s") as s, Child(HOLD, disk_url, "turn", "0") as child:
         assert child.line() == "holding"
-        timer = threading.Timer(0.2, child.tell)
+        timer = threading.Timer(0.2, child.send)
         timer.start()
         with Session.open(disk_url, "s", wait=20) as patient:
             talk(patient, "two")
@@ -126,13 +126,13 @@ def test_a_session_lease_lasts_until_close(disk_url: str) -> None:
     """Between turns too."""
     with Session.create(disk_url, "s") as s, Child(HOLD, disk_url, "session", "0") as child:
         assert child.line() == "holding"
-        child.tell()
+        child.send()
         assert child.line() == "done"
         with pytest.raises(SessionBusy):
             talk(s, "x")
         with pytest.raises(SessionBusy):
             Session.open(disk_url, "s", lease="session")
-        child.tell()
+        child.send()
         assert child.line() == "closed"
         talk(s, "two")
 

@@ -73,7 +73,7 @@ every = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value)._
 
 @every
 def test_values_are_frozen_and_small(value: Any) -> None:
-    """Nobody changes what is shared, and there is no dictionary in each."""
+    """What is shared is not changed, and there is no dictionary in each."""
     name = dataclasses.fields(value)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(value, name, "other")

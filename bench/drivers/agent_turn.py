@@ -30,7 +30,7 @@ def turn(job: Job) -> Numbers:
     """Ten calls that change a file each, on a store and on `null:`, turn by turn."""
     kept, null = (
         Session.open(url, "s", cwd=_build(Path(job["folder"], name), n), agent=_agent())
-        # Without a record nobody looks at the files that are not changed.
+        # Without a record, files that are not changed are not looked at.
         for url, name, n in ((_url(job), "kept", job["n"]), ("null:", "null", 0))
     )
     with kept, null:

@@ -166,7 +166,7 @@ class _Waiting:
 
 
 def group_commit(job: Job) -> Numbers:
-    """Many threads on one file: whoever comes first writes and syncs for all that wait."""
+    """Many threads on one file: the first to come writes and syncs for all that wait."""
     items = messages(job)
     fd = os.open(log_path(job), FLAGS, 0o600)
     lock = threading.Lock()

@@ -212,7 +212,7 @@ def latest(job: Job) -> Numbers:
 
 
 def stats(job: Job) -> Numbers:
-    """The least that tells whether any session changed."""
+    """The least that shows whether any session changed."""
     place = os.path.join(job["folder"], "store", "sessions")
 
     def look() -> None:

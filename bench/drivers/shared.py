@@ -1,73 +1,32 @@
-"""What a store in PostgreSQL costs beside the bare statements, and packs beside an object each."""
+"""What a store in PostgreSQL costs beside bare statements, and beside what peers keep there."""
 
 from __future__ import annotations
 
 import os
 import random
-import statistics
+import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psycopg
-from protocol import Absent, Job, Numbers, clock, messages, serve
-from tests import buckets, postgres
+from protocol import Job, Numbers, serve
+from server import bodies, client, ms, rate, rates, ratio, server, times
+from tests.proxy import Proxy
 
-from backtrail import Session
 from backtrail.events import NewEvent, SessionInfo
-from backtrail.files import materialize
-from backtrail.stores import open_store
+from backtrail.stores import Store, open_store
 
+ROUND_TRIP = 0.011
+"""Seconds to a server that is in the next data centre, and back."""
 
-@contextmanager
-def server() -> Iterator[postgres.Server]:
-    """A server that syncs each commit."""
-    try:
-        made = postgres.Server.make()
-    except Exception as error:
-        raise Absent(f"PostgreSQL does not run here: {error}") from error
-    try:
-        made.start(fsync=True)
-        yield made
-    finally:
-        made.remove()
+# --- beside a bare statement ---------------------------------------------------------------
 
-
-def bodies(job: Job) -> list[dict[str, object]]:
-    """Events' data."""
-    return [{"message": message, "format": "openai"} for message in messages({**job, "n": 500})]
-
-
-def ratio(ours: float, other: float) -> Numbers:
-    """Both figures, and ours divided by the other."""
-    return {"ratio": ours / other, "ours": ours, "other": other}
-
-
-def rate(work: Callable[[int], None], threads: int, each: int) -> float:
-    """How many calls a second that many threads make together."""
-    ready = threading.Barrier(threads + 1)
-
-    def run(n: int) -> None:
-        work(n)
-        ready.wait()
-        for _ in range(each):
-            work(n)
-
-    workers = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
-    for worker in workers:
-        worker.start()
-    ready.wait()
-    begin = clock()
-    for worker in workers:
-        worker.join()
-    return threads * each / (clock() - begin) * 1e9
-
-
-BARE = "INSERT INTO bare VALUES(%s, %s, %s, %s, %s, %s)"
+_BARE = "INSERT INTO bare VALUES(%s, %s, %s, %s, %s, %s)"
+_TABLE = (
+    "CREATE TABLE bare(log bigint, seq bigint, id text, ts text, kind text, data text, "
+    "PRIMARY KEY(log, seq))"
+)
 
 
 def appended(job: Job, threads: int) -> Numbers:
@@ -76,13 +35,9 @@ def appended(job: Job, threads: int) -> Numbers:
 
     data = bodies(job)
     texts = [msgspec.json.encode(one).decode() for one in data]
-    each = max(20, job["n"] // threads)
     with server() as made, open_store(f"{made.url}?pool={threads}") as store:
         with psycopg.connect(made.url, autocommit=True) as setup:
-            setup.execute(
-                "CREATE TABLE bare(log bigint, seq bigint, id text, ts text, kind text, data text, "
-                "PRIMARY KEY(log, seq))"
-            )
+            setup.execute(_TABLE)
         for n in range(threads):
             store.create(SessionInfo(f"s{n}"))
         links = [psycopg.connect(made.url, autocommit=True) for _ in range(threads)]
@@ -96,13 +51,14 @@ def appended(job: Job, threads: int) -> Numbers:
 
         def bare(n: int) -> None:
             values = (n, at[n], os.urandom(18).hex(), "2026-01-01T00:00:00.000Z", "user_message")
-            links[n].execute(BARE, (*values, texts[at[n] % 500]))
+            links[n].execute(_BARE, (*values, texts[at[n] % 500]))
             at[n] += 1
 
-        pairs = [(rate(ours, threads, each), rate(bare, threads, each)) for _ in range(3)]
+        seconds = job["seconds"]
+        found = rates(lambda: rate(ours, threads, seconds), lambda: rate(bare, threads, seconds))
         for link in links:
             link.close()
-    return ratio(*(statistics.median(column) for column in zip(*pairs, strict=True)))
+    return found
 
 
 def append_1(job: Job) -> Numbers:
@@ -113,8 +69,40 @@ def append_32(job: Job) -> Numbers:
     return appended(job, job["threads"])
 
 
+@contextmanager
+def follower(url: str, session_id: str) -> Iterator[None]:
+    """Another process that follows a session."""
+    lines = (
+        "import sys\nfrom backtrail.stores import open_store\n"
+        "with open_store(sys.argv[1]) as store:\n"
+        "    for n, _ in enumerate(store.follow(sys.argv[2])):\n"
+        "        if n == 0:\n            print('there', flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", lines, url, session_id], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        with open_store(url) as store:
+            while process.poll() is None:
+                # Until one of them is seen there.
+                store.append(session_id, [NewEvent("user_message", {})])
+                if process.stdout is not None and _readable(process.stdout.fileno()):
+                    break
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _readable(fd: int) -> bool:
+    import select
+
+    return bool(select.select([fd], [], [], 0.1)[0])
+
+
 def followed(job: Job) -> Numbers:
-    data, threads = bodies(job), job["threads"]
+    """The rate while a process follows one of the sessions, and while none does."""
+    data, threads, seconds = bodies(job), job["threads"], job["seconds"]
     with server() as made, open_store(f"{made.url}?pool={threads}") as store:
         for n in range(threads):
             store.create(SessionInfo(f"s{n}"))
@@ -122,195 +110,150 @@ def followed(job: Job) -> Numbers:
         def ours(n: int) -> None:
             store.append(f"s{n}", [NewEvent("user_message", data[n])])
 
-        each = max(20, job["n"] // threads)
-        pairs = []
-        for _ in range(3):
-            alone = rate(ours, threads, each)
-            done = threading.Event()
-            with open_store(made.url) as other:
+        def alone() -> float:
+            return rate(ours, threads, seconds)
 
-                def watch(other: object = other, done: threading.Event = done) -> None:
-                    for _ in other.follow("s0", stop=done.is_set):  # type: ignore[attr-defined]
-                        pass
+        def watched() -> float:
+            with follower(made.url, "s0"):
+                return rate(ours, threads, seconds)
 
-                follower = threading.Thread(target=watch)
-                follower.start()
-                pairs.append((rate(ours, threads, each), alone))
-                done.set()
-                follower.join()
-    return ratio(*(statistics.median(column) for column in zip(*pairs, strict=True)))
-
-
-def ms(call: Callable[[int], object], times: int = 7) -> float:
-    """The median of some calls, in ms."""
-    spent = []
-    for n in range(times):
-        start = clock()
-        call(n)
-        spent.append((clock() - start) / 1e6)
-    return statistics.median(spent)
-
-
-def fork(job: Job) -> Numbers:
-    data = bodies(job)
-    with server() as made, open_store(made.url) as store:
-        store.create(SessionInfo("s"))
-        store.append("s", [NewEvent("user_message", data[n % 500]) for n in range(1000)])
-
-        def copied(n: int) -> None:
-            events = [
-                NewEvent(e.kind, e.data, id=e.id, ts=e.ts) for e in store.read("s", until=900)
-            ]
-            store.adopt(SessionInfo(f"copy{n}"), {"messages": events})
-
-        forked = ms(lambda n: store.create(SessionInfo(f"fork{n}"), base=("s", 900)))
-        copy = ms(copied)
-    # How many times faster.
-    return {"ratio": copy / forked, "ours": forked, "other": copy}
+        return rates(watched, alone)
 
 
 def fork_flat(job: Job) -> Numbers:
+    """A fork of 900 events, and of 9."""
     data = bodies(job)
     with server() as made, open_store(made.url) as store:
         store.create(SessionInfo("s"))
         store.append("s", [NewEvent("user_message", data[n % 500]) for n in range(1000)])
-        long = ms(lambda n: store.create(SessionInfo(f"long{n}"), base=("s", 900)), 15)
-        short = ms(lambda n: store.create(SessionInfo(f"short{n}"), base=("s", 9)), 15)
+        long = ms(lambda n: store.create(SessionInfo(f"long{n}"), base=("s", 900)), 21)
+        short = ms(lambda n: store.create(SessionInfo(f"short{n}"), base=("s", 9)), 21)
     return ratio(long, short)
 
 
-def bytes(job: Job) -> Numbers:
+def size(job: Job) -> Numbers:
+    """Bytes of an event in the table and its indexes, and of its JSON."""
     import msgspec
 
     data = bodies(job)
-    size = 0
+    total = 0
     with server() as made, open_store(made.url) as store:
         store.create(SessionInfo("s"))
         for _ in range(20):
             store.append("s", [NewEvent("user_message", one) for one in data])
-            size += sum(len(msgspec.json.encode(one)) for one in data)
+            total += sum(len(msgspec.json.encode(one)) for one in data)
         with psycopg.connect(made.url, autocommit=True) as link:
             link.execute("VACUUM backtrail.events")
             row = link.execute("SELECT pg_total_relation_size('backtrail.events')").fetchone()
     assert row is not None
-    return ratio(row[0] / (20 * 500), size / (20 * 500))
+    return ratio(row[0] / (20 * 500), total / (20 * 500))
+
+
+# --- beside peers --------------------------------------------------------------------------
+
+
+def append_peer(job: Job) -> Numbers:
+    """How often our append goes into that of a peer on the same server."""
+    with server() as made:
+        ours = client(job, "backtrail", made.port)
+        return times(ours["append"], client(job, job["peer"], made.port)["append"])
+
+
+def append_far(job: Job) -> Numbers:
+    """The same on a server that is a round trip away."""
+    with server() as made, Proxy(made.port, delay=ROUND_TRIP / 2) as proxy:
+        ours = client(job, "backtrail", proxy.port)
+        return times(ours["append"], client(job, job["peer"], proxy.port)["append"])
+
+
+def load_peer(job: Job) -> Numbers:
+    """How often our load of all messages goes into that of a peer."""
+    with server() as made:
+        ours = client(job, "backtrail", made.port, load=True)
+        return times(ours["load"], client(job, job["peer"], made.port, load=True)["load"])
+
+
+def fork_peer(job: Job) -> Numbers:
+    """How often a fork of 900 goes into a copy of 900 items."""
+    with server() as made:
+        ours = client(job, "backtrail", made.port, copy=True)
+        return times(ours["copy"], client(job, job["peer"], made.port, copy=True)["copy"])
+
+
+# --- many events ---------------------------------------------------------------------------
+
+EACH = 50
+"""Events of a session."""
+
+_MORE = (
+    "INSERT INTO backtrail.sessions(scope, id, created_at, tags, metadata, sorted_at) "
+    "SELECT '', 'm' || i, t.sorted_at, '[]', '{}', t.sorted_at FROM backtrail.sessions t, "
+    "generate_series(%s::bigint, %s) AS i WHERE t.id = 'model'",
+    "INSERT INTO backtrail.logs(scope, session, name, head, updated_at) "
+    f"SELECT '', s.n, 'messages', {EACH}, s.sorted_at FROM backtrail.sessions s "
+    "WHERE s.id <> 'model' AND NOT EXISTS("
+    "SELECT 1 FROM backtrail.logs l WHERE l.session = s.n) ORDER BY s.n",
+    # As our rows are: a check sum that names the place is moved to the new place.
+    "INSERT INTO backtrail.events(scope, log, seq, id, ts, kind, follows, data, crc) "
+    "SELECT e.scope, l.n, e.seq, e.id, e.ts, e.kind, e.follows, e.data, "
+    "e.crc # mod(e.log << 32 | e.seq, %s::bigint) # mod(l.n << 32 | e.seq, %s::bigint) "
+    "FROM (SELECT l.n FROM backtrail.logs l WHERE l.n > %s ORDER BY l.n) l, "
+    "backtrail.events e WHERE e.log = (SELECT min(log) FROM backtrail.events)",
+)
+
+
+def multiply(link: psycopg.Connection[tuple[object, ...]], first: int, last: int) -> None:
+    """Give the store sessions like its model, which the server makes by itself."""
+    from backtrail.stores.postgres.rowgate import PRIME
+
+    with link.transaction():
+        link.execute("SET LOCAL synchronous_commit = off")
+        row = link.execute("SELECT max(n) FROM backtrail.logs").fetchone()
+        assert row is not None
+        link.execute(_MORE[0], (first, last))
+        link.execute(_MORE[1])
+        link.execute(_MORE[2], (PRIME, PRIME, row[0]))
+    for table in ("events", "logs", "sessions"):
+        link.execute(f"VACUUM ANALYZE backtrail.{table}".encode())
+    link.execute("CHECKPOINT")
 
 
 def append_later(job: Job) -> Numbers:
-    """Rates with many events and with a twentieth of them, in sessions of 50."""
-    data = [{"text": f"{n} " + "words and words " * 15} for n in range(50)]
-    many = job["n"] * 20
-
-    def filled(store: object, first: int, count: int) -> None:
-        for n in range(first, first + count // 50):
-            events = [NewEvent("user_message", one) for one in data]
-            store.adopt(SessionInfo(f"s{n}"), {"messages": events})  # type: ignore[attr-defined]
-
-    rng = random.Random(1)
+    """Rates with many events, and with a fifth of them; sessions are picked at random."""
+    few, many = job["events"] // EACH // 5, job["events"] // EACH
     with server() as made, open_store(f"{made.url}?pool=8") as store:
-        filled(store, 0, many // 20)
+        store.create(SessionInfo("model"))
+        said = [{"text": f"{n} " + "words and words " * 15} for n in range(EACH)]
+        store.append("model", [NewEvent("user_message", one) for one in said])
 
-        def on(sessions: int) -> Callable[[int], None]:
+        def measured(sessions: int) -> float:
+            rng = random.Random(1)
+
             def append(n: int) -> None:
-                store.append(f"s{rng.randrange(sessions)}", [NewEvent("user_message", data[n])])
+                name = f"m{1 + rng.randrange(sessions)}"
+                store.append(name, [NewEvent("user_message", said[n])])
 
-            return append
+            # The first ones fill what the store remembers, and the server's memory.
+            rate(append, 8, job["seconds"])
+            return sorted(rate(append, 8, job["seconds"]) for _ in range(5))[2]
 
-        few = many // 20 // 50
-        before = statistics.median(rate(on(few), 8, job["n"] // 8) for _ in range(3))
-        filled(store, few, many - many // 20)
-        after = statistics.median(rate(on(many // 50), 8, job["n"] // 8) for _ in range(3))
+        with psycopg.connect(made.url, autocommit=True) as link:
+            multiply(link, 1, few)
+            before = measured(few)
+            multiply(link, few + 1, many)
+        after = measured(many)
+        sample(store, many)
     return ratio(after, before)
 
 
-# --- contents ------------------------------------------------------------------------------
-
-
-@contextmanager
-def bucket(job: Job) -> Iterator[str]:
-    """An emulator with a bucket in it; the environment leads there."""
-    with buckets.running("moto", Path(job["folder"])) as endpoint:
-        os.environ.update({**buckets.KEYS, "AWS_ENDPOINT_URL": endpoint})
-        yield f"s3://{buckets.make_bucket(endpoint)}/p"
-
-
-def project(job: Job) -> Path:
-    """Files of 3 KB of something like text."""
-    root = Path(job["folder"], "project")
-    for n in range(job["files"]):
-        path = root / f"d{n % 40}" / f"file{n}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        words = random.Random(n)
-        path.write_text(" ".join(f"{words.randrange(10**6):06d}" for _ in range(470)))
-    return root
-
-
-def packs(job: Job) -> Numbers:
-    """Seconds of putting each file as an object, 32 at once, against a first checkpoint."""
-    import obstore
-    from obstore.store import from_url
-
-    root = project(job)
-    with server() as made, bucket(job) as url:
-        contents = [path.read_bytes() for path in sorted(root.rglob("*.txt"))]
-        options = {"endpoint": os.environ["AWS_ENDPOINT_URL"], "region": "us-east-1"}
-        place = from_url(url, config=options, client_options={"allow_http": True})
-        names = iter(range(len(contents)))
-        guard = threading.Lock()
-
-        def put() -> None:
-            while True:
-                with guard:
-                    n = next(names, None)
-                if n is None:
-                    return
-                obstore.put(place, f"each/{n}", contents[n])
-
-        start = clock()
-        workers = [threading.Thread(target=put) for _ in range(32)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        each = (clock() - start) / 1e6
-        from hashlib import sha256
-
-        from backtrail.files.contents.shared import SharedBlobs
-        from backtrail.stores.postgres.address import parse
-
-        with SharedBlobs(parse(made.url), "", url) as blobs:
-            start = clock()
-            blobs.write([(sha256(one).digest(), one) for one in contents])
-            packed = (clock() - start) / 1e6
-    return {"ratio": each / packed, "ours": packed, "other": each}
-
-
-def elsewhere(job: Job) -> Numbers:
-    """ms of writing all files, cold from the bucket, and from a local store."""
-    root, folder = project(job), Path(job["folder"])
-    with server() as made, bucket(job) as url:
-        times = {}
-        for name, store_url, blobs in (
-            ("local", f"sqlite:///{folder}/local.db", None),
-            ("far", made.url, url),
-        ):
-            os.environ["XDG_DATA_HOME"] = str(folder / f"{name}-a")
-            with (
-                open_store(store_url, blobs=blobs) as store,
-                Session.create(store, "s", cwd=root) as session,
-            ):
-                point = session.checkpoint("one")
-            spent = []
-            for n in range(3):
-                # Another machine each time: nothing is there yet.
-                os.environ["XDG_DATA_HOME"] = str(folder / f"{name}-{n}")
-                with open_store(store_url, blobs=blobs) as store:
-                    start = clock()
-                    materialize(store, point, folder / f"{name}-files-{n}")
-                    spent.append((clock() - start) / 1e6)
-            times[name] = statistics.median(spent)
-    return ratio(times["far"], times["local"])
+def sample(store: Store, sessions: int) -> None:
+    """See that what the server made is what our reads take for sound."""
+    for n in (1, sessions // 2, sessions):
+        assert len(list(store.read(f"m{n}"))) >= EACH
 
 
 if __name__ == "__main__":
-    serve(append_1, append_32, followed, fork, fork_flat, bytes, append_later, packs, elsewhere)
+    serve(
+        append_1, append_32, followed, fork_flat, size,
+        append_peer, append_far, load_peer, fork_peer, append_later,
+    )  # fmt: skip

@@ -88,7 +88,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 def measured(job: Job, snapshot: Callable[[], object], size: Callable[[], int]) -> Numbers:
     """A first snapshot, some with nothing changed, and some with ten files changed."""
     paths = some_files(tree_of(job))
-    # A file written a moment ago is looked at twice by those who are careful.
+    # A file written a moment ago is looked at twice by careful tools.
     time.sleep(0.1)
     numbers: Numbers = {"first": milliseconds(snapshot), "stored": size() / 1e6}
     snapshot()

@@ -56,7 +56,7 @@ class Agent:
         edit(paths, f"call {self._calls}")
         block = {"type": "tool_use", "id": id, "name": "Bash", "input": {"command": "…"}}
         self._write("assistant", [block])
-        # A file written a moment ago is looked at twice by those who are careful.
+        # A file written a moment ago is looked at twice by careful tools.
         time.sleep(0.05)
         after = self.hook("PostToolUse", tool_response={"stdout": ""}, **fields)
         self._write("user", [{"type": "tool_result", "tool_use_id": id, "content": "done"}])

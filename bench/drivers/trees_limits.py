@@ -47,7 +47,7 @@ def one_file(job: Job) -> Numbers:
     times = []
     for _ in range(job["times"]):
         content = os.urandom(7_500).hex()[:10_000].encode()
-        time.sleep(0.001)  # as in the other one: who sleeps wakes up slow
+        time.sleep(0.001)  # as in the other one: a thread that sleeps wakes up slow
 
         def put(content: bytes = content) -> None:
             os.write(fd, content)

@@ -54,7 +54,7 @@ def _back(job: Job, session: Session) -> float:
 
 
 def one_file(job: Job) -> Numbers:
-    """A known file of 10 KB that somebody changed, stored before a tool edits it."""
+    """A known file of 10 KB that a person changed, stored before a tool edits it."""
     root = Path(job["folder"], "project")
     root.mkdir()
     path = root / "file.txt"

@@ -7,14 +7,14 @@ from .base import Part, Sizes
 from .files import blame_part, file_part, many_part, trees_part
 from .growth import growth_part, stores_part
 from .hooks import hook_part
-from .reading import fork_part, list_part, load_part, tail_part
+from .reading import fork_part, list_part, load_part, search_part, tail_part
 from .shared import shared_part
 from .starting import start_part
 from .writing import append_part, async_part, loop_part, threads_part
 
 PARTS = (
     *("append", "threads", "load", "tail", "list", "fork", "start", "loop", "async"),
-    *("trees", "file", "turn", "hook", "many", "growth", "stores", "blame", "shared"),
+    *("trees", "file", "turn", "hook", "many", "growth", "stores", "blame", "search", "shared"),
 )
 
 
@@ -38,6 +38,7 @@ def make(name: str, sizes: Sizes) -> Part:
         growth_part,
         stores_part,
         blame_part,
+        search_part,
         shared_part,
     )
     return dict(zip(PARTS, makers, strict=True))[name](sizes)

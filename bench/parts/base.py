@@ -37,6 +37,7 @@ class Sizes:
     copied: int = 7_000
     rewound: int = 1_000
     blamed: tuple[int, int] = (2_000, 200)  # lines, turns
+    searched: int = 1_000_000
     many: int = 50
     few: int = 5
     all_peers: bool = False
@@ -66,6 +67,7 @@ QUICK = Sizes(
     copied=700,
     rewound=210,
     blamed=(300, 20),
+    searched=20_000,
     many=5,
     few=2,
 )
@@ -84,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Part:
-    """One thing measured: who takes part, what is shown, what should hold."""
+    """One thing measured: the contenders, what is shown, what should hold."""
 
     name: str
     title: str

@@ -83,7 +83,7 @@ def file_part(sizes: Sizes) -> Part:
         ),
         note=(
             "A bracket is opened: the file is read, hashed, stored and synced. Both wait 1 ms "
-            "before each, as nobody edits in a tight loop."
+            "before each, as no agent edits in a tight loop."
         ),
     )
 

@@ -228,3 +228,37 @@ def fork_part(sizes: Sizes) -> Part:
         goals=goals,
         note=f"Ours, one row and file copy survive {POWER}; claude-agent-sdk's fork does not.",
     )
+
+
+# --- search ------------------------------------------------------------------------------
+
+
+def search_part(sizes: Sizes) -> Part:
+    n = sizes.searched
+    names = {"ours": "Store.search", "rank": "bare FTS5", "newest": "bare FTS5, newest first"}
+    made: tuple[tuple[str, Kind], ...] = (("ours", "ours"), ("rank", "limit"), ("newest", "limit"))
+    return Part(
+        name="search",
+        title=f"Find words in {n:,} messages of {max(1, n // 10_000)} sessions",
+        contenders=tuple(
+            Contender(
+                names[who],
+                kind,
+                "wording",
+                {"task": "search", "n": n, "who": who},
+                dataset={"task": "prepare", "n": n},
+            )
+            for who, kind in made
+        ),
+        columns=(Column("ms", "ms"), Column("slowest", "slowest query, ms")),
+        goals=(
+            Goal("search", names["ours"], "ms", (names["rank"],), at_most=3.0),
+            Goal("search", names["ours"], "ms", (names["newest"],)),
+        ),
+        note=(
+            "Nine queries for 20 hits each, medians added up: a word of every second message, "
+            "rarer ones, a beginning, words in a row, two words, none. A bare query of FTS5, by "
+            "its rank or the newest first, gives snippets from a table that has nothing "
+            "but the texts; ours decodes and checks the events, too."
+        ),
+    )

@@ -6,25 +6,54 @@ from ..goals import Goal
 from ..running import Contender
 from .base import Column, Part, Sizes
 
+# Title, driver, task, and what the ratio is at most or at least.
 _ROWS = (
-    ("append, 1 connection, against a bare synced INSERT", "append_1", None, 0.75),
-    ("append, 32 connections, against a bare synced INSERT", "append_32", None, 0.6),
-    ("append while another process follows, 32 writers", "followed", None, 0.85),
-    ("fork of 900 against a copy of them", "fork", None, 30.0),
-    ("fork of 900 against a fork of 9", "fork_flat", 1.5, None),
-    ("bytes stored per event / its JSON", "bytes", 0.8, None),
-    ("append, 20 times the events", "append_later", None, 0.8),
-    ("first snapshot to S3: packs against an object each", "packs", None, 15.0),
-    ("resume elsewhere from S3 against materialize from the local store", "elsewhere", 3.0, None),
+    ("append, 1 connection, against a bare synced INSERT", "shared", "append_1", None, 0.75),
+    ("append, 32 connections, against a bare synced INSERT", "shared", "append_32", None, 0.6),
+    ("append while another process follows, 32 writers", "shared", "followed", None, 0.85),
+    ("append, five times the events", "shared", "append_later", None, 0.8),
+    ("fork of 900 against a fork of 9", "shared", "fork_flat", 1.5, None),
+    ("bytes stored per event / its JSON", "shared", "size", 0.8, None),
+    ("first snapshot to S3: an object each against packs", "shared_files", "packs", None, 15.0),
+    ("resume elsewhere from S3 against materialize from a local store",
+     "shared_files", "elsewhere", 3.0, None),
+)  # fmt: skip
+
+# The peer, its title, and how often our append goes into its: here, and 11 ms away.
+_PEERS = (
+    ("openai", "SQLAlchemySession", 2.0, 5.0),
+    ("adk", "ADK DatabaseSessionService", 4.0, 8.0),
+    ("langgraph", "LangGraph PostgresSaver", 5.0, 2.5),
 )
 
 
 def shared_part(sizes: Sizes) -> Part:
     """One server for each row, in a process of its own."""
-    job = {"n": sizes.append // 10, "files": sizes.project, "threads": sizes.threads}
-    made = [
-        Contender(title, "ours", "shared", {"task": metric, **job}) for title, metric, *_ in _ROWS
-    ]
+    job = {"files": sizes.project, "threads": sizes.threads, "seconds": sizes.append / 10_000}
+    made: list[Contender] = []
+    goals: list[Goal] = []
+
+    def row(title: str, most: float | None, least: float | None, contender: Contender) -> None:
+        made.append(contender)
+        goals.append(Goal(title, title, "ratio", at_most=most, at_least=least))
+
+    for title, driver, task, most, least in _ROWS:
+        more = {"task": task, "events": sizes.append * 500, "emulator": "ministack", **job}
+        contender = Contender(title, "ours", driver, more, slow=task == "append_later")
+        row(title, most, least, contender)
+    for peer, name, near, far in _PEERS:
+        for task, n, title, least in (
+            ("append_peer", sizes.append // 10, f"append: {name} against ours", near),
+            ("append_far", 100, f"append, 11 ms away: {name} against ours", far),
+            ("load_peer", sizes.append // 10, f"load: {name} against ours", 1.0),
+        ):
+            contender = Contender(
+                title, "ours", "shared", {"task": task, "n": n, "peer": peer}, starts=peer
+            )
+            row(title, None, least, contender)
+    title = "a copy of 900 items by SQLAlchemySession against a fork"
+    task = {"task": "fork_peer", "n": 1000, "peer": "openai"}
+    row(title, None, 30.0, Contender(title, "ours", "shared", task, starts="openai"))
     return Part(
         name="shared",
         title="PostgreSQL and S3, ratios",
@@ -34,10 +63,7 @@ def shared_part(sizes: Sizes) -> Part:
             Column("ours", "ours", 2),
             Column("other", "the other", 2),
         ),
-        goals=tuple(
-            Goal(title, title, "ratio", at_most=most, at_least=least)
-            for title, _, most, least in _ROWS
-        ),
+        goals=tuple(goals),
         note=(
             "Server, clients and bucket are on this machine; the server syncs each commit. Rates "
             "are a second, other figures ms or bytes. The bucket is an emulator in Python."

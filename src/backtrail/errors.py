@@ -29,6 +29,7 @@ These belong to one room, live there, and have their place in the same tree:
     files.workspace.scan.Stopped    (BacktrailError)   a scan that its caller ended
     session.fileplans.NotAllowed    (Unsafe)           a session of strangers, before it is allowed
     session.turns.Refused           (BacktrailError)   a call that no permission was given for
+    web.guard.Refusal               (BacktrailError)   a request that the viewer turns away
 
 These are signals between modules. None of them reaches a caller:
 

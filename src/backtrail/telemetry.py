@@ -5,7 +5,7 @@ function that ends it. Nothing is measured while there are no listeners. A liste
 logged and goes on listening. `opentelemetry()` turns signals into spans and metrics.
 
     session.resume       message_count; session_id, source, store
-    session.checkpoint   message_count; session_id, message_id, checkpoint_id (and, for those who
+    session.checkpoint   message_count; session_id, message_id, checkpoint_id (and, for callers that
                          know it by that name, snapshot_id), store, idempotent
     session.fork         message_count; session_id, parent_id, anchor_message_id, store
     session.rewind       events_dropped, messages_deleted (those of them that are messages; they

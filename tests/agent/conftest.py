@@ -82,7 +82,7 @@ def failure_of(outcome: Outcome) -> ModelFailed:
     return outcome
 
 
-def told(outcome: Outcome, kind: str = "text_delta") -> str:
+def notified(outcome: Outcome, kind: str = "text_delta") -> str:
     """All deltas of a kind in one text."""
     assert not isinstance(outcome, ModelFailed), outcome
     return "".join(item.text for item in outcome if isinstance(item, Delta) and item.kind == kind)

@@ -27,7 +27,7 @@ from tests.test_failing import Flaky
 from .servers import AnthropicServer, Broken, Failure, OpenAIServer
 from .test_durable import left_open, marking
 from .test_loop import living
-from .test_turns import Agent, Object, call, calling, later, plain, saying, told
+from .test_turns import Agent, Object, call, calling, later, notified, plain, saying
 
 Main = Callable[[], Awaitable[None]]
 
@@ -83,7 +83,7 @@ def test_the_same_agents(run: Run, url: str, agent: Agent) -> None:
             assert await s.send("hello", id="r1") == result
             assert (await s.send("more")).text == "you said more"
             again = [item async for item in s.stream("hello", id="r1")]
-            assert told(again) == ["assistant_message", "turn_end", "done"]
+            assert notified(again) == ["assistant_message", "turn_end", "done"]
             assert await roles(s) == ["user", "assistant"] * 2
 
     run(main)
@@ -577,7 +577,7 @@ def test_a_stream_is_what_subscribers_hear(run: Run) -> None:
                 group.start_soon(listen)
                 await started.wait()
                 items = [item async for item in s.stream("go")]
-            assert [x for x in told(heard) if x != "turn_end"] == told(items)
+            assert [x for x in notified(heard) if x != "turn_end"] == notified(items)
 
     run(main)
 

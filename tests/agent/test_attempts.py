@@ -208,8 +208,8 @@ def test_a_stream_that_was_left_runs_again(url: str) -> None:
         next(left)
         left.close()  # type: ignore[attr-defined]
         assert s.info().exit_reason == "interrupted"
-        told = list(s.stream("go", id="k1"))
-        assert [item.kind for item in told if isinstance(item, Event)] == ["assistant_message"]
+        notified = list(s.stream("go", id="k1"))
+        assert [item.kind for item in notified if isinstance(item, Event)] == ["assistant_message"]
         assert s.send("go", id="k1").text == "re: go"
         assert len(prompts(s)) == 1
 
@@ -242,8 +242,8 @@ def test_the_same_on_a_loop(url: str, backend: str) -> None:
             assert (await s.send("stop", id="k3")).exit_reason == "interrupted"
             with pytest.raises(Conflict):
                 await s.send("other", id="k3")
-            told = [m["content"] for m in await s.messages()]
-            assert told == [
+            notified = [m["content"] for m in await s.messages()]
+            assert notified == [
                 "go",
                 "re: go",
                 "two",

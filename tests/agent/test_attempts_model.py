@@ -163,8 +163,8 @@ class Scene:
         with Session.resume(self.url, "s") as s:
             for count in range(1, len({a.request for a in self.model.attempts}) + 1):
                 s.undo()
-                told = [m["content"] for m in s.messages() if m["role"] == "user"]
-                assert told == [f"do {r}" for r in self.model.undone(count)]
+                notified = [m["content"] for m in s.messages() if m["role"] == "user"]
+                assert notified == [f"do {r}" for r in self.model.undone(count)]
             assert s.messages() == []
             with pytest.raises(NotFound):
                 s.undo()

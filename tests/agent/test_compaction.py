@@ -191,7 +191,7 @@ def test_over_http_with_openai() -> None:
     with OpenAIServer(strict=True) as server:
 
         def answer(body: dict[str, Json]) -> Json:
-            # The summary is told with the server's own numbers.
+            # The summary is counted with the server's own numbers.
             return "in short" if body["messages"][-1]["content"] == PROMPT else counted(LONG, body)
 
         server.script(*[answer] * 30)
@@ -295,7 +295,7 @@ def test_without_a_summary_all_is_sent(failed: Json) -> None:
 
 
 def test_without_a_window_there_is_none() -> None:
-    """Nobody asks for it."""
+    """Without being asked for."""
     loop = Loop(ScriptedModel([LONG] * 20))
     with Session.open("memory:", agent=loop) as s:
         for n in range(20):

@@ -80,7 +80,7 @@ def agent(work: Path, tick: Tick = lambda *_: None) -> Loop:
     return Loop(ScriptedModel([next_reply] * 9), tools, Permissions("trusted"))
 
 
-def driven(url: str, work: Path, told: Callable[[str], None], tick: Tick) -> None:
+def driven(url: str, work: Path, notified: Callable[[str], None], tick: Tick) -> None:
     """One turn, and what a caller sees of it."""
     with open_store(url) as inner:
         store = Ticking(inner)
@@ -88,7 +88,7 @@ def driven(url: str, work: Path, told: Callable[[str], None], tick: Tick) -> Non
         with Session.open(store, "s", cwd=work, agent=agent(work, tick)) as s:
             for item in s.stream("go", id="r1"):
                 if isinstance(item, Event):
-                    told(item.id)
+                    notified(item.id)
                 tick()
 
 
@@ -109,11 +109,11 @@ def forked(body: Callable[[int], None], kill_after: float | None = None) -> tupl
         time.sleep(kill_after)
         os.kill(pid, signal.SIGKILL)
     with os.fdopen(ends[0]) as pipe:
-        told = pipe.read().split()
+        notified = pipe.read().split()
     status = os.waitpid(pid, 0)[1]
     killed = os.WIFSIGNALED(status)
-    assert killed or os.WEXITSTATUS(status) == 0, told
-    return told, killed
+    assert killed or os.WEXITSTATUS(status) == 0, notified
+    return notified, killed
 
 
 def killed_at(url: str, work: Path, point: int) -> tuple[list[str], bool]:
@@ -140,9 +140,9 @@ def _write(pipe: int, word: str) -> None:
 class Wreck:
     """What a killed process left, and that it can be gone on with."""
 
-    def __init__(self, url: str, work: Path, told: list[str], where: object) -> None:
+    def __init__(self, url: str, work: Path, notified: list[str], where: object) -> None:
         self.work = work
-        self.told = told
+        self.notified = notified
         self.where = where
         self.session = Session.open(url, "s", cwd=work, agent=agent(work))
         self.answered = {
@@ -154,7 +154,7 @@ class Wreck:
     def check(self, how: str) -> None:
         s = self.session
         ids = {event.id for event in s.events()}
-        assert set(self.told) <= ids, self.where
+        assert set(self.notified) <= ids, self.where
         marks = self.marks()
         for id in self.answered:
             assert marks.count(MARKS[id]) == 1, self.where
@@ -163,10 +163,10 @@ class Wreck:
         assert finished.text == "finished", self.where
         assert s.pending() == [], self.where
         assert roles(s) == ["user", "assistant", "tool", "assistant", *["tool"] * 2, "assistant"]
-        assert set(self.told) <= {event.id for event in s.history()}, self.where
+        assert set(self.notified) <= {event.id for event in s.history()}, self.where
         self.check_marks(how)
         again = {e.data.get("call") for e in s.events(kinds=("action",))} & self.answered
-        assert not again, (self.where, "told twice", again)
+        assert not again, (self.where, "notified twice", again)
         self.check_files()
         s.close()
 
@@ -225,8 +225,8 @@ def test_a_turn_killed_at_any_point_is_finished(place: Place, scheme: str, how: 
     while True:
         home, work = place(point)
         url = scheme.format(home)
-        told, was_killed = killed_at(url, work, point)
-        Wreck(url, work, told, point).check(how)
+        notified, was_killed = killed_at(url, work, point)
+        Wreck(url, work, notified, point).check(how)
         if not was_killed:
             break
         struck += 1
@@ -245,11 +245,11 @@ def test_a_turn_killed_at_any_moment_is_finished(place: Place) -> None:
         def body(pipe: int, url: str = url, work: Path = work) -> None:
             driven(url, work, partial(_write, pipe), lambda *_: None)
 
-        told, was_killed = forked(body, kill_after=dice.uniform(0.0, 0.15))
+        notified, was_killed = forked(body, kill_after=dice.uniform(0.0, 0.15))
         struck += was_killed
         # A shell that outlived its agent may still be at work.
         time.sleep(0.02)
-        Wreck(url, work, told, number).check("proceed")
+        Wreck(url, work, notified, number).check("proceed")
     assert struck
 
 
@@ -257,9 +257,9 @@ def test_the_sweep_notices_a_tool_that_runs_twice(place: Place) -> None:
     """A loop that forgets results would be caught."""
     home, work = place("twice")
     url = f"sqlite:///{home}/store.db"
-    told, was_killed = killed_at(url, work, 10)
+    notified, was_killed = killed_at(url, work, 10)
     assert was_killed
-    wreck = Wreck(url, work, told, "twice")
+    wreck = Wreck(url, work, notified, "twice")
     with (work / "ran").open("a") as file:
         file.write("one\n")
     with pytest.raises(AssertionError, match="twice"):

@@ -79,14 +79,14 @@ def test_every_hook_is_called(url: str, tmp_path: Path) -> None:
         "on_prompt",
         "on_stop",
     ]
-    told = {about["hook"]: about for about in reversed(ears.heard)}
-    assert told["on_prompt"]["prompt"] == "first"
-    assert told["before_tool"]["tool"] == told["after_tool"]["tool"] == "glob"
-    assert told["before_tool"]["input"] == {"pattern": "*.nothing"}
-    assert told["before_tool"]["call_id"] == "g"
-    assert isinstance(told["after_tool"]["result"], str)
-    assert told["on_stop"]["message"] == saying("one")
-    assert "broken" in told["on_error"]["error"]
+    notified = {about["hook"]: about for about in reversed(ears.heard)}
+    assert notified["on_prompt"]["prompt"] == "first"
+    assert notified["before_tool"]["tool"] == notified["after_tool"]["tool"] == "glob"
+    assert notified["before_tool"]["input"] == {"pattern": "*.nothing"}
+    assert notified["before_tool"]["call_id"] == "g"
+    assert isinstance(notified["after_tool"]["result"], str)
+    assert notified["on_stop"]["message"] == saying("one")
+    assert "broken" in notified["on_error"]["error"]
     for about in ears.heard:
         assert (about["session_id"], about["parent_session_id"]) == ("s", None)
         assert about["cwd"] == str(tmp_path)
@@ -184,8 +184,8 @@ def test_a_tool_may_be_forbidden(tmp_path: Path, how: object) -> None:
     loop = agent(Ears("before_tool", how), calling(call("1", "bash", command="touch a")), "I see.")
     with Session.open("memory:", agent=loop, cwd=tmp_path) as s:
         assert s.send("go").text == "I see."
-        told = results(s)[0]
-        assert "before_tool" in told or "not today" in told
+        notified = results(s)[0]
+        assert "before_tool" in notified or "not today" in notified
         assert not (tmp_path / "a").exists()
 
 

@@ -19,7 +19,7 @@ from backtrail.agent.models.base import PROVIDERS, Delta, Model, ModelFailed, Re
 from backtrail.agent.models.prices import AS_OF, PRICES, cost, price_of
 from backtrail.errors import Closed
 
-from .conftest import Talk, failure_of, reply_of, told
+from .conftest import Talk, failure_of, notified, reply_of
 from .servers import Answer, AnthropicServer, Broken, Failure, OpenAIServer
 
 Server = OpenAIServer | AnthropicServer
@@ -45,7 +45,7 @@ def test_words_come_in_pieces_and_then_as_a_reply(server: Server, talk: Talk) ->
     server.script("hello, world")
     (outcome,) = talk(model_at(server), HELLO)
     reply = reply_of(outcome)
-    assert told(outcome) == "hello, world"
+    assert notified(outcome) == "hello, world"
     assert reply.stop_reason == "end_turn"
     assert reply.model == "m-1"
     assert reply.usage["input_tokens"] and reply.usage["output_tokens"]
@@ -68,7 +68,7 @@ def test_a_connection_serves_many_requests(server: Server, talk: Talk) -> None:
     """And nothing of one answer is in the next."""
     server.script("one", "two", "three")
     outcomes = talk(model_at(server), HELLO, HELLO, HELLO)
-    assert [told(outcome) for outcome in outcomes] == ["one", "two", "three"]
+    assert [notified(outcome) for outcome in outcomes] == ["one", "two", "three"]
 
 
 # --- what goes wrong ---------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_what_passes_is_transient(server: Server, talk: Talk) -> None:
     assert [failure.status for failure in failures] == statuses
     assert all(failure.transient and failure.retry_after == 7 for failure in failures)
     assert all("busy" in str(failure) and "m-1" in str(failure) for failure in failures)
-    assert told(after) == "fine"
+    assert notified(after) == "fine"
     assert len(server.requests) == 7
 
 
@@ -119,11 +119,11 @@ def test_an_answer_that_breaks_off_is_transient(
     server: Server, talk: Talk, how: Literal["cut", "end", "error"]
 ) -> None:
     """However it breaks off and wherever, there is no reply, and the next request works."""
-    long = Answer("a long answer that is never told to its end")
+    long = Answer("a long answer that never comes to its end")
     server.script(*(Broken(long, after, how) for after in range(6)), "fine")
     *failed, fine = talk(model_at(server), *[HELLO] * 7)
     assert all(failure_of(outcome).transient for outcome in failed)
-    assert told(fine) == "fine"
+    assert notified(fine) == "fine"
 
 
 def test_an_error_in_the_stream_has_its_status(talk: Talk) -> None:
@@ -210,7 +210,7 @@ def test_threads_share_a_model(server: Server) -> None:
     heard: list[str] = []
     with closing(model_at(server)) as model:
         threads = [
-            threading.Thread(target=lambda: heard.append(told(list(model.stream(HELLO)))))
+            threading.Thread(target=lambda: heard.append(notified(list(model.stream(HELLO)))))
             for _ in range(8)
         ]
         for thread in threads:

@@ -11,7 +11,7 @@ from backtrail.agent.models.anthropic import MAX_TOKENS
 from backtrail.agent.models.base import Model, Reply, Request, ToolSpec, open_model
 from backtrail.events.calls import calls_in
 
-from .conftest import Talk, failure_of, reply_of, told
+from .conftest import Talk, failure_of, notified, reply_of
 from .servers import Answer, AnthropicServer
 
 HI = {"role": "user", "content": "hi"}
@@ -96,8 +96,8 @@ def test_thinking_goes_back_as_it_came(server: AnthropicServer, talk: Talk) -> N
     reply = reply_of(first)
     assert reply.message == message
     assert reply.stop_reason == "tool_use"
-    assert told(first, "thinking_delta") == "I should read it"
-    assert told(first) == "Let me look." and told(second) == "fine"
+    assert notified(first, "thinking_delta") == "I should read it"
+    assert notified(first) == "Let me look." and notified(second) == "fine"
     assert server.requests[1]["messages"][1] == message
 
 
@@ -109,7 +109,7 @@ def test_thinking_that_is_kept_secret_has_a_signature_alone(
     server.script(message, "fine")
     first, second = talk(model_at(server), Request([HI], tools=[READ]), answering())
     assert reply_of(first).message == message
-    assert told(first, "thinking_delta") == "" and told(second) == "fine"
+    assert notified(first, "thinking_delta") == "" and notified(second) == "fine"
 
 
 def test_parallel_calls_and_their_inputs(server: AnthropicServer, talk: Talk) -> None:
@@ -118,7 +118,7 @@ def test_parallel_calls_and_their_inputs(server: AnthropicServer, talk: Talk) ->
     server.script(message, "fine")
     first, second = talk(model_at(server), Request([HI], tools=[READ]), answering())
     assert reply_of(first).message == message
-    assert told(second) == "fine"
+    assert notified(second) == "fine"
 
 
 @pytest.mark.parametrize("text", ['{"path": "a', "[1, 2]", "words"])
@@ -127,7 +127,7 @@ def test_malformed_input_is_kept(server: AnthropicServer, talk: Talk, text: str)
     server.script(said(use("t1", text)), "fine")
     first, second = talk(model_at(server), Request([HI], tools=[READ]), answering())
     assert calls_in(reply_of(first).message)[0].arguments == {"_raw": text}
-    assert told(second) == "fine"
+    assert notified(second) == "fine"
 
 
 def test_thinking_bound_elsewhere_is_left_out(talk: Talk) -> None:
@@ -140,7 +140,7 @@ def test_thinking_bound_elsewhere_is_left_out(talk: Talk) -> None:
             answering(system="a"),
             lambda r: answering(system="b")(r[:1]),
         )
-        assert told(same) == "same" and told(other) == "other"
+        assert notified(same) == "same" and notified(other) == "other"
         assert [len(body["messages"][1]["content"]) for body in server.requests[1:]] == [2, 2, 1]
 
 
@@ -184,7 +184,7 @@ def test_an_answer_without_a_word_can_be_sent_back(
         model_at(server), Request([HI]), lambda r: Request([HI, r[-1].message, HI])
     )
     assert reply_of(first).message["content"] == []
-    assert told(second) == "fine"
+    assert notified(second) == "fine"
 
 
 def test_images_pass_through(server: AnthropicServer, talk: Talk) -> None:
@@ -195,7 +195,7 @@ def test_images_pass_through(server: AnthropicServer, talk: Talk) -> None:
     result = {"type": "tool_result", "tool_use_id": "t1", "content": [image]}
     messages = [shown, said(use("t1", {})), {"role": "user", "content": [result]}]
     server.script("a dot")
-    assert told(talk(model_at(server), Request(messages, tools=[READ]))[0]) == "a dot"
+    assert notified(talk(model_at(server), Request(messages, tools=[READ]))[0]) == "a dot"
     assert server.requests[0]["messages"] == messages
 
 

@@ -10,7 +10,7 @@ import pytest
 from backtrail.agent.models.base import Model, Reply, Request, ToolSpec, open_model
 from backtrail.events.calls import calls_in
 
-from .conftest import Talk, failure_of, reply_of, told
+from .conftest import Talk, failure_of, notified, reply_of
 from .servers import Answer, OpenAIServer
 
 HI = {"role": "user", "content": "hi"}
@@ -109,7 +109,7 @@ def test_parallel_calls_come_together_from_their_pieces(server: OpenAIServer, ta
     reply = reply_of(first)
     assert reply.message == message
     assert reply.stop_reason == "tool_use"
-    assert told(first) == "Let me look." and told(second) == "fine"
+    assert notified(first) == "Let me look." and notified(second) == "fine"
     assert server.refused == []
 
 
@@ -127,7 +127,7 @@ def test_calls_get_ids_of_their_own(server: OpenAIServer, talk: Talk, ids: tuple
     first, second = talk(model_at(server), Request([HI], tools=[READ]), then())
     made = [call.id for call in calls_in(reply_of(first).message)]
     assert len(set(made)) == 2 and all(made)
-    assert told(second) == "fine"
+    assert notified(second) == "fine"
 
 
 @pytest.mark.parametrize("index", [{"index": 0}, {}])
@@ -169,7 +169,7 @@ def test_malformed_arguments_are_kept_as_they_are(talk: Talk, arguments: str) ->
             model = model_at(server, strict=strict)
             first, second = talk(model, Request([HI], tools=[READ]), then())
             assert calls_in(reply_of(first).message)[0].arguments == arguments
-            assert told(second) == "fine"
+            assert notified(second) == "fine"
             sent = server.requests[1]["messages"][1]["tool_calls"][0]["function"]["arguments"]
             assert (sent == arguments) is strict
 
@@ -187,7 +187,7 @@ def test_reasoning_is_read_kept_and_sent_back(server: OpenAIServer, talk: Talk, 
     message = {**calling(call("c1", "read", "{}")), name: "I should read the file"}
     server.script(message, "fine")
     first, _ = talk(model_at(server), Request([HI], tools=[READ]), then())
-    assert told(first, "thinking_delta") == "I should read the file"
+    assert notified(first, "thinking_delta") == "I should read the file"
     assert reply_of(first).message[name] == "I should read the file"
     assert server.requests[1]["messages"][1][name] == "I should read the file"
 
@@ -199,7 +199,7 @@ def test_openai_itself_is_not_sent_reasoning_of_others(talk: Talk) -> None:
         server.script("fine", "fine")
         request = Request([HI, message, HI], max_tokens=5)
         (fine,) = talk(model_at(server, strict=True), request)
-        assert told(fine) == "fine"
+        assert notified(fine) == "fine"
         assert server.requests[0]["max_completion_tokens"] == 5
         (refused,) = talk(model_at(server), request)
         assert failure_of(refused).status == 400
@@ -257,7 +257,7 @@ def test_a_refusal_is_reported_and_kept(server: OpenAIServer, talk: Talk) -> Non
     reply = reply_of(first)
     assert reply.stop_reason == "refusal"
     assert reply.message == {"role": "assistant", "content": None, "refusal": "I will not"}
-    assert told(first) == "I will not" and told(second) == "fine"
+    assert notified(first) == "I will not" and notified(second) == "fine"
 
 
 def test_an_answer_without_a_word_can_be_sent_back(server: OpenAIServer, talk: Talk) -> None:
@@ -273,7 +273,7 @@ def test_images_pass_through(server: OpenAIServer, talk: Talk) -> None:
     image = {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}}
     message = {"role": "user", "content": [{"type": "text", "text": "what?"}, image]}
     server.script("a dot")
-    assert told(talk(model_at(server), Request([message]))[0]) == "a dot"
+    assert notified(talk(model_at(server), Request([message]))[0]) == "a dot"
     assert server.requests[0]["messages"] == [message]
 
 

@@ -14,7 +14,7 @@ from backtrail.agent.models.base import Delta, ModelFailed, Reply, Request, Tool
 from backtrail.agent.models.scripted import ScriptedModel
 from backtrail.events import Format
 
-from .conftest import Talk, failure_of, reply_of, told
+from .conftest import Talk, failure_of, notified, reply_of
 
 pytest_plugins = ["pytester"]
 
@@ -43,13 +43,13 @@ def test_replies_come_in_order(talk: Talk) -> None:
         ]
     )
     words, call, reply, failure, echo = talk(model, *[HELLO] * 5)
-    assert told(words) == "just some words"
+    assert notified(words) == "just some words"
     assert not isinstance(words, ModelFailed) and len(words) == 3
     assert reply_of(call).message == CALL and reply_of(call).stop_reason == "tool_use"
     assert reply_of(reply).usage == {"input_tokens": 3}
     assert reply_of(reply).stop_reason == "max_tokens"
     assert failure_of(failure).transient
-    assert told(echo) == "you said hi"
+    assert notified(echo) == "you said hi"
     assert model.left == 0
 
 
@@ -129,7 +129,7 @@ def test_a_session_becomes_a_script(disk_url: str, talk: Talk) -> None:
     first, second = talk(model, HELLO, Request([HI, CALL, ANSWER]))
     assert reply_of(first).message == CALL
     assert reply_of(first).usage == {"input_tokens": 5, "output_tokens": 2}
-    assert told(second) == "all done"
+    assert notified(second) == "all done"
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_a_result_of_a_worker_is_seen_when_the_turn_fails(url: str) -> None:
     with Session.open(url, "s", agent=agent) as s:
         with pytest.raises(RuntimeError):
             s.send("go")
-        told = [m["content"] for m in s.messages() if m["role"] == "tool"]
-        assert told == ["the worker's"]
+        notified = [m["content"] for m in s.messages() if m["role"] == "tool"]
+        assert notified == ["the worker's"]
 
 
 def test_the_files_of_a_refused_turn_are_reported_again(url: str, tmp_path: Path) -> None:

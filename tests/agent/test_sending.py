@@ -148,7 +148,7 @@ def test_limits_that_are_none(opened: Callable[..., Session], limit: dict[str, J
 
 
 def test_a_budget_without_a_price_is_reported(opened: Callable[..., Session]) -> None:
-    """Dollars limit nothing where nobody knows what the model costs."""
+    """Dollars limit nothing where the model's price is unknown."""
     used = {"input_tokens": 1, "output_tokens": 1}
     s = opened(loop(Reply(saying("x"), used), Reply(saying("y"), used)))
     s.send("go")
@@ -167,10 +167,10 @@ def test_what_may_not_run_goes_to_the_model(opened: Callable[..., Session]) -> N
     )
     session = opened(loop(bad, saying("sorry"), permissions=Permissions("plan")))
     assert session.send("go").text == "sorry"
-    told = {m["tool_call_id"]: m["content"] for m in session.messages() if m["role"] == "tool"}
-    assert "phase_gated" in told["1"]
-    assert "no tool `nothing`" in told["2"]
-    assert "not JSON" in told["3"]
+    notified = {m["tool_call_id"]: m["content"] for m in session.messages() if m["role"] == "tool"}
+    assert "phase_gated" in notified["1"]
+    assert "no tool `nothing`" in notified["2"]
+    assert "not JSON" in notified["3"]
 
 
 def test_an_agent_that_raises_ends_the_turn(opened: Callable[..., Session]) -> None:
@@ -258,7 +258,7 @@ def test_a_killed_turn_is_finished_by_another_process(
     result: Result = session.send("go", id="r1")
     assert result.text == "finished"
     assert (project / "ran").read_text() == "once\nsecond\n"
-    told = [m["content"] for m in session.messages() if m["role"] == "tool"]
-    assert told[1].startswith("interrupted")
+    notified = [m["content"] for m in session.messages() if m["role"] == "tool"]
+    assert notified[1].startswith("interrupted")
     session.undo()
     assert os.listdir(project) == []

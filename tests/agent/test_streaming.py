@@ -19,7 +19,7 @@ from backtrail.session.listeners import Subscription
 from backtrail.session.turns import LiveTurn
 
 from .servers import AnthropicServer, Failure, OpenAIServer
-from .test_turns import call, calling, saying, told
+from .test_turns import call, calling, notified, saying
 
 LOOK = calling(call("1", "glob", pattern="*.nothing"))
 
@@ -53,7 +53,9 @@ def test_a_stream_gives_everything_in_order(server: OpenAIServer, tmp_path: Path
     server.script(thinking, "Nothing is there.")
     with at(server, cwd=tmp_path, files=False) as s:
         items = list(s.stream("go"))
-    order = [name for n, name in enumerate(told(items)) if n == 0 or told(items)[n - 1] != name]
+    order = [
+        name for n, name in enumerate(notified(items)) if n == 0 or notified(items)[n - 1] != name
+    ]
     assert order == [
         "user_message",
         "thinking_delta",
@@ -96,7 +98,7 @@ def test_thoughts_and_words_of_anthropic() -> None:
 
 
 def test_whatever_is_shown_is_in_the_log() -> None:
-    """When a message or result is told, a reader of the store finds it."""
+    """When a message or result is streamed, a reader of the store finds it."""
     model = ScriptedModel([LOOK, "done"])
     agent = Loop(model, tools_named("all"), Permissions("trusted"))
     with Session.open("memory:", agent=agent) as s:
@@ -117,7 +119,7 @@ def test_several_subscribers_hear_the_same(server: OpenAIServer) -> None:
         s.send("go")
         first, second = heard(one), heard(two)
         assert first == second
-        names = set(told(first))
+        names = set(notified(first))
         assert {"text_delta", "tool_call", "tool_result", "usage", "message", "done"} <= names
         assert {"user_message", "assistant_message", "turn_end"} <= names
 
@@ -179,7 +181,7 @@ def test_a_late_listener_catches_up_from_the_log() -> None:
             kinds = [item.kind for item in heard(listener) if isinstance(item, Event)]
         assert kinds == seen[1:] * 2
         recorded = list(s.stream("first", id="r1"))
-        assert told(recorded) == ["assistant_message", "turn_end", "done"]
+        assert notified(recorded) == ["assistant_message", "turn_end", "done"]
 
 
 def test_a_failed_turn_reports_its_error(server: OpenAIServer) -> None:
@@ -187,7 +189,7 @@ def test_a_failed_turn_reports_its_error(server: OpenAIServer) -> None:
     server.script(Failure(400, "no such thing"))
     with at(server) as s:
         items = list(s.stream("go"))
-    assert told(items)[-2:] == ["error", "done"]
+    assert notified(items)[-2:] == ["error", "done"]
     assert "no such thing" in deltas(items, "error")[0]["error"]
     assert deltas(items, "done")[0]["exit_reason"] == "error"
 

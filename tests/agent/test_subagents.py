@@ -144,9 +144,9 @@ def test_it_may_do_no_more_than_its_parent(tmp_path: Path) -> None:
     with open_store(f"file:{tmp_path}/s") as store:
         (log,) = logs(store)
     said = [event.data["message"] for event in log if event.kind == "message"]
-    told = [message["content"] for message in said if message["role"] == "tool"]
-    assert "user_denied" in told[0]
-    assert "sandbox_violation" in told[1]
+    notified = [message["content"] for message in said if message["role"] == "tool"]
+    assert "user_denied" in notified[0]
+    assert "sandbox_violation" in notified[1]
 
 
 def test_in_a_plan_there_is_none() -> None:

@@ -37,7 +37,7 @@ class Size:
 
 
 class Person(TypedDict):
-    """Somebody."""
+    """A person."""
 
     name: str
     age: int
@@ -239,7 +239,7 @@ def made(schema: dict[str, Json]) -> Tool:
 
 
 @pytest.mark.parametrize(
-    ("input", "told"),
+    ("input", "notified"),
     [
         ([], "type object"),
         ("{", "type object"),
@@ -261,9 +261,9 @@ def made(schema: dict[str, Json]) -> Tool:
         ({"name": None}, "type string"),
     ],
 )
-def test_what_does_not_fit_is_said_to_the_model(input: Json, told: str) -> None:
+def test_what_does_not_fit_is_said_to_the_model(input: Json, notified: str) -> None:
     """Where, and what is asked for."""
-    with pytest.raises(ToolFailed, match=told):
+    with pytest.raises(ToolFailed, match=notified):
         check_input(made(SCHEMA), input)
 
 

@@ -39,24 +39,24 @@ def ctx(home: Path) -> Context:
 def test_read_numbers_lines(ctx: Context) -> None:
     """From where it is asked to, and says if there is more."""
     assert run(ctx, "read", path="src/a.txt") == "     1\tone\n     2\ttwo\n     3\tthree"
-    told = run(ctx, "read", path="src/a.txt", offset=2, limit=1)
-    assert told == "     2\ttwo\n(there is more: go on with offset=3)"
+    notified = run(ctx, "read", path="src/a.txt", offset=2, limit=1)
+    assert notified == "     2\ttwo\n(there is more: go on with offset=3)"
     assert run(ctx, "read", path="src/a.txt", offset=9) == "(`src/a.txt` has 3 lines)"
 
 
 def test_read_keeps_within_its_limits(ctx: Context, home: Path) -> None:
     """A huge file is shown in parts, a huge line is cut."""
     (home / "huge").write_text("".join(f"line {n}\n" for n in range(100_000)))
-    told = run(ctx, "read", path="huge", limit=10**9)
-    assert len(told) < ctx.output_limit + 200
-    next_line = int(told.rpartition("offset=")[2].rstrip(")"))
+    notified = run(ctx, "read", path="huge", limit=10**9)
+    assert len(notified) < ctx.output_limit + 200
+    next_line = int(notified.rpartition("offset=")[2].rstrip(")"))
     assert run(ctx, "read", path="huge", offset=next_line, limit=1).startswith(
         f"{next_line:6}\tline {next_line - 1}\n"
     )
     (home / "long").write_text("x" * 1_000_000 + "\nend\n")
-    told = run(ctx, "read", path="long")
-    assert len(told) < 3000
-    assert "(line cut)\n     2\tend" in told
+    notified = run(ctx, "read", path="long")
+    assert len(notified) < 3000
+    assert "(line cut)\n     2\tend" in notified
 
 
 def test_read_says_what_is_no_text(ctx: Context, home: Path) -> None:
@@ -65,14 +65,14 @@ def test_read_says_what_is_no_text(ctx: Context, home: Path) -> None:
     (home / "empty").touch()
     os.mkfifo(home / "pipe")
     assert "is empty" in run(ctx, "read", path="empty")
-    for path, told in [
+    for path, notified in [
         ("binary", "binary file of 300 bytes"),
         ("missing", "does not exist"),
         ("src", "is a directory"),
         ("pipe", "not a plain file"),
         ("src/a.txt/b", "not a directory"),
     ]:
-        with pytest.raises(ToolFailed, match=told):
+        with pytest.raises(ToolFailed, match=notified):
             run(ctx, "read", path=path)
 
 
@@ -106,7 +106,7 @@ def test_write_makes_directories_and_replaces(ctx: Context, home: Path) -> None:
 
 
 def test_write_is_whole(ctx: Context, home: Path) -> None:
-    """Whoever reads meanwhile sees all of the old or all of the new."""
+    """A reader meanwhile sees all of the old or all of the new."""
     path = home / "whole"
     path.write_text("a" * 200_000)
     seen: set[tuple[str, int]] = set()
@@ -130,8 +130,13 @@ def test_edit_wants_one_match(ctx: Context, home: Path) -> None:
     """It says how many there are, and changes nothing."""
     path = home / "e.txt"
     path.write_text("a b a b aaa\n")
-    for old, told in [("x", "0 matches"), ("b", "2 matches"), ("aa", "2 matches"), ("", "empty")]:
-        with pytest.raises(ToolFailed, match=told):
+    for old, notified in [
+        ("x", "0 matches"),
+        ("b", "2 matches"),
+        ("aa", "2 matches"),
+        ("", "empty"),
+    ]:
+        with pytest.raises(ToolFailed, match=notified):
             run(ctx, "edit", path="e.txt", old_string=old, new_string="y")
     with pytest.raises(ToolFailed, match="the same"):
         run(ctx, "edit", path="e.txt", old_string="a", new_string="a")

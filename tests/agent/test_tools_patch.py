@@ -57,8 +57,8 @@ SECTIONS = """*** Begin Patch
 
 def test_sections(ctx: Context, home: Path) -> None:
     """Add, update, move and delete in one patch."""
-    told = run(ctx, "apply_patch", patch=SECTIONS)
-    assert told.split("\n") == [
+    notified = run(ctx, "apply_patch", patch=SECTIONS)
+    assert notified.split("\n") == [
         "Added `new/deep.txt`.", "Updated `src/a.py`.",
         "Moved `old.txt` to `moved/new.txt`.", "Deleted `gone.txt`.",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_sections(ctx: Context, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "notified"),
     [
         ("*** Update File: src/a.py\n@@\n-    y = 1\n+    y = 2", "hunk 1 of `src/a.py`"),
         ("*** Update File: src/a.py\n@@ def c():\n-    x = 1", "'def c\\(\\):' is not in"),
@@ -86,14 +86,14 @@ def test_sections(ctx: Context, home: Path) -> None:
         ("*** Add File: old.txt/x\n+x", "not a directory"),
     ],
 )
-def test_all_or_nothing(ctx: Context, home: Path, bad: str, told: str) -> None:
+def test_all_or_nothing(ctx: Context, home: Path, bad: str, notified: str) -> None:
     """One part that does not fit, and nothing is changed."""
     (home / "other.txt").write_text("x")
     (home / "link").symlink_to("other.txt")
     (home / "other.txt").write_text("old\n")
     before = tree(home)
     good = "*** Begin Patch\n*** Add File: d/n\n+x\n*** Update File: old.txt\n-old\n+new\n"
-    with pytest.raises(ToolFailed, match=told):
+    with pytest.raises(ToolFailed, match=notified):
         run(ctx, "apply_patch", patch=f"{good}{bad}\n*** End Patch")
     assert tree(home) == before
 
@@ -142,7 +142,7 @@ def test_a_failing_disk_leaves_all_as_it_was(
 def test_a_file_changed_meanwhile_stops_the_patch(
     ctx: Context, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody's work between the check and the write is kept."""
+    """A person's work between the check and the write is kept."""
     stage = Place.stage
 
     def slow(self: Place, *args: object) -> bytes:

@@ -81,8 +81,8 @@ def test_grep(ctx: Context) -> None:
 def test_grep_shows_what_is_around(ctx: Context) -> None:
     """Overlapping parts once, others apart."""
     (ctx.cwd / "n").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    told = run(ctx, "grep", pattern="^(3|5|15|20)$", path="n", context=1)
-    assert told == (
+    notified = run(ctx, "grep", pattern="^(3|5|15|20)$", path="n", context=1)
+    assert notified == (
         "n-2-2\nn:3:3\nn-4-4\nn:5:5\nn-6-6\n--\nn-14-14\nn:15:15\nn-16-16\n--\nn-19-19\nn:20:20"
     )
 
@@ -90,10 +90,10 @@ def test_grep_shows_what_is_around(ctx: Context) -> None:
 def test_grep_keeps_within_its_limits(ctx: Context) -> None:
     """Matches, characters, and long lines."""
     (ctx.cwd / "many").write_text("x\n" * 10_000)
-    told = run(ctx, "grep", pattern="x", path="many", limit=3)
-    assert told == "many:1:x\nmany:2:x\nmany:3:x\n(there is more: narrow the search)"
-    told = run(ctx, "grep", pattern="x", path="many", limit=100_000)
-    assert len(told) < ctx.output_limit + 100
+    notified = run(ctx, "grep", pattern="x", path="many", limit=3)
+    assert notified == "many:1:x\nmany:2:x\nmany:3:x\n(there is more: narrow the search)"
+    notified = run(ctx, "grep", pattern="x", path="many", limit=100_000)
+    assert len(notified) < ctx.output_limit + 100
     (ctx.cwd / "long").write_text("y" * 100_000)
     assert len(run(ctx, "grep", pattern="y", path="long")) < 600
     with pytest.raises(ToolFailed, match="no regular expression"):

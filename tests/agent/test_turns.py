@@ -55,7 +55,7 @@ def ends(session: Session) -> list[str]:
     return [event.data["reason"] for event in session.events(kinds=("turn_end",))]
 
 
-def told(items: list[Delta | Event]) -> list[str]:
+def notified(items: list[Delta | Event]) -> list[str]:
     """Items of a stream, by type and kind."""
     return [item.type if isinstance(item, Delta) else item.kind for item in items]
 
@@ -254,7 +254,7 @@ def test_an_agent_that_raises_ends_its_turn(url: str) -> None:
         with pytest.raises(ZeroDivisionError), s.subscribe() as listening:
             for item in s.stream("break"):
                 heard.append(item)
-        assert told(heard)[-2:] == ["error", "done"]
+        assert notified(heard)[-2:] == ["error", "done"]
         assert heard[-2].data == {"error": "ZeroDivisionError: no"}
         assert [i.type for i in listening if isinstance(i, Delta)][-2:] == ["error", "done"]
         assert s.pending() == []
@@ -311,7 +311,11 @@ def test_a_known_id_gives_the_recorded_result(url: str) -> None:
             s.send("something else", id="r1")
         s.send("more")
         assert s.send("hello", id="r1") == first
-        assert told(list(s.stream("hello", id="r1"))) == ["assistant_message", "turn_end", "done"]
+        assert notified(list(s.stream("hello", id="r1"))) == [
+            "assistant_message",
+            "turn_end",
+            "done",
+        ]
         assert len(roles(s)) == 4
     with Session.open(url, "s") as s:
         assert s.send("hello", id="r1") == first
@@ -397,7 +401,7 @@ def test_a_stream_may_change_threads(url: str) -> None:
             thread.start()
             thread.join()
         items += flow
-        assert told(items)[-1] == "done"
+        assert notified(items)[-1] == "done"
         assert s.send("again").text == "you said again"
         left = s.stream("left")
         thread = threading.Thread(target=lambda: next(left))
@@ -409,7 +413,7 @@ def test_a_stream_may_change_threads(url: str) -> None:
 
 
 def test_closing_a_session_ends_the_turn_of_a_stream(url: str) -> None:
-    """Whoever forgot the stream has a consistent log all the same."""
+    """A caller that forgot the stream has a consistent log all the same."""
     s = Session.open(url, "s", agent=plain)
     flow = s.stream("go")
     next(flow)
@@ -449,7 +453,7 @@ def test_a_pause_is_cancelled(url: str) -> None:
 
 
 def test_a_model_that_says_nothing_is_cancelled() -> None:
-    """Nobody waits for its next word."""
+    """Its next word is not waited for."""
     over = threading.Event()
 
     class Silent:

@@ -33,9 +33,9 @@ class Model(AnthropicServer):
 
     def events(self, answer: Answer, body: dict[str, Any]) -> list[bytes]:
         number = next(self._numbers)
-        # Lines of one answer are told by its id.
-        told = super().events(answer, body)
-        return [event.replace(b'"msg_1"', f'"msg_{number}"'.encode()) for event in told]
+        # Lines of one answer are known by its id.
+        ran = super().events(answer, body)
+        return [event.replace(b'"msg_1"', f'"msg_{number}"'.encode()) for event in ran]
 
     def heard(self) -> str:
         """All that was sent with the last request."""
@@ -77,5 +77,5 @@ class Claude:
             *more,
         ]
         printed = output_of(command, cwd or self.world.project, self.env)
-        told: dict[str, Any] = json.loads(printed)
-        return told
+        ran: dict[str, Any] = json.loads(printed)
+        return ran

@@ -67,8 +67,8 @@ def test_claude_goes_on_elsewhere(tmp_path: Path, model: Model) -> None:
     native = line.rpartition(" ")[2]
     assert line == f"cd {work} && claude --resume {native}" and native != id
     model.script("the third turn is done")
-    told = here.say("the third prompt", "--resume", native, cwd=work)
-    assert (told["session_id"], told["result"]) == (native, "the third turn is done")
+    ran = here.say("the third prompt", "--resume", native, cwd=work)
+    assert (ran["session_id"], ran["result"]) == (native, "the third turn is done")
     last = heard(model.requests[-1])
     assert last[: len(sent)] == sent
     assert [json.loads(text).get("text") for _, text in last[len(sent) :]] == [

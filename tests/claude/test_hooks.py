@@ -26,7 +26,7 @@ def claude(tmp_path: Path, model: Model) -> Claude:
     return made
 
 
-def told(claude: Claude, *arguments: str) -> Any:
+def ran(claude: Claude, *arguments: str) -> Any:
     """What a verb says as JSON."""
     done = claude.world.run(*arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -86,7 +86,7 @@ def test_a_session_is_recorded(claude: Claude, model: Model) -> None:
     shown = world.run("show").stdout
     assert "write some files" in shown
     assert "all is written" in shown
-    assert len(told(claude, "ls")["sessions"]) == 1
+    assert len(ran(claude, "ls")["sessions"]) == 1
     assert "b.txt" in world.run("diff", "--stat").stdout
 
 
@@ -190,7 +190,7 @@ def test_removing_the_hooks(claude: Claude, model: Model) -> None:
     """`status` tries them out; without them nothing is recorded, and the file is as before."""
     first_turn(claude, model)
     head = claude.world.sessions()[0].head
-    status = told(claude, "hooks", "status", "claude-code")
+    status = ran(claude, "hooks", "status", "claude-code")
     assert [(one["problem"], one["missing"]) for one in status["installed"]] == [(None, [])]
     assert claude.world.run("hooks", "uninstall", "claude-code", "--yes").returncode == 0
     assert (claude.config / "settings.json").read_text() == '{"cleanupPeriodDays": 99}\n'

@@ -56,7 +56,7 @@ def ours(claude: Claude, model: Planned, id: str, branches: int = 0) -> list[str
     with claude.world.session(f"claude-code:{id}") as session:
         assert len(session.branches()) == branches
         assert list(session.events(kinds=("rewound",))) == []
-        return model.told(session.messages(format="anthropic"))
+        return model.ran(session.messages(format="anthropic"))
 
 
 def imported(claude: Claude, model: Planned, id: str, folder: Path) -> list[str]:
@@ -68,7 +68,7 @@ def imported(claude: Claude, model: Planned, id: str, folder: Path) -> list[str]
     from backtrail import Session
 
     with open_store(url) as store, Session.resume(store, id, files=False) as session:
-        return model.told(session.messages(format="anthropic"))
+        return model.ran(session.messages(format="anthropic"))
 
 
 def test_headless_behind_typed(claude: Claude, model: Planned, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_starting_over_among_headless(claude: Claude, model: Planned) -> None:
         one.rewind(2, 1)
         one.say("say-three")
     assert model.sent("say-three") == ["say-three"]
-    assert one.told() == ["say-three", "answer three"]
+    assert one.ran() == ["say-three", "answer three"]
     with one.session() as session:
         assert [branch.message_count for branch in session.branches()] == [4]
 
@@ -153,7 +153,7 @@ def test_going_on_behind_a_start_over(claude: Claude, model: Planned, headless: 
     # Claude Code reads the parents alone.
     sent = model.sent("say-three")
     assert sent == ["say-one", "answer one", "say-two", "answer two", "say-three"]
-    assert one.told() == [*sent, "answer three"]
+    assert one.ran() == [*sent, "answer three"]
     with one.session() as session:
         assert session.branches() == []
 
@@ -199,17 +199,17 @@ def test_turns_without_hooks(claude: Claude, model: Planned, project: Path) -> N
         terminal.until(lambda: not one.is_open, what="the end")
     claude.env["BACKTRAIL_HOOKS"] = "on"
     typed(claude, model, "write-b", more=("--continue",))
-    code, told = undone(claude)
-    assert (code, told["not_captured"]) == (0, [])
+    code, ran = undone(claude)
+    assert (code, ran["not_captured"]) == (0, [])
     assert not (project / "b.txt").exists()
-    code, told = undone(claude)
+    code, ran = undone(claude)
     assert code == 4
-    (missed,) = told["not_captured"]
+    (missed,) = ran["not_captured"]
     assert "Write" in missed["path"]
     assert str(project / "a.txt") in missed["reason"]
     assert (project / "a.txt").exists()
-    code, told = undone(claude)
-    assert (code, told["not_captured"]) == (0, [])
+    code, ran = undone(claude)
+    assert (code, ran["not_captured"]) == (0, [])
 
 
 def test_turns_that_a_fork_inherits(claude: Claude, model: Planned, project: Path) -> None:
@@ -217,8 +217,8 @@ def test_turns_that_a_fork_inherits(claude: Claude, model: Planned, project: Pat
     typed(claude, model, "write-a")
     (first,) = native_ids(claude)
     typed(claude, model, "write-b", more=("--resume", first, "--fork-session"))
-    code, told = undone(claude)
-    assert (code, told["not_captured"]) == (0, [])
-    code, told = undone(claude)
+    code, ran = undone(claude)
+    assert (code, ran["not_captured"]) == (0, [])
+    code, ran = undone(claude)
     assert code == 4
-    assert str(project / "a.txt") in json.dumps(told["not_captured"])
+    assert str(project / "a.txt") in json.dumps(ran["not_captured"])

@@ -58,8 +58,8 @@ def test_claude_goes_on_after_a_rewind(claude: Claude, model: Model) -> None:
         assert (claude.world.project / "a.txt").read_text() == "a1\n"
         made = write_session(s)
         model.script("the third turn is done")
-        told = claude.say("the third prompt", "--resume", made.id)
-        assert told["session_id"] == made.id
+        ran = claude.say("the third prompt", "--resume", made.id)
+        assert ran["session_id"] == made.id
         heard = model.heard()
         for words in ("the first prompt", "toolu_1", "toolu_2", "the first turn is done"):
             assert words in heard
@@ -76,8 +76,8 @@ def test_claude_begins_anew(claude: Claude, model: Model) -> None:
         made = write_session(s)
         assert "--session-id" in made.command
         model.script("a fresh start")
-        told = claude.say("begin again", *made.command.split()[-2:])
-        assert told["session_id"] == made.id
+        ran = claude.say("begin again", *made.command.split()[-2:])
+        assert ran["session_id"] == made.id
         assert "the first prompt" not in model.heard()
         assert mirror(s.store, s.id, made.path, "claude-code") == 2
         assert s.messages()[0]["content"] == "begin again"

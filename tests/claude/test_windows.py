@@ -104,12 +104,12 @@ def test_its_own_rewind(one: Window, project: Path, choice: int, text: str, kept
     one.say("say-three")
     sent = one.model.sent("say-three")
     assert ("edit-a" in sent) is kept
-    assert one.told() == [*sent, "answer three"]
+    assert one.ran() == [*sent, "answer three"]
     log = shown(one, "log")
     assert "by others" not in log
     assert ("branch edit-a" in shown(one, "tree")) is not kept
-    told = one.told()
-    assert goes_on(one) == [*told, "say-one"]
+    ran = one.ran()
+    assert goes_on(one) == [*ran, "say-one"]
     assert one.claude.world.misses() == []
 
 
@@ -128,11 +128,11 @@ def test_the_one_that_put_files_back(one: Window, project: Path, by: str) -> Non
     assert (a.read_text(), shell.read_text()) == ("one\n", "s\n")
     assert b.read_text() == ("b\n" if by == "agent" else "c\n")
     one.say("say-three")
-    assert one.told() == [*one.model.sent("say-three"), "answer three"]
+    assert one.ran() == [*one.model.sent("say-three"), "answer three"]
     with one.session() as session:
         calls = [call for turn in session.changes() for call in turn.calls]
-    told = [(call.by, [file.path for file in call.files]) for call in calls][-1]
-    assert told == (("going back", ["a.txt", "b.txt"]) if by == "agent" else ("others", ["a.txt"]))
+    ran = [(call.by, [file.path for file in call.files]) for call in calls][-1]
+    assert ran == (("going back", ["a.txt", "b.txt"]) if by == "agent" else ("others", ["a.txt"]))
 
 
 def test_tasks_in_the_background(one: Window, project: Path) -> None:
@@ -140,7 +140,7 @@ def test_tasks_in_the_background(one: Window, project: Path) -> None:
     one.say("use-agent")
     one.terminal.wait("was notified")
     one.say("say-two")
-    assert one.told() == [*one.model.sent("say-two"), "answer two"]
+    assert one.ran() == [*one.model.sent("say-two"), "answer two"]
     with one.session() as session:
         assert session.branches() == []
         info = session.info()
@@ -166,7 +166,7 @@ def test_back_to_the_beginning(one: Window, project: Path) -> None:
     assert not (project / "a.txt").exists()
     one.say("say-three")
     assert one.model.sent("say-three") == ["say-three"]
-    assert one.told() == ["say-three", "answer three"]
+    assert one.ran() == ["say-three", "answer three"]
     assert "by others" not in shown(one, "log")
     assert goes_on(one) == ["say-three", "answer three", "say-one"]
 
@@ -188,10 +188,10 @@ def test_resuming_what_was_started_over(
                 one.say(word)
         started = model.sent(words[-1])
         assert started == words[-1:] or words[-1] == "write-a"
-        assert one.told()[: len(started)] == started
+        assert one.ran()[: len(started)] == started
         one.enter("/exit")
         terminal.until(lambda: not one.is_open, what="the end")
-    before = one.told()
+    before = one.ran()
     if is_typed:
         with window(claude, "--continue") as terminal:
             terminal.wait(READY)
@@ -202,16 +202,16 @@ def test_resuming_what_was_started_over(
     sent = model.sent("write-b")
     if sent[:4] != ["say-one", "answer one", "say-two", "answer two"]:
         pytest.fail(f"claude sends something else now: {sent}")
-    assert one.told() == [*sent, "wrote b"]
+    assert one.ran() == [*sent, "wrote b"]
     with one.session() as session:
         assert session.branches() == []
         usage = session.info().usage
         for name in ("input_tokens", "output_tokens"):
             assert usage[name] == sum(spent[name] for spent in model.spent), name
         session.undo()
-        assert model.told(session.messages()) == sent[:-1]
+        assert model.ran(session.messages()) == sent[:-1]
         session.undo()
-        assert model.told(session.messages()) == before
+        assert model.ran(session.messages()) == before
 
 
 def chain(one: Window) -> list[str]:
@@ -240,7 +240,7 @@ def test_a_command_right_after_its_rewind(one: Window, command: str) -> None:
     one.say("say-three")
     sent = one.model.sent("say-three")
     assert "say-two" not in sent
-    assert one.told() == [*sent, "answer three"]
+    assert one.ran() == [*sent, "answer three"]
     with one.session() as session:
         (moved,) = session.events(kinds=("rewound",))
         (left,) = session.branches()
@@ -252,9 +252,9 @@ def test_a_command_right_after_its_rewind(one: Window, command: str) -> None:
         assert behind[0].kind == "system_message"
         # One undo a turn, and one for the rewind.
         session.undo()
-        assert one.model.told(session.messages())[:2] == ["say-one", "answer one"]
+        assert one.model.ran(session.messages())[:2] == ["say-one", "answer one"]
         session.undo()
-        assert one.model.told(session.messages())[-2:] == ["say-two", "answer two"]
+        assert one.model.ran(session.messages())[-2:] == ["say-two", "answer two"]
 
 
 def test_a_shell_command_at_the_beginning(one: Window) -> None:
@@ -267,7 +267,7 @@ def test_a_shell_command_at_the_beginning(one: Window) -> None:
     one.say("say-three")
     assert one.model.sent("say-three") == ["say-three"]
     assert "<bash-stdout>hello" in json.dumps(one.model.requests[-1])
-    assert one.told() == ["say-three", "answer three"]
+    assert one.ran() == ["say-three", "answer three"]
     with one.session() as session:
         said = json.dumps(session.messages())
         assert "<bash-input>echo hello" in said
@@ -282,10 +282,10 @@ def test_clear(one: Window) -> None:
     one.enter("/clear")
     one.terminal.until(lambda: "answer one" not in one.terminal.screen(), what="the clearing")
     one.say("say-two")
-    assert one.told() == [*one.model.sent("say-two"), "answer two"] == ["say-two", "answer two"]
+    assert one.ran() == [*one.model.sent("say-two"), "answer two"] == ["say-two", "answer two"]
     first, second = one.claude.world.sessions()[::-1]
     with one.claude.world.session(first.key or "") as session:
-        assert one.model.told(session.messages()) == ["say-one", "answer one"]
+        assert one.model.ran(session.messages()) == ["say-one", "answer one"]
         assert session.info().exit_reason == "clear"
     assert second.parent_id is None
 
@@ -304,7 +304,7 @@ def test_compact(one: Window) -> None:
     with one.session() as session:
         assert [event.kind for event in session.history()].count("compaction") == 1
         assert session.branches() == []
-    assert one.told()[-2:] == ["say-three", "answer three"]
+    assert one.ran()[-2:] == ["say-three", "answer three"]
     # A request for a summary is no prompt of ours.
     assert goes_on(one) == [*sent, "answer three", "say-one"]
 
@@ -321,8 +321,8 @@ def test_continue(claude: Claude, model: Planned) -> None:
         terminal.wait(READY)
         one = Window(claude, model, terminal)
         one.say("say-two")
-    assert one.told() == [*model.sent("say-two"), "answer two"]
-    assert len(one.told()) == 4
+    assert one.ran() == [*model.sent("say-two"), "answer two"]
+    assert len(one.ran()) == 4
     (info,) = claude.world.sessions()
     assert info.turn_count == 2
     with one.session() as session:
@@ -341,16 +341,16 @@ def test_two_at_once(claude: Claude, model: Planned, project: Path) -> None:
         windows[0].terminal.until(lambda: windows[0].ends() == 2, what="the ends")
         infos = claude.world.sessions()
         assert len(infos) == 2
-        told = {}
+        ran = {}
         for info in infos:
             with claude.world.session(info.key or "") as session:
-                (prompt, *answers) = model.told(session.messages())
-                told[prompt] = answers
+                (prompt, *answers) = model.ran(session.messages())
+                ran[prompt] = answers
                 changed = [file.path for turn in session.changes() for call in turn.calls
                            for file in call.files if call.by != "others"]  # fmt: skip
                 assert changed == [f"{prompt[-1]}.txt"]
                 assert model.sent(prompt) == [prompt]
-        assert told == {"write-a": ["wrote a"], "write-b": ["wrote b"]}
+        assert ran == {"write-a": ["wrote a"], "write-b": ["wrote b"]}
 
 
 def test_an_interrupt_in_a_tool(one: Window, project: Path) -> None:
@@ -360,7 +360,7 @@ def test_an_interrupt_in_a_tool(one: Window, project: Path) -> None:
     one.terminal.press("Escape")
     one.terminal.wait("Interrupted")
     one.say("say-two")
-    assert one.told() == [*one.model.sent("say-two"), "answer two"]
+    assert one.ran() == [*one.model.sent("say-two"), "answer two"]
     with one.session() as session:
         assert session.branches() == []
         assert not session.pending()
@@ -385,7 +385,7 @@ def test_a_denied_permission(claude: Claude, model: Planned, project: Path) -> N
         one.deny("Do you want to create a.txt?")
         terminal.wait("User rejected")
         one.say("say-two")
-        assert one.told() == [*model.sent("say-two"), "answer two"]
+        assert one.ran() == [*model.sent("say-two"), "answer two"]
         assert not (project / "a.txt").exists()
         with one.session() as session:
             prompt = next(session.events(kinds=("user_message",)))
@@ -428,7 +428,7 @@ def test_resuming_a_fork_that_ends_in_a_prompt(one: Window) -> None:
         other.say("say-three")
         sent = one.model.sent("say-three")
         assert sent == ["say-one", "answer one", "say-two", "say-three"]
-        assert other.told() == [*sent, "answer three"]
+        assert other.ran() == [*sent, "answer three"]
         with other.session() as session:
             assert session.branches() == []
             assert session.info().turn_count == 3
@@ -442,7 +442,7 @@ def test_a_prompt_while_it_is_at_work(one: Window, project: Path) -> None:
     one.terminal.wait("answer two")
     sent = one.model.sent("say-two")
     assert sent == ["run-long", "say-two"]
-    assert one.told() == [*sent, "answer two"]
+    assert one.ran() == [*sent, "answer two"]
     with one.session() as session:
         assert session.branches() == []
         calls = [call for turn in session.changes() for call in turn.calls]
@@ -467,7 +467,7 @@ def test_an_interrupt_with_a_prompt_waiting(one: Window, project: Path) -> None:
     one.say("say-three")
     sent = one.model.sent("say-three")
     assert sent == ["run-slow", "say-two", "answer two", "say-three"]
-    assert one.told() == [*sent, "answer three"]
+    assert one.ran() == [*sent, "answer three"]
     with one.session() as session:
         assert session.branches() == []
         assert session.info().turn_count == 3

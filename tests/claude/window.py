@@ -26,7 +26,7 @@ NOTIFIED = "<task-notification>"
 class Planned(Model):
     """A model that answers a prompt by the word in it, with one step after the other.
 
-    Words and answers are its vocabulary: what it was sent is told in these alone, since a
+    Words and answers are its vocabulary: what it was sent is said in these alone, since a
     program adds much of its own.
     """
 
@@ -56,12 +56,12 @@ class Planned(Model):
     def sent(self, word: str) -> list[str]:
         """What the last request was made of in which a prompt is the newest, in order."""
         for body in reversed(self.requests):
-            found = self.told(body["messages"])
+            found = self.ran(body["messages"])
             if word in found and not any(other in self.plan for other in _behind(found, word)):
                 return found
         raise AssertionError(f"{word!r} was not sent")
 
-    def told(self, messages: list[Json]) -> list[str]:
+    def ran(self, messages: list[Json]) -> list[str]:
         """The words and answers in messages, in order; a text that holds one counts as that."""
         words = {*self.plan, "was notified"}
         words |= {step for steps in self.plan.values() for step in steps if isinstance(step, str)}
@@ -167,10 +167,10 @@ class Window:
         with self.claude.world.session(info.key or "") as session:
             yield session
 
-    def told(self) -> list[str]:
+    def ran(self) -> list[str]:
         """Our conversation, in the words of the model."""
         with self.session() as session:
-            return self.model.told(session.messages(format="anthropic"))
+            return self.model.ran(session.messages(format="anthropic"))
 
 
 def window(

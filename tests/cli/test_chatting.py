@@ -182,8 +182,8 @@ def test_an_imported_session_chooses_no_server(project: Project, server: OpenAIS
     refused = project.run("chat", "--resume", "copy", "two")
     assert (refused.code, f"--base-url {server.url}" in refused.err) == (2, True)
     assert len(server.requests) == 1
-    told = project.run("chat", "--resume", "copy", "--base-url", server.url, "two")
-    assert told.out == "Two.\n", told.err
+    ran = project.run("chat", "--resume", "copy", "--base-url", server.url, "two")
+    assert ran.out == "Two.\n", ran.err
     assert "--base-url" in project.run("resume", "copy").out
 
 
@@ -418,7 +418,7 @@ def test_checkpoints_forks_and_sessions(project: Project, server: OpenAIServer) 
     with on_terminal(project, server) as terminal:
         terminal.ask("/checkpoint", "nothing was said yet in this chat")
         terminal.ask("one", "One.")
-        terminal.ask('/checkpoint "good"', 'checkpoint "good" at event')
+        terminal.ask('/checkpoint "good"', 'checkpoint "good" at prompt 1')
         terminal.ask("/fork plan B", "now in the fork")
         terminal.ask("two", "Two.")
         terminal.ask("/rewind good", "or [n]othing?")

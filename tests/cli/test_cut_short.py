@@ -13,15 +13,15 @@ from .stage import Stage
 DYING = """
 import os, signal, sys
 from backtrail.cli import main
-from backtrail.files.restore.taking import Taking
-take = Taking.take
+from backtrail.files.restore.steps import StepTaker
+take = StepTaker.take
 
 def die(self, index, step):
     if index >= 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return take(self, index, step)
 
-Taking.take = die
+StepTaker.take = die
 main(sys.argv[1:])
 """
 

@@ -223,7 +223,7 @@ def test_what_is_only_possible_is_not_said_as_a_fact(tmp_path: Path) -> None:
 
 
 def test_the_advice_works_while_a_call_is_open(project: Project) -> None:
-    """Whoever insisted is advised to insist, and the printed command does what it says."""
+    """After `--force` the advice has it, too, and the printed command does what it says."""
     code = (
         "import sys, time; from backtrail import Session\n"
         "with Session.create(sys.argv[1], 'other', cwd='.').tool('long one', paths=['apart']):\n"
@@ -313,10 +313,10 @@ def test_what_overwriting_does_is_said_as_it_is(
 ) -> None:
     """It removes what others wrote; where nothing, a link or a folder is, that is said."""
     kept.run("undo", "--yes")
-    told = ""
+    ran = ""
     for names in (("overlap", "gone", "made", "madedir"), ("todir", "tolink", "lnk")):
         for name in names:
-            told += kept.run("restore", name, "--at", "2", "--yes").err
+            ran += kept.run("restore", name, "--at", "2", "--yes").err
     then, others = "put back what was there then", "and remove whatever others made of it since"
     folder = "remove the folder with all that is in it"
     for line in (
@@ -328,7 +328,7 @@ def test_what_overwriting_does_is_said_as_it_is(
         f"tolink cannot be merged: it is a link now. To {then} {others}",
         f"lnk cannot be merged: it is a link now. To {then} {others}",
     ):
-        assert line in told, line
+        assert line in ran, line
 
 
 def test_a_name_of_two_lines_stays_on_one(kept: Project) -> None:
@@ -355,12 +355,12 @@ def test_a_rewind_done_again_says_what_it_kept(project: Project) -> None:
     assert again.json["decide"] == done.json["decide"]
     assert project.files() == rewound
     assert project.run("undo", "--yes").code == 0
-    # By now a person made one of them as it was before the turn: that one is in nobody's way.
+    # By now a person made one of them as it was before the turn: that one is in no one's way.
     project.write("f.py", LINES)
-    told = project.run("redo", "--yes")
-    assert told.code == 4
-    assert "1 file kept, because others changed it." in told.err
-    (advice,) = ADVICE.findall(told.err)
+    ran = project.run("redo", "--yes")
+    assert ran.code == 4
+    assert "1 file kept, because others changed it." in ran.err
+    (advice,) = ADVICE.findall(ran.err)
     assert follow(project, advice).code == 0
     assert project.files() == {
         "f.py": LINES, "sub/odd name'.txt": LINES + "# mine\n", "older": "older\n",

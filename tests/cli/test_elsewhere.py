@@ -250,8 +250,8 @@ def test_a_chat_in_a_strangers_folder_is_asked_about(
     """The folder that a bundle names is none that the person chose to work in."""
     id = imported(here)
     before = all_of(there.root)
-    told = here.run("chat", "hi", "--resume", id, "--fork", "--model", "ollama:x")
-    assert told.code == 1 and "came from a bundle" in told.err
+    ran = here.run("chat", "hi", "--resume", id, "--fork", "--model", "ollama:x")
+    assert ran.code == 1 and "came from a bundle" in ran.err
     with here.terminal("chat", "--resume", id, "--fork", "--model", "ollama:x",
                        columns=400) as terminal:  # fmt: skip
         terminal.wait_for("[y/N]")

@@ -54,12 +54,12 @@ def own_file(stage: Stage) -> Path:
 def test_an_agents_mark_refuses_it(guarded: Stage, verb: str) -> None:
     """Nothing is changed; the message names the agent, and what the person can do."""
     before = traces(guarded)
-    told = guarded.run(*VERBS[verb], CLAUDECODE="1")
-    assert told.code == 1
-    assert "Claude Code (CLAUDECODE is set)" in told.err and "agents_may_erase" in told.err
+    ran = guarded.run(*VERBS[verb], CLAUDECODE="1")
+    assert ran.code == 1
+    assert "Claude Code (CLAUDECODE is set)" in ran.err and "agents_may_erase" in ran.err
     assert traces(guarded) == before
-    told = guarded.run(*VERBS[verb], "--json", CLAUDECODE="1")
-    assert told.json["error"]["code"] == "error"
+    ran = guarded.run(*VERBS[verb], "--json", CLAUDECODE="1")
+    assert ran.json["error"]["code"] == "error"
 
 
 @pytest.mark.parametrize("mark", MARKS)
@@ -73,8 +73,8 @@ def test_every_agent_is_known(worked: Stage, mark: str) -> None:
 def test_only_the_persons_own_file_allows_it(guarded: Stage, verb: str) -> None:
     """Neither the project's nor the environment, which the agent sets itself."""
     (guarded.project / ".backtrail.toml").write_text("agents_may_erase = true\n")
-    told = guarded.run(*VERBS[verb], CLAUDECODE="1", BACKTRAIL_AGENTS_MAY_ERASE="1")
-    assert told.code == 1 and "cannot be set by a project" in told.err
+    ran = guarded.run(*VERBS[verb], CLAUDECODE="1", BACKTRAIL_AGENTS_MAY_ERASE="1")
+    assert ran.code == 1 and "cannot be set by a project" in ran.err
     own_file(guarded).write_text("agents_may_erase = true\n")
     assert guarded.run(*VERBS[verb], CLAUDECODE="1").code == 0
 
@@ -88,8 +88,8 @@ def test_an_open_call_refuses_it(guarded: Stage, verb: str, where: str, tmp_path
     line = f"{hide}{program} {shlex.join(VERBS[verb])} --json > {tmp_path}/out; true"
     events = traces(guarded)[0]
     assert guarded.run("record", "--", "sh", "-c", line).code == 0
-    told = json.loads((tmp_path / "out").read_text())
-    assert "the open call" in told["error"]["message"]
+    ran = json.loads((tmp_path / "out").read_text())
+    assert "the open call" in ran["error"]["message"]
     assert isinstance(events, list)
     with open_store(guarded.url) as store:
         assert [event.id for event in store.read("work")] == events

@@ -41,8 +41,8 @@ def project(tmp_path: Path) -> Project:
 )
 def test_options_may_stand_anywhere(worked: Stage, given: list[str]) -> None:
     """Before, between and behind the other arguments."""
-    told = worked.run(*given)
-    assert told.code == 0, told.err
+    ran = worked.run(*given)
+    assert ran.code == 0, ran.err
 
 
 def test_what_stands_behind_two_dashes_is_no_option(worked: Stage) -> None:
@@ -63,8 +63,8 @@ def test_nothing_to_undo_says_where_there_may_be(worked: Stage) -> None:
     """Each session takes back its own, so another one is named."""
     for _ in range(2):
         assert worked.run("undo", "--yes").code == 0
-    told = worked.run("undo", "--yes")
-    assert (told.code, "`backtrail undo SESSION`" in told.err) == (3, True)
+    ran = worked.run("undo", "--yes")
+    assert (ran.code, "`backtrail undo SESSION`" in ran.err) == (3, True)
 
 
 def test_ls_speaks_of_filters_only_where_there_are_any(stage: Stage) -> None:
@@ -81,10 +81,10 @@ def test_a_name_with_a_new_line_stays_on_its_line(worked: Stage) -> None:
     name = "new\nline\t"
     (worked.project / name).write_text("one\n")
     assert worked.run("record", "--", "sh", "-c", 'echo two >> "$0"', name).code == 0
-    told = worked.run("status").out + worked.run("diff").out
-    assert "  M  new\\nline\\t  +1 −0\n" in told
-    assert 'diff --git "a/new\\nline\\t" "b/new\\nline\\t"\n' in told
-    assert '--- "a/new\\nline\\t"\n+++ "b/new\\nline\\t"\n' in told
+    ran = worked.run("status").out + worked.run("diff").out
+    assert "  M  new\\nline\\t  +1 −0\n" in ran
+    assert 'diff --git "a/new\\nline\\t" "b/new\\nline\\t"\n' in ran
+    assert '--- "a/new\\nline\\t"\n+++ "b/new\\nline\\t"\n' in ran
     back = worked.run("restore", name, "--yes").out
     assert back.startswith("restored new\\nline\\t to ") and "  restored  new\\nline\\t  −1" in back
     assert (worked.project / name).read_text() == "one\n"
@@ -99,8 +99,8 @@ def test_a_moved_folder_is_known_again(worked: Stage) -> None:
     new = worked.folder / "new"
     worked.project.rename(new)
     assert worked.run("status", cwd=new).out.count("backtrail relocate") == 1
-    told = worked.run("relocate", "--json", cwd=new)
-    assert (told.json["from"], told.json["others"]) == (str(worked.project), ["work"])
+    ran = worked.run("relocate", "--json", cwd=new)
+    assert (ran.json["from"], ran.json["others"]) == (str(worked.project), ["work"])
     listed = worked.run("ls", "--json", cwd=new).json["sessions"]
     assert [row["cwd"] for row in listed] == [str(new)] * 2
     assert worked.run("undo", "--yes", cwd=new).code == 0
@@ -112,8 +112,8 @@ def test_relocate_takes_no_session_of_another_folder(worked: Stage) -> None:
     """In a folder that never had one it asks which, and nothing is moved."""
     other = worked.folder / "other"
     other.mkdir()
-    told = worked.run("relocate", cwd=other)
-    assert (told.code, "--session" in told.err) == (2, True)
+    ran = worked.run("relocate", cwd=other)
+    assert (ran.code, "--session" in ran.err) == (2, True)
     assert worked.run("ls", "--json").json["sessions"][0]["cwd"] == str(worked.project)
     assert "  backtrail relocate" not in worked.run("status", cwd=other).out
 
@@ -123,8 +123,8 @@ def test_a_session_is_moved_alone_while_its_folder_is_there(worked: Stage) -> No
     assert worked.run("record", "--title", "second", "--", "touch", "made").code == 0
     other = worked.folder / "other"
     other.mkdir()
-    told = worked.run("relocate", "-s", "second", "--json", cwd=other)
-    assert told.json["others"] == []
+    ran = worked.run("relocate", "-s", "second", "--json", cwd=other)
+    assert ran.json["others"] == []
     assert [r["id"] for r in worked.run("ls", "--json").json["sessions"]] == ["work"]
 
 
@@ -207,15 +207,15 @@ def test_a_store_that_cannot_be_locked_is_reported(worked: Stage) -> None:
     """Status prints all but the state of the disk, `doctor` that it is bad; no bare numbers."""
     (lock,) = Path(worked.environment()["BACKTRAIL_STATE"]).glob("roots/*/lock")
     lock.unlink()
-    # Nobody is kept from writing who runs the tests as root; a folder keeps everybody.
+    # Root may write to any file; a folder in its place keeps root out as well.
     lock.mkdir()
-    told = worked.run("status")
-    assert (told.code, "Last prompt" in told.out) == (0, True), told.err
-    assert "Files: not compared with the disk: cannot lock the workspace" in told.out
-    assert str(lock) in told.out
-    told = worked.run("rewind", "--last", "--dry-run")
-    assert (told.code, "cannot lock the workspace" in told.err) == (1, True)
-    assert "[Errno" not in told.err
+    ran = worked.run("status")
+    assert (ran.code, "Last prompt" in ran.out) == (0, True), ran.err
+    assert "Files: not compared with the disk: cannot lock the workspace" in ran.out
+    assert str(lock) in ran.out
+    ran = worked.run("rewind", "--last", "--dry-run")
+    assert (ran.code, "cannot lock the workspace" in ran.err) == (1, True)
+    assert "[Errno" not in ran.err
     assert worked.run("show").code == worked.run("diff").code == 0
 
 
@@ -247,9 +247,9 @@ def test_hooks_that_are_installed_are_not_advised(stage: Stage) -> None:
     advice = "hooks install claude-code"
     assert advice in stage.run().out
     assert stage.run("hooks", "install", "claude-code", "--yes").code == 0
-    told = stage.run().out
-    assert advice not in told
-    assert "backtrail record -- COMMAND" in told
+    ran = stage.run().out
+    assert advice not in ran
+    assert "backtrail record -- COMMAND" in ran
 
 
 def test_gc_calls_no_session_deleted_that_was_not(stage: Stage) -> None:
@@ -258,6 +258,6 @@ def test_gc_calls_no_session_deleted_that_was_not(stage: Stage) -> None:
     with stage.session("given-up") as session:
         session.checkpoint("before")
         session.store.delete("given-up")
-    told = stage.run("gc", "--dry-run", "--now", BACKTRAIL_COLLECT="off").out
-    assert "deleted" not in told
-    assert "of 1 session that is not in the store" in told
+    ran = stage.run("gc", "--dry-run", "--now", BACKTRAIL_COLLECT="off").out
+    assert "deleted" not in ran
+    assert "of 1 session that is not in the store" in ran

@@ -32,11 +32,11 @@ LOOKING = ["status", "ls", "show", "log", "diff", "tree", "stats", "doctor", "ve
 
 def test_help_and_version_answer_on_stdout(stage: Stage) -> None:
     """Every verb is in the help, with a line that says what it is for."""
-    told = stage.run("--help")
-    assert (told.code, told.err) == (0, "")
+    ran = stage.run("--help")
+    assert (ran.code, ran.err) == (0, "")
     for verb in modules():
-        assert f"  {verb:<12}{summary(verb)}\n" in told.out
-    assert stage.run("help").out == stage.run("-h").out == told.out
+        assert f"  {verb:<12}{summary(verb)}\n" in ran.out
+    assert stage.run("help").out == stage.run("-h").out == ran.out
     assert stage.run("--version").out.strip() == backtrail.__version__
 
 
@@ -86,19 +86,19 @@ def test_the_headings_are_those_that_people_look_for() -> None:
 
 def test_an_unknown_verb_is_a_usage_error_that_helps(stage: Stage) -> None:
     """The nearest verb is named; with --json the error is data."""
-    told = stage.run("verfy")
-    assert (told.code, told.out) == (2, "")
-    assert "did you mean `verify`?" in told.err
-    told = stage.run("verfy", "--json")
-    assert told.code == 2
-    assert told.json["error"]["code"] == "usage"
+    ran = stage.run("verfy")
+    assert (ran.code, ran.out) == (2, "")
+    assert "did you mean `verify`?" in ran.err
+    ran = stage.run("verfy", "--json")
+    assert ran.code == 2
+    assert ran.json["error"]["code"] == "usage"
 
 
 def test_a_wrong_option_is_a_usage_error(stage: Stage) -> None:
     """On stderr with the usage line, and as data with --json."""
-    told = stage.run("ls", "--nonsense")
-    assert (told.code, told.out) == (2, "")
-    assert "usage: backtrail ls" in told.err
+    ran = stage.run("ls", "--nonsense")
+    assert (ran.code, ran.out) == (2, "")
+    assert "usage: backtrail ls" in ran.err
     assert stage.run("ls", "--nonsense", "--json").json["error"]["code"] == "usage"
 
 
@@ -129,35 +129,35 @@ def test_errors_have_exit_codes(error: BacktrailError, code: int) -> None:
 
 def test_not_found_is_three_in_words_and_data(stage: Stage) -> None:
     """The message says what to do next."""
-    told = stage.run("show", "nothing")
-    assert (told.code, told.out) == (3, "")
-    assert "`nothing`" in told.err and "backtrail ls --all" in told.err
-    told = stage.run("show", "nothing", "--json")
-    assert (told.code, told.json["error"]["code"]) == (3, "not_found")
+    ran = stage.run("show", "nothing")
+    assert (ran.code, ran.out) == (3, "")
+    assert "`nothing`" in ran.err and "backtrail ls --all" in ran.err
+    ran = stage.run("show", "nothing", "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (3, "not_found")
 
 
 def test_a_store_that_cannot_be_opened_is_one(stage: Stage) -> None:
     """With the reason; nothing is printed on stdout."""
-    told = stage.run("ls", "--store", "nowhere")
-    assert (told.code, told.out) == (1, "")
-    assert "`nowhere` is not the URL of a store" in told.err
+    ran = stage.run("ls", "--store", "nowhere")
+    assert (ran.code, ran.out) == (1, "")
+    assert "`nowhere` is not the URL of a store" in ran.err
 
 
 @pytest.mark.parametrize("verb", LOOKING)
 def test_a_pipe_gets_no_escape_codes(worked: Stage, verb: str) -> None:
     """Whatever the terminal is called, and also if colour is asked for by others."""
-    told = worked.run(verb, TERM="xterm-256color", FORCE_COLOR="1", CLICOLOR_FORCE="1")
-    assert told.code == 0, told.err
-    assert ESCAPE not in told.out + told.err
+    ran = worked.run(verb, TERM="xterm-256color", FORCE_COLOR="1", CLICOLOR_FORCE="1")
+    assert ran.code == 0, ran.err
+    assert ESCAPE not in ran.out + ran.err
 
 
 @pytest.mark.parametrize("verb", [*LOOKING, "gc"])
 def test_json_is_one_document(worked: Stage, verb: str) -> None:
     """And nothing else stands on stdout."""
-    told = worked.run(verb, "--json")
-    assert told.code == 0, told.err
-    assert isinstance(told.json, dict)
-    assert told.out.count("\n") == 1
+    ran = worked.run(verb, "--json")
+    assert ran.code == 0, ran.err
+    assert isinstance(ran.json, dict)
+    assert ran.out.count("\n") == 1
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=["people", "json"])
@@ -210,7 +210,7 @@ def on_terminal(
         try:
             more = os.read(main, 4096)
         except OSError:
-            # Linux tells the end of a terminal by an error.
+            # Linux reports the end of a terminal by an error.
             break
         if not more:
             break
@@ -275,9 +275,9 @@ def test_hostile_text_is_shown_and_never_sent(stage: Stage, arguments: list[str]
 def test_a_destructive_verb_needs_yes_without_a_terminal(worked: Stage) -> None:
     """It says so, shows what it would have done, and does nothing."""
     for arguments in (["delete", "work"], ["purge", "work"]):
-        told = worked.run(*arguments)
-        assert told.code == 2
-        assert "`--yes`" in told.err
+        ran = worked.run(*arguments)
+        assert ran.code == 2
+        assert "`--yes`" in ran.err
         assert worked.run(*arguments, "--json").json["error"]["code"] == "usage"
     assert worked.run("show", "work").code == 0
 
@@ -295,9 +295,9 @@ def test_the_page_of_the_reference_is_made_from_the_parsers() -> None:
 def test_a_slip_in_the_name_of_a_store_makes_none(stage: Stage, scheme: str) -> None:
     """Only a verb that begins a session makes the store that it is given."""
     place = stage.folder / "slip"
-    told = stage.run("ls", "--all", "--store", f"{scheme}{place}")
-    assert (told.code, told.out) == (3, "")
-    assert f"there is no store at {place}" in told.err
+    ran = stage.run("ls", "--all", "--store", f"{scheme}{place}")
+    assert (ran.code, ran.out) == (3, "")
+    assert f"there is no store at {place}" in ran.err
     assert not place.exists()
     assert stage.run("record", "--store", f"{scheme}{place}", "--", "true").code == 0
     assert place.exists()

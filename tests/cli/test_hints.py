@@ -29,31 +29,31 @@ def test_a_hint_has_the_options_of_this_run(worked: Stage) -> None:
     Session.create(worked.url, "newer", cwd=worked.project).close()
     other = f"sqlite:///{worked.folder}/other.db"
     given = ("-s", "work", "--store", worked.url)
-    told = worked.run("checkpoint", "a b", *given, BACKTRAIL_STORE=other).err
-    assert told.endswith(f"rewind 'a b' --session work --store {worked.url}\n")
-    told = worked.run("status", "work", "--store", worked.url, BACKTRAIL_STORE=other).out
-    assert f"  backtrail diff --session work --store {worked.url}" in told
-    assert f"  backtrail undo --session work --store {worked.url}" in told
-    told = worked.run(
+    ran = worked.run("checkpoint", "a b", *given, BACKTRAIL_STORE=other).err
+    assert ran.endswith(f"rewind 'a b' --session work --store {worked.url}\n")
+    ran = worked.run("status", "work", "--store", worked.url, BACKTRAIL_STORE=other).out
+    assert f"  backtrail diff --session work --store {worked.url}" in ran
+    assert f"  backtrail undo --session work --store {worked.url}" in ran
+    ran = worked.run(
         "record", "--store", worked.url, "--", "touch", "made", BACKTRAIL_STORE=other
     ).err
-    assert f"`backtrail undo --store {worked.url}` takes it back" in told
+    assert f"`backtrail undo --store {worked.url}` takes it back" in ran
     elsewhere = worked.folder / "elsewhere"
     elsewhere.mkdir()
-    told = worked.run("--store", worked.url, cwd=elsewhere, BACKTRAIL_STORE=other).out
-    assert f"  backtrail record --store {worked.url} -- COMMAND" in told
+    ran = worked.run("--store", worked.url, cwd=elsewhere, BACKTRAIL_STORE=other).out
+    assert f"  backtrail record --store {worked.url} -- COMMAND" in ran
 
 
 @pytest.mark.parametrize("url", ["memory:", "null:"])
 def test_record_runs_nothing_where_nothing_is_kept(stage: Stage, url: str) -> None:
     """There would be no way back."""
-    told = stage.run("record", "--", "touch", "made", BACKTRAIL_STORE=url)
-    assert (told.code, f"`{url}`" in told.err) == (2, True)
+    ran = stage.run("record", "--", "touch", "made", BACKTRAIL_STORE=url)
+    assert (ran.code, f"`{url}`" in ran.err) == (2, True)
     assert not (stage.project / "made").exists()
 
 
 def test_record_runs_nothing_with_a_wrong_budget(stage: Stage) -> None:
     """A setting that makes no sense is reported before."""
-    told = stage.run("record", "--", "touch", "made", BACKTRAIL_BUDGET="lots")
-    assert (told.code, "BACKTRAIL_BUDGET" in told.err) == (1, True)
+    ran = stage.run("record", "--", "touch", "made", BACKTRAIL_BUDGET="lots")
+    assert (ran.code, "BACKTRAIL_BUDGET" in ran.err) == (1, True)
     assert not (stage.project / "made").exists()

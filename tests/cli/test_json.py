@@ -45,9 +45,9 @@ RUNS = {
 @pytest.mark.parametrize("verb", RUNS)
 def test_the_fields_are_those_of_the_page(worked: Stage, verb: str) -> None:
     """No more and no fewer."""
-    told = worked.run(*RUNS[verb], "--json")
-    assert told.code == 0, told.err
-    assert set(told.json) == set(FIELD.findall(SECTIONS[verb]))
+    ran = worked.run(*RUNS[verb], "--json")
+    assert ran.code == 0, ran.err
+    assert set(ran.json) == set(FIELD.findall(SECTIONS[verb]))
 
 
 def test_the_two_shapes_of_log(worked: Stage) -> None:

@@ -43,9 +43,9 @@ def test_tags_are_put_on_and_taken_off(worked: Stage) -> None:
 def test_a_checkpoint_holds_conversation_and_files(worked: Stage) -> None:
     """It says how to go back, and that works."""
     (worked.project / "app.py").write_text("by hand\n")
-    told = worked.run("checkpoint", "good")
-    assert told.lines == ["checkpoint good at prompt 2, conversation and files"]
-    assert told.err.endswith("backtrail rewind good\n")
+    ran = worked.run("checkpoint", "good")
+    assert ran.lines == ["checkpoint good at prompt 2, conversation and files"]
+    assert ran.err.endswith("backtrail rewind good\n")
     (worked.project / "app.py").write_text("broken\n")
     with worked.session("work") as s:
         s.rewind("good", mode="exact")
@@ -59,8 +59,8 @@ def test_a_checkpoint_can_be_deleted(worked: Stage) -> None:
     refused = worked.run("checkpoint", "--delete", "good")
     assert refused.code == 2 and "--yes" in refused.err
     assert worked.run("checkpoint", "--delete", "@-1", "--yes").code == 3
-    told = worked.run("checkpoint", "--delete", "good", "--yes")
-    assert (told.code, told.lines) == (0, ["deleted checkpoint good of event 9"]), told
+    ran = worked.run("checkpoint", "--delete", "good", "--yes")
+    assert (ran.code, ran.lines) == (0, ["deleted checkpoint good of event 9"]), ran
     assert worked.run("checkpoint", "--delete", "good", "--yes").code == 3
     assert worked.run("rewind", "good", "--yes").code == 3
     assert "checkpoint_deleted" in worked.run("log").out
@@ -71,20 +71,20 @@ def test_a_checkpoint_can_be_deleted(worked: Stage) -> None:
 
 def test_a_checkpoint_of_an_earlier_point(worked: Stage) -> None:
     """It points there, and not at now."""
-    told = worked.run("checkpoint", "first", "--at", "@-2", "--json").json
-    assert (told["label"], told["seq"]) == ("first", 2)
+    ran = worked.run("checkpoint", "first", "--at", "@-2", "--json").json
+    assert (ran["label"], ran["seq"]) == ("first", 2)
 
 
 def test_a_checkpoint_begins_a_session_where_there_is_none(stage: Stage) -> None:
     """So any folder can be kept before something happens to it."""
     (stage.project / "a.txt").write_text("one\n")
-    told = stage.run("checkpoint", "before", "--json")
-    assert told.code == 0, told.err
-    assert told.json["created_session"] is True
+    ran = stage.run("checkpoint", "before", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["created_session"] is True
     back = "backtrail rewind before --mode exact --session"
-    assert told.json["rewind"] == f"{back} {told.json['session_id']}"
+    assert ran.json["rewind"] == f"{back} {ran.json['session_id']}"
     (stage.project / "a.txt").write_text("two\n")
-    with Session.resume(stage.url, told.json["session_id"]) as s:
+    with Session.resume(stage.url, ran.json["session_id"]) as s:
         s.rewind("before", mode="exact")
     assert (stage.project / "a.txt").read_text() == "one\n"
     assert stage.run("checkpoint", "again", "--json").json["created_session"] is False
@@ -97,13 +97,13 @@ def test_delete_shows_what_goes_and_does_it(worked: Stage) -> None:
     """Only with --yes or a yes; forks keep what they share."""
     with worked.session("work") as s:
         s.fork(session_id="plan-b").close()
-    told = worked.run("delete", "work", "--dry-run")
-    assert told.lines == [
+    ran = worked.run("delete", "work", "--dry-run")
+    assert ran.lines == [
         f"work  The greeter  2 turns, {worked.project}, WHEN",
         "  1 fork of it keep what they share",
     ]
-    told = worked.run("delete", "work", "--yes", "--json")
-    assert [row["id"] for row in told.json["sessions"]] == ["work"]
+    ran = worked.run("delete", "work", "--yes", "--json")
+    assert [row["id"] for row in ran.json["sessions"]] == ["work"]
     assert worked.run("show", "work").code == 3
     assert worked.run("show", "plan-b", "--turn", "2").code == 0
 
@@ -118,9 +118,9 @@ def test_delete_needs_the_name_of_a_session(worked: Stage) -> None:
 def test_a_session_that_is_driven_is_not_deleted(worked: Stage) -> None:
     """Exit code 5 names the holder."""
     with worked.session("work", files=False) as s, s.turn("Wait.") as _:
-        told = worked.run("delete", "work", "--yes")
-        assert told.code == 5
-        assert str(os.getpid()) in told.err
+        ran = worked.run("delete", "work", "--yes")
+        assert ran.code == 5
+        assert str(os.getpid()) in ran.err
     assert worked.run("show", "work").code == 0
 
 
@@ -132,9 +132,9 @@ def test_purge_erases_a_text_from_logs_and_contents(worked: Stage) -> None:
     preview = worked.run("purge", "--text", "-", "--dry-run", "--json", input="xyzzy\n").json
     assert (preview["events"], preview["sessions"]) == (1, ["work"])
     assert "xyzzy" in worked.run("show", "--full").out
-    told = worked.run("purge", "--text", "-", "--yes", "--json", input="xyzzy\n")
-    assert told.code == 0, told.err
-    assert (told.json["events"], told.json["blobs"]) == (1, 1)
+    ran = worked.run("purge", "--text", "-", "--yes", "--json", input="xyzzy\n")
+    assert ran.code == 0, ran.err
+    assert (ran.json["events"], ran.json["blobs"]) == (1, 1)
     for path in (worked.folder / "store").rglob("*"):
         assert not path.is_file() or b"xyzzy" not in path.read_bytes()
 
@@ -157,18 +157,18 @@ def test_purge_of_a_path_is_of_this_project(stage: Stage) -> None:
             (root / name).write_text(text)
         assert stage.run("record", "--", "rm", ".env", cwd=root).code == 0
     assert stage.run("record", "--", "touch", "new", cwd=one).code == 0
-    told = stage.run("purge", "--path", ".env", "--dry-run", "--json")
-    assert len(told.json["sessions"]) == 1, told.err
-    told = stage.run("purge", "--path", ".env", "--yes", cwd=stage.folder)
-    assert (told.code, "--everywhere" in told.err) == (3, True)
-    told = stage.run("purge", "--path", ".env", "--yes")
-    assert (told.code, str(two) in told.out + told.err) == (0, False), told.err
+    ran = stage.run("purge", "--path", ".env", "--dry-run", "--json")
+    assert len(ran.json["sessions"]) == 1, ran.err
+    ran = stage.run("purge", "--path", ".env", "--yes", cwd=stage.folder)
+    assert (ran.code, "--everywhere" in ran.err) == (3, True)
+    ran = stage.run("purge", "--path", ".env", "--yes")
+    assert (ran.code, str(two) in ran.out + ran.err) == (0, False), ran.err
     assert b"of project\n" not in contents(stage)
     assert stage.run("undo", "--yes", cwd=two).code == 0
     assert (two / ".env").read_bytes() == b"of two\n"
-    told = stage.run("purge", "--path", "shared", "--yes")
-    assert f"{two.resolve()} has the same content, so it is kept" in told.err
-    assert f"{two.resolve()}/shared" not in told.out + told.err
+    ran = stage.run("purge", "--path", "shared", "--yes")
+    assert f"{two.resolve()} has the same content, so it is kept" in ran.err
+    assert f"{two.resolve()}/shared" not in ran.out + ran.err
     assert b"SAME" in contents(stage)
     assert stage.run("purge", "--path", "shared", "--everywhere", "--yes").code == 0
     assert b"SAME" not in contents(stage)
@@ -177,13 +177,13 @@ def test_purge_of_a_path_is_of_this_project(stage: Stage) -> None:
 
 def test_purge_of_a_path_and_of_a_session(worked: Stage) -> None:
     """Each says what it did."""
-    told = worked.run("purge", "--path", ".env", "--yes")
-    assert told.lines == [
+    ran = worked.run("purge", "--path", ".env", "--yes")
+    assert ran.lines == [
         f"Every content that was captured at {worked.project.resolve()}/.env, in 1 session.",
         "purged 0 events of 1 session and 1 content of files",
     ]
-    told = worked.run("purge", "work", "--yes")
-    assert told.code == 0, told.err
+    ran = worked.run("purge", "work", "--yes")
+    assert ran.code == 0, ran.err
     assert worked.run("show", "work").code == 3
 
 
@@ -203,16 +203,16 @@ def test_a_moved_folder_is_found_again(worked: Stage) -> None:
     new = worked.folder / "new"
     worked.project.rename(new)
     (new / "app.py").write_text("changed on the way\n")
-    told = worked.run("relocate", "-s", "work", cwd=new)
-    assert told.code == 0, told.err
-    assert told.lines == [
+    ran = worked.run("relocate", "-s", "work", cwd=new)
+    assert ran.code == 0, ran.err
+    assert ran.lines == [
         f"session work is in {new} now; it was in {worked.project}",
         "its files differ from those it knew: 1 file, +1 −2",
         "  M  app.py  +1 −2",
     ]
     assert worked.run("status", cwd=new).lines[0] == "The greeter"
-    told = worked.run("relocate", "-s", "work", cwd=new)
-    assert told.lines == [f"session work is in {new}, as before"]
+    ran = worked.run("relocate", "-s", "work", cwd=new)
+    assert ran.lines == [f"session work is in {new}, as before"]
     assert worked.run("relocate", "nowhere", "-s", "work", cwd=new).code == 3
 
 
@@ -241,8 +241,8 @@ def test_gc_says_what_it_spared(worked: Stage) -> None:
 
 def test_gc_of_a_store_without_contents(stage: Stage) -> None:
     """There is nothing to do, and nothing is made."""
-    told = stage.run("gc", "--json")
-    assert (told.code, told.json["blobs"]) == (0, 0)
+    ran = stage.run("gc", "--json")
+    assert (ran.code, ran.json["blobs"]) == (0, 0)
     assert stage.run("gc").code == 0
 
 
@@ -261,9 +261,9 @@ def test_verify_reports_damage_by_its_exit_code(stage: Stage) -> None:
     assert (rows.code, rows.json["problems"][0]["session_id"]) == (6, "a")
     assert stage.run("verify", "nowhere").code == 1
     # Other verbs go on with what can be read, and say so.
-    told = stage.run("log", "a", "--store", url)
-    assert told.code == 0
-    assert "backtrail verify" in told.err
+    ran = stage.run("log", "a", "--store", url)
+    assert ran.code == 0
+    assert "backtrail verify" in ran.err
 
 
 def test_verify_seals_events_of_an_earlier_version(stage: Stage) -> None:
@@ -276,20 +276,20 @@ def test_verify_seals_events_of_an_earlier_version(stage: Stage) -> None:
         connection.execute("UPDATE events SET crc = NULL")
         connection.execute("UPDATE logs SET unsealed = 2")
     connection.close()
-    told = stage.run("verify", url)
-    assert told.code == 0 and "2 events of an earlier version have no check sum" in told.err
-    told = stage.run("verify", url, "--seal")
-    assert told.code == 0 and "2 events sealed" in told.err
-    assert "check sum" not in told.err
+    ran = stage.run("verify", url)
+    assert ran.code == 0 and "2 events of an earlier version have no check sum" in ran.err
+    ran = stage.run("verify", url, "--seal")
+    assert ran.code == 0 and "2 events sealed" in ran.err
+    assert "check sum" not in ran.err
     rows = stage.run("verify", url, "--json").json
     assert (rows["problems"], rows["sealed"], rows["unsealed"]) == ([], 0, 0)
 
 
 def test_doctor_finds_all_well(worked: Stage) -> None:
     """Each check has a line."""
-    told = worked.run("doctor")
-    assert told.code == 0
-    assert {line.split()[0] for line in told.lines} == {"ok"}
+    ran = worked.run("doctor")
+    assert ran.code == 0
+    assert {line.split()[0] for line in ran.lines} == {"ok"}
     names = {check["name"] for check in worked.run("doctor", "--json").json["checks"]}
     wanted = {"settings", "sqlite", "store", "permissions", "disk", "budget", "journals"}
     assert wanted | {"folders", "captured", "calls", "hooks"} == names
@@ -304,25 +304,25 @@ def test_doctor_finds_what_is_not(worked: Stage) -> None:
     """Open permissions, a full budget, a folder that is gone, hooks that are off."""
     database = worked.folder / "store" / "agent.db"
     database.chmod(0o644)
-    told = worked.run("doctor")
-    assert told.code == 1
-    assert f"chmod -R go-rwx {database}" in told.out
+    ran = worked.run("doctor")
+    assert ran.code == 1
+    assert f"chmod -R go-rwx {database}" in ran.out
     database.chmod(0o600)
     assert states(worked, BACKTRAIL_BUDGET="1")["budget"] == "bad"
     assert states(worked, BACKTRAIL_HOOKS="off")["hooks"] == "warning"
     worked.project.rename(worked.folder / "moved")
     assert states(worked)["folders"] == "warning"
-    told = worked.run("doctor", "--store", "nowhere", cwd=worked.folder)
-    assert told.code == 1 and "bad     store" in told.out
+    ran = worked.run("doctor", "--store", "nowhere", cwd=worked.folder)
+    assert ran.code == 1 and "bad     store" in ran.out
 
 
 def test_doctor_finds_a_folder_that_was_made_anew(worked: Stage) -> None:
     """What was captured there may not be what is there."""
     worked.project.rename(worked.folder / "old")
     worked.project.mkdir()
-    told = worked.run("doctor")
-    assert f"{worked.project} is not the folder that was captured" in told.out
-    assert "backtrail relocate" in told.out
+    ran = worked.run("doctor")
+    assert f"{worked.project} is not the folder that was captured" in ran.out
+    assert "backtrail relocate" in ran.out
 
 
 def test_doctor_finds_a_restore_that_was_cut_short(worked: Stage) -> None:

@@ -37,32 +37,32 @@ def test_status_reports_what_changed_and_what_to_do(worked: Stage) -> None:
 def test_status_as_data(worked: Stage) -> None:
     """The same, with paths and numbers."""
     (worked.project / "mine.txt").write_text("my own\n")
-    told = worked.run("status", "--json").json
-    assert told["session"]["id"] == "work"
-    assert told["prompt"]["text"] == "Clean up."
-    assert [(f["path"], f["status"]) for f in told["last_turn"]] == [
+    ran = worked.run("status", "--json").json
+    assert ran["session"]["id"] == "work"
+    assert ran["prompt"]["text"] == "Clean up."
+    assert [(f["path"], f["status"]) for f in ran["last_turn"]] == [
         (".env", "deleted"),
         ("app.py", "modified"),
     ]
-    assert [file["path"] for file in told["since"]] == ["mine.txt"]
-    assert len(told["next"]) == 3
-    assert told["problem"] is None
+    assert [file["path"] for file in ran["since"]] == ["mine.txt"]
+    assert len(ran["next"]) == 3
+    assert ran["problem"] is None
 
 
 def test_status_has_what_others_did_after_a_checkpoint(worked: Stage) -> None:
     """The checkpoint says how the files are; whose they are stays so."""
     (worked.project / "mine.txt").write_text("my own\n")
     assert worked.run("checkpoint", "now").code == 0
-    told = worked.run("status", "--json").json
-    assert [file["path"] for file in told["since"]] == ["mine.txt"]
+    ran = worked.run("status", "--json").json
+    assert [file["path"] for file in ran["since"]] == ["mine.txt"]
 
 
 def test_status_offers_no_prompt_where_none_is_left(worked: Stage) -> None:
     """Before the first prompt there is nothing to pick."""
     with worked.session("work") as s:
         s.rewind(before=next(s.events(kinds=("user_message",))))
-    told = worked.run("status", "--json").json
-    assert not [one for one in told["next"] if "backtrail rewind" in one["command"]]
+    ran = worked.run("status", "--json").json
+    assert not [one for one in ran["next"] if "backtrail rewind" in one["command"]]
 
 
 def test_status_leaves_no_trace_in_the_log(worked: Stage) -> None:
@@ -76,22 +76,22 @@ def test_status_leaves_no_trace_in_the_log(worked: Stage) -> None:
 
 def test_status_without_a_session_says_how_to_begin(stage: Stage) -> None:
     """Exit code 0: there is nothing wrong."""
-    told = stage.run()
-    assert told.code == 0
-    assert told.lines[0] == f"No session in {stage.project} yet."
-    assert len([line for line in told.lines if line.startswith("  backtrail ")]) == 3
-    told = stage.run("--json")
-    assert told.json["session"] is None
-    assert len(told.json["next"]) == 3
+    ran = stage.run()
+    assert ran.code == 0
+    assert ran.lines[0] == f"No session in {stage.project} yet."
+    assert len([line for line in ran.lines if line.startswith("  backtrail ")]) == 3
+    ran = stage.run("--json")
+    assert ran.json["session"] is None
+    assert len(ran.json["next"]) == 3
 
 
 def test_status_reports_what_is_not_captured(worked: Stage) -> None:
     """A rewind never touches it, so people must know."""
     (worked.project / "node_modules").mkdir()
     (worked.project / "node_modules" / "x.js").write_text("1\n")
-    told = worked.run()
-    assert "Not captured, so never touched: 1 path" in told.lines
-    assert any(line.startswith("  node_modules") for line in told.lines)
+    ran = worked.run()
+    assert "Not captured, so never touched: 1 path" in ran.lines
+    assert any(line.startswith("  node_modules") for line in ran.lines)
     rows = worked.run("--json").json["not_captured"]
     assert [row["path"] for row in rows] == ["node_modules"]
 
@@ -110,18 +110,18 @@ def test_status_offers_the_way_back(worked: Stage, step: str, first: str) -> Non
             s.undo()
         else:
             s.rewind("before the cleanup")
-    told = worked.run("--json").json
-    assert told["next"][0]["command"] == first
+    ran = worked.run("--json").json
+    assert ran["next"][0]["command"] == first
     # What was taken back is not what the last turn did.
-    assert [file["path"] for file in told["last_turn"]] == ["README.md"]
+    assert [file["path"] for file in ran["last_turn"]] == ["README.md"]
 
 
 def test_status_works_when_the_folder_is_gone(worked: Stage) -> None:
     """From elsewhere, by the session's name; what it does not know, it says."""
     worked.project.rename(worked.folder / "moved")
-    told = worked.run("status", "work", cwd=worked.folder)
-    assert told.code == 0
-    assert told.lines[0] == "The greeter"
+    ran = worked.run("status", "work", cwd=worked.folder)
+    assert ran.code == 0
+    assert ran.lines[0] == "The greeter"
 
 
 # --- ls ----------------------------------------------------------------------------------
@@ -189,11 +189,11 @@ def test_ls_shows_pinned_first_and_hides_archived(many: Stage) -> None:
 
 def test_ls_says_what_it_does_not_show(many: Stage) -> None:
     """How many more there are; and where to look if there are none."""
-    told = many.run("ls", "-n", "1")
-    assert "2 more sessions: `-n 0` shows all" in told.err
-    told = many.run("ls", "--tag", "none")
-    assert (told.code, told.out) == (0, "")
-    assert "`backtrail ls --all`" in told.err
+    ran = many.run("ls", "-n", "1")
+    assert "2 more sessions: `-n 0` shows all" in ran.err
+    ran = many.run("ls", "--tag", "none")
+    assert (ran.code, ran.out) == (0, "")
+    assert "`backtrail ls --all`" in ran.err
 
 
 def test_a_folder_without_sessions_shows_those_of_the_one_above(many: Stage) -> None:
@@ -235,9 +235,9 @@ def test_show_one_turn(worked: Stage) -> None:
     """By its number, or from the end."""
     assert worked.run("show", "--turn", "2").lines[2:] == worked.run("show").lines[11:]
     assert worked.run("show", "--turn", "-1").lines == worked.run("show", "--turn", "2").lines
-    told = worked.run("show", "--turn", "3")
-    assert told.code == 3
-    assert "has 2 turns, so no turn 3" in told.err
+    ran = worked.run("show", "--turn", "3")
+    assert ran.code == 3
+    assert "has 2 turns, so no turn 3" in ran.err
 
 
 def test_show_in_full_has_diffs_thoughts_and_long_texts(worked: Stage) -> None:
@@ -271,10 +271,10 @@ def test_show_has_a_call_once_that_message_and_hook_record(stage: Stage) -> None
 
 def test_show_as_data(worked: Stage) -> None:
     """Turns with steps; diffs only in full."""
-    told = worked.run("show", "work", "--json").json
-    assert told["session"]["id"] == "work"
-    assert [turn["prompt"] for turn in told["turns"]] == [None, "Add a readme.", "Clean up."]
-    step = told["turns"][1]["steps"][1]
+    ran = worked.run("show", "work", "--json").json
+    assert ran["session"]["id"] == "work"
+    assert [turn["prompt"] for turn in ran["turns"]] == [None, "Add a readme.", "Clean up."]
+    step = ran["turns"][1]["steps"][1]
     assert (step["kind"], step["name"], step["text"]) == ("action", "write", "written")
     assert step["files"] == [
         {"path": "README.md", "status": "added", "insertions": 1, "deletions": 0}
@@ -376,9 +376,9 @@ def test_log_lists_events(worked: Stage) -> None:
 
 def test_log_limits_and_kinds(worked: Stage) -> None:
     """The newest; how many came before is reported. Data has all unless a number is given."""
-    told = worked.run("log", "-n", "2")
-    assert [line.split()[0] for line in told.lines] == ["event", "8", "9"]
-    assert "7 earlier events" in told.err
+    ran = worked.run("log", "-n", "2")
+    assert [line.split()[0] for line in ran.lines] == ["event", "8", "9"]
+    assert "7 earlier events" in ran.err
     assert len(worked.run("log", "--json").json["events"]) == 9
     assert len(worked.run("log", "--json", "-n", "3").json["events"]) == 3
     rows = worked.run("log", "--kind", "checkpoint", "--json").json["events"]
@@ -414,8 +414,8 @@ def test_paths_are_meant_from_where_one_is(worked: Stage) -> None:
 
 def test_log_of_a_path_without_changes(worked: Stage) -> None:
     """It says so; as data, an empty list."""
-    told = worked.run("log", "--", "nothing.txt")
-    assert (told.code, told.out) == (0, "")
+    ran = worked.run("log", "--", "nothing.txt")
+    assert (ran.code, ran.out) == (0, "")
     assert worked.run("log", "--json", "--", "nothing.txt").json["changes"] == []
     assert worked.run("log", "work", "--", "/etc/passwd").code == 1
 
@@ -426,8 +426,8 @@ def test_log_of_a_path_without_changes(worked: Stage) -> None:
 def test_diff_is_of_the_last_turn(worked: Stage) -> None:
     """Not of what others did since."""
     (worked.project / "mine.txt").write_text("my own\n")
-    told = worked.run("diff")
-    assert told.out.splitlines() == [
+    ran = worked.run("diff")
+    assert ran.out.splitlines() == [
         "diff --git a/.env b/.env",
         "deleted file mode 100644",
         "--- a/.env",
@@ -442,7 +442,7 @@ def test_diff_is_of_the_last_turn(worked: Stage) -> None:
         "+def hi():",
         "     print('hello')",
     ]
-    assert told.err == "2 files, +1 −2\n"
+    assert ran.err == "2 files, +1 −2\n"
 
 
 def test_diff_between_points(worked: Stage) -> None:
@@ -457,8 +457,8 @@ def test_diff_between_points(worked: Stage) -> None:
     assert paths("before the cleanup", "9") == [".env", "app.py"]
     assert paths("0") == [".env", "README.md", "app.py", "mine.txt"]
     assert paths("@-2", "--", "app.py") == ["app.py"]
-    told = worked.run("diff", "@-2", "@-1", "--json").json
-    assert (told["session"], told["from"], told["to"]) == ("work", 2, 7)
+    ran = worked.run("diff", "@-2", "@-1", "--json").json
+    assert (ran["session"], ran["from"], ran["to"]) == ("work", 2, 7)
     assert worked.run("diff", "nowhere").code == 3
 
 
@@ -470,8 +470,8 @@ def test_diff_stat_has_names_and_numbers(worked: Stage) -> None:
 
 def test_diff_of_nothing_says_so(worked: Stage) -> None:
     """On stderr; stdout is empty."""
-    told = worked.run("diff", "9")
-    assert (told.code, told.out, told.err) == (0, "", "nothing differs\n")
+    ran = worked.run("diff", "9")
+    assert (ran.code, ran.out, ran.err) == (0, "", "nothing differs\n")
 
 
 def test_diff_shows_renames_modes_and_binary_files(worked: Stage) -> None:
@@ -491,10 +491,10 @@ def test_diff_shows_renames_modes_and_binary_files(worked: Stage) -> None:
 def test_diff_between_points_needs_no_folder(worked: Stage) -> None:
     """It may be gone, or on another machine; only the present is unknown then."""
     worked.project.rename(worked.folder / "moved")
-    told = worked.run("diff", "-s", "work", "--stat", cwd=worked.folder)
-    assert told.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"]
-    told = worked.run("diff", "@-2", "@-1", "-s", "work", "--json", cwd=worked.folder)
-    assert [file["path"] for file in told.json["files"]] == ["README.md"]
+    ran = worked.run("diff", "-s", "work", "--stat", cwd=worked.folder)
+    assert ran.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"]
+    ran = worked.run("diff", "@-2", "@-1", "-s", "work", "--json", cwd=worked.folder)
+    assert [file["path"] for file in ran.json["files"]] == ["README.md"]
 
 
 def test_diff_where_only_some_files_are_known(worked: Stage) -> None:
@@ -509,12 +509,12 @@ def test_diff_where_only_some_files_are_known(worked: Stage) -> None:
             event = NewEvent("action", {"name": "edit", "files": {**files, "partial": True}})
             s.store.append("part", [event])
     for arguments in ([], ["0"], ["@-1"], ["@-1", "5"]):
-        told = worked.run("diff", "-s", "part", "--stat", *arguments)
-        assert told.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"], arguments
-        assert "only what the calls of the session recorded is known" in told.err
+        ran = worked.run("diff", "-s", "part", "--stat", *arguments)
+        assert ran.lines == ["D  .env  +0 −1", "M  app.py  +1 −1"], arguments
+        assert "only what the calls of the session recorded is known" in ran.err
     assert worked.run("diff", "@-1", "4", "-s", "part").out == ""
-    told = worked.run("diff", "-s", "part", "--stat", "--", "app.py")
-    assert told.lines == ["M  app.py  +1 −1"]
+    ran = worked.run("diff", "-s", "part", "--stat", "--", "app.py")
+    assert ran.lines == ["M  app.py  +1 −1"]
 
 
 # --- tree --------------------------------------------------------------------------------
@@ -582,8 +582,8 @@ def test_status_leaves_out_what_came_and_went_in_a_turn(worked: Stage) -> None:
 
 def test_search_finds_words_here(many: Stage) -> None:
     """With the surroundings, grouped by session; everywhere on request."""
-    told = many.run("search", "hello")
-    assert told.lines == [
+    ran = many.run("search", "hello")
+    assert ran.lines == [
         f"hello from plain  plain  {many.project}",
         "  user, WHEN  hello from plain",
         "    backtrail show plain --turn 1",
@@ -592,7 +592,7 @@ def test_search_finds_words_here(many: Stage) -> None:
         "  user, WHEN  hello from below",
         "    backtrail show below --turn 1",
     ]
-    assert "2 hits here" in told.err
+    assert "2 hits here" in ran.err
     rows = many.run("search", "hello", "--all", "--json").json["hits"]
     assert {row["session_id"] for row in rows} == {"plain", "below", "other"}
     rows = many.run("search", "hello", "--session", "other", "--json").json["hits"]
@@ -633,16 +633,16 @@ def test_stats_add_up(many: Stage) -> None:
     """By model and by project; cost only where one was stated."""
     with Session.open(many.url, "below", files=False) as s:
         s.append({"role": "assistant", "content": "x"}, usage=usage(100, 50), cost_usd=0.5)
-    told = many.run("stats", "--json").json
-    assert (told["sessions"], told["turns"]) == (4, 5)
-    assert told["tokens"] == {"input_tokens": 150, "output_tokens": 60}
-    assert told["cost_usd"] == 0.5
-    models = {row["name"]: row for row in told["by_model"]}
+    ran = many.run("stats", "--json").json
+    assert (ran["sessions"], ran["turns"]) == (4, 5)
+    assert ran["tokens"] == {"input_tokens": 150, "output_tokens": 60}
+    assert ran["cost_usd"] == 0.5
+    models = {row["name"]: row for row in ran["by_model"]}
     assert models["tiny-1"]["sessions"] == 2
     assert models["big-2"]["cost_usd"] == 0.5
     assert models["tiny-1"]["cost_usd"] is None
-    assert all(told["disk"][part] > 0 for part in ("sessions", "contents", "index"))
-    assert sum(row["turns"] for row in told["by_project"]) == 5
+    assert all(ran["disk"][part] > 0 for part in ("sessions", "contents", "index"))
+    assert sum(row["turns"] for row in ran["by_project"]) == 5
     assert many.run("stats", "--project", "sub", "--json").json["sessions"] == 1
     shown = many.run("stats").lines
     assert "big-2  1  1  2  100  50  $0.50" in shown

@@ -40,6 +40,6 @@ def leaky(stage: Stage) -> Stage:
 )
 def test_no_key_is_shown(leaky: Stage, arguments: tuple[str, ...]) -> None:
     """Not even the beginning of one that was cut."""
-    told = leaky.run(*arguments, "--mask")
-    assert told.code == 0, told.err
-    assert "ghp_" not in told.out
+    ran = leaky.run(*arguments, "--mask")
+    assert ran.code == 0, ran.err
+    assert "ghp_" not in ran.out

@@ -30,10 +30,10 @@ def test_a_move_counts_once_everywhere(tmp_path: Path) -> None:
     assert "It changed 4 files, +1 −1" in status.lines
     assert "4 files, +1 −1" in stat.err
     assert "files: 4 files to change  +1 −1" in dry.lines
-    for told in (status.out, stat.out, project.run("show").out):
+    for ran in (status.out, stat.out, project.run("show").out):
         for old, new in ((".git", ".git_off"), ("node_modules", "nm_old"), ("big.bin", "huge.bin")):
-            assert f"?  {new}  not captured, moved from {old}\n" in told
-            assert f"?  {old}  " not in told
+            assert f"?  {new}  not captured, moved from {old}\n" in ran
+            assert f"?  {old}  " not in ran
     shown = project.run("diff").out
     assert "not captured nm_old, moved from node_modules\n" in shown
     rows = {row["path"]: row for row in project.run("status", "--json").json["last_turn"]}

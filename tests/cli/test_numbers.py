@@ -117,10 +117,10 @@ def test_folders_and_modes_are_worded_alike(stage: Stage) -> None:
     assert stage.run("record", "--", "sh", "-c", command).code == 0
     count = "3 files and 1 folder"
     stat = stage.run("diff", "--stat")
-    for told in (stage.run("status").out, stat.out + stat.err):
-        assert f"{count}, +3 −0" in told
-        assert "A  e/\n" in told
-        assert "M  o.txt  +1 −0, mode 644 → 755\n" in told
+    for ran in (stage.run("status").out, stat.out + stat.err):
+        assert f"{count}, +3 −0" in ran
+        assert "A  e/\n" in ran
+        assert "M  o.txt  +1 −0, mode 644 → 755\n" in ran
     dry = stage.run("undo", "--dry-run").out
     assert f"files: {count} to change  −3\n" in dry
     assert "  write   o.txt  −1  mode 755 → 644\n" in dry

@@ -29,17 +29,17 @@ def test_watch_of_a_session_that_is_over_ends(worked: Stage) -> None:
     """Nothing more will come."""
     with worked.session("work") as s:
         s.end("done")
-    told = worked.run("watch", "-n", "2", "--json")
-    assert [json.loads(row)["kind"] for row in told.out.splitlines()][-1] == "session_end"
+    ran = worked.run("watch", "-n", "2", "--json")
+    assert [json.loads(row)["kind"] for row in ran.out.splitlines()][-1] == "session_end"
     assert worked.run("watch", "-n", "0").code == 0
 
 
 def test_log_passes_by_what_is_outside(worked: Stage) -> None:
     """The other paths are meant all the same; nothing found is an empty list, for all."""
-    told = worked.run("log", "--json", "--", "README.md", "/etc/passwd")
-    assert [row["path"] for row in told.json["changes"]] == ["README.md"]
-    told = worked.run("log", "work", "--json", "--", "README.md", "/etc/passwd")
-    assert [row["path"] for row in told.json["changes"]] == ["README.md"]
+    ran = worked.run("log", "--json", "--", "README.md", "/etc/passwd")
+    assert [row["path"] for row in ran.json["changes"]] == ["README.md"]
+    ran = worked.run("log", "work", "--json", "--", "README.md", "/etc/passwd")
+    assert [row["path"] for row in ran.json["changes"]] == ["README.md"]
     plain, scripted = worked.run("log", "--", "no"), worked.run("log", "--json", "--", "no")
     assert (plain.code, scripted.code, scripted.json["changes"]) == (0, 0, [])
     assert "no call of these sessions changed no" in plain.err
@@ -55,10 +55,10 @@ def test_the_whole_folder_can_be_restored(worked: Stage) -> None:
 
 def test_a_path_that_never_was_is_reported(worked: Stage) -> None:
     """A slip of the pen is not "all is so already"; what was there then is known."""
-    told = worked.run("rewind", "1", "--yes", "--", "typo.txt")
-    assert (told.code, "no `typo.txt`" in told.err) == (3, True)
-    told = worked.run("rewind", "1", "--yes", "--scope", "conversation", "--", "app.py")
-    assert (told.code, "--scope conversation" in told.err) == (2, True)
+    ran = worked.run("rewind", "1", "--yes", "--", "typo.txt")
+    assert (ran.code, "no `typo.txt`" in ran.err) == (3, True)
+    ran = worked.run("rewind", "1", "--yes", "--scope", "conversation", "--", "app.py")
+    assert (ran.code, "--scope conversation" in ran.err) == (2, True)
     assert worked.run("rewind", "--last", "--yes", "--", ".env").code == 0
     assert (worked.project / ".env").exists()
 
@@ -77,19 +77,19 @@ def test_arguments_that_make_no_sense(worked: Stage) -> None:
 
 def test_with_json_the_output_of_a_command_is_beside_the_data(stage: Stage) -> None:
     """Stdout holds one document."""
-    told = stage.run("record", "--json", "--", "echo", "hi")
-    assert told.json["exit_code"] == 0
-    assert told.err.startswith("hi\n")
+    ran = stage.run("record", "--json", "--", "echo", "hi")
+    assert ran.json["exit_code"] == 0
+    assert ran.err.startswith("hi\n")
 
 
 def test_what_is_here_already_is_reported(stage: Stage) -> None:
     """A second import of the same makes nothing new, and says so."""
     Path(stage.folder, "m.json").write_text('[{"role": "user", "content": "hi"}]')
-    told = stage.run("import", "messages", "../m.json")
-    assert "1 new" in told.err
+    ran = stage.run("import", "messages", "../m.json")
+    assert "1 new" in ran.err
     for more in ((), ("--dry-run",)):
-        told = stage.run("import", "messages", "../m.json", *more)
-        assert (told.out, "1 unchanged" in told.err) == ("", True)
+        ran = stage.run("import", "messages", "../m.json", *more)
+        assert (ran.out, "1 unchanged" in ran.err) == ("", True)
     assert stage.run("export", "-o", "../a.bundle").code == 0
     assert "is here already" in stage.run("import", "../a.bundle").err
     assert stage.run("import", "../a.bundle", "--json").json["sessions"][0]["created"] is False
@@ -100,9 +100,9 @@ def test_relocate_shows_some_of_many(worked: Stage) -> None:
     """As plans do; the numbers and JSON have all."""
     for number in range(60):
         (worked.project / f"file-{number}").touch()
-    told = worked.run("relocate")
-    assert len(told.lines) < 50
-    assert "more; --json lists all" in told.out
+    ran = worked.run("relocate")
+    assert len(ran.lines) < 50
+    assert "more; --json lists all" in ran.out
 
 
 @pytest.mark.parametrize("name", ["\\x41", "\\x", "\\", "\\xff", "a\\\\x41"])
@@ -112,12 +112,12 @@ def test_a_backslash_in_a_path_is_no_fault(worked: Stage, name: str) -> None:
         ["rewind", "--last", "--yes", "--", name],
         ["restore", name, "--at", "1", "--yes"],
     ):
-        told = worked.run(*verb)
-        assert "Traceback" not in told.err
-        assert told.code in (0, 3), told.err
+        ran = worked.run(*verb)
+        assert "Traceback" not in ran.err
+        assert ran.code in (0, 3), ran.err
     (worked.project / "\\x41").write_text("a backslash\n")
-    told = worked.run("rewind", "--last", "--mode", "exact", "--yes", "--", "\\x41")
-    assert told.code == 0 and not (worked.project / "\\x41").exists()
+    ran = worked.run("rewind", "--last", "--mode", "exact", "--yes", "--", "\\x41")
+    assert ran.code == 0 and not (worked.project / "\\x41").exists()
 
 
 COMMANDS = {
@@ -136,9 +136,9 @@ def test_record_of_what_cannot_be_run(
     """It says why, with the exit code of a shell; the latest session is the one before."""
     (stage.project / "run").write_text(text)
     (stage.project / "run").chmod(mode)
-    told = stage.run("record", "--", f"./{name}")
-    assert told.code == code, told.err
-    assert "nothing was recorded" in told.err and "Errno" not in told.err
+    ran = stage.run("record", "--", f"./{name}")
+    assert ran.code == code, ran.err
+    assert "nothing was recorded" in ran.err and "Errno" not in ran.err
     assert not (stage.project / "out").exists()
     assert stage.run("ls", "--json").json["sessions"] == []
 

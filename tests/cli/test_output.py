@@ -85,7 +85,7 @@ NOW = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("ts", "told"),
+    ("ts", "ran"),
     [
         ("2026-04-26T11:59:58.000Z", "just now"),
         ("2026-04-26T11:59:20.000Z", "40 s ago"),
@@ -97,9 +97,9 @@ NOW = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
         ("no time", "no time"),
     ],
 )
-def test_times_are_counted_from_now(ts: str, told: str) -> None:
+def test_times_are_counted_from_now(ts: str, ran: str) -> None:
     """After a month, and in the future, it is the day."""
-    assert ago(ts, NOW) == told
+    assert ago(ts, NOW) == ran
 
 
 def test_times_that_people_give() -> None:

@@ -165,7 +165,7 @@ def test_ctrl_c_gives_the_terminal_back(project: Project) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_gives_the_terminal_back(project: Project, number: signal.Signals) -> None:
-    """Whoever ends the program, the shell after it has a usable terminal."""
+    """Whatever ends the program, the shell after it has a usable terminal."""
     work(project)
     with project.terminal("rewind") as terminal:
         terminal.wait_for("q: leave")

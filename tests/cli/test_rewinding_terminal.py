@@ -83,7 +83,7 @@ def test_a_given_scope_is_only_confirmed(project: Project) -> None:
         terminal.wait_for("Restore app.py? [y/N]")
         terminal.press("y", ENTER)
         assert terminal.end() == 0
-        assert "restored app.py to before bash of prompt 2 (event 6," in terminal.screen.text
+        assert "restored app.py to before bash of prompt 2 (" in terminal.screen.text
     assert project.files() == {**BROKEN, "app.py": MADE["app.py"]}
 
 

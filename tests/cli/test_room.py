@@ -51,10 +51,10 @@ ALL = {"aaaa-old", "bbbb-older", "cccc-young", "dddd-pinned"}
 
 def test_a_dry_run_names_what_would_go(stage: Stage) -> None:
     """And nothing goes, now or by itself."""
-    told = stage.run("gc", "--dry-run", BACKTRAIL_COLLECT="off")
-    assert told.code == 0 and "would remove 2 sessions not touched for 30d" in told.out
-    assert "about aaaa-old" in told.out and "about bbbb-older" in told.out
-    assert "cccc" not in told.out and "dddd" not in told.out
+    ran = stage.run("gc", "--dry-run", BACKTRAIL_COLLECT="off")
+    assert ran.code == 0 and "would remove 2 sessions not touched for 30d" in ran.out
+    assert "about aaaa-old" in ran.out and "about bbbb-older" in ran.out
+    assert "cccc" not in ran.out and "dddd" not in ran.out
     row = stage.run("gc", "--dry-run", "--json", "--retention", "60d").json
     assert [info["id"] for info in row["removed"]] == ["bbbb-older"]
     assert there(stage) == ALL and log(stage) == []
@@ -62,15 +62,15 @@ def test_a_dry_run_names_what_would_go(stage: Stage) -> None:
 
 def test_what_went_is_in_the_log(stage: Stage) -> None:
     """With its name and time, so that its place is known."""
-    told = stage.run("gc")
-    assert told.code == 0 and "removed 2 sessions" in told.out
+    ran = stage.run("gc")
+    assert ran.code == 0 and "removed 2 sessions" in ran.out
     assert there(stage) == {"cccc-young", "dddd-pinned"}
     assert {row["removed"]["id"]: row["removed"]["title"] for row in log(stage)} == {
         "aaaa-old": "about aaaa-old",
         "bbbb-older": "about bbbb-older",
     }
-    told = stage.run("gc", "--log")
-    assert "aaaa-old" in told.out and "about bbbb-older" in told.out
+    ran = stage.run("gc", "--log")
+    assert "aaaa-old" in ran.out and "about bbbb-older" in ran.out
     assert len(stage.run("gc", "--log", "--json").json["log"]) == 2
 
 
@@ -97,9 +97,9 @@ def test_it_can_be_left_off(stage: Stage, off: str) -> None:
 
 @pytest.mark.parametrize("text", ["0d", "soon", "30", "-5d", "", "99999999999w"])
 def test_a_retention_that_is_none_is_refused(stage: Stage, text: str) -> None:
-    """Whoever mistypes it loses nothing."""
-    told = stage.run("gc", f"--retention={text}")
-    assert told.code == 1 and "retention" in told.err
+    """A mistyped one loses nothing."""
+    ran = stage.run("gc", f"--retention={text}")
+    assert ran.code == 1 and "retention" in ran.err
     assert there(stage) == ALL
     (stage.folder / "config" / "backtrail" / "config.toml").write_text(f'retention = "{text}"\n')
     assert stage.run("ls", "--all").code == 1
@@ -130,6 +130,6 @@ def test_a_project_cannot_set_it(stage: Stage) -> None:
     """It comes with the project, and would remove what is the person's."""
     (stage.folder / "config" / "backtrail" / "config.toml").unlink()
     (stage.project / ".backtrail.toml").write_text('retention = "1h"\n')
-    told = stage.run("gc")
-    assert told.code == 0 and "cannot be set by a project" in told.err
+    ran = stage.run("gc")
+    assert ran.code == 0 and "cannot be set by a project" in ran.err
     assert there(stage) == ALL

@@ -112,7 +112,7 @@ def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "ran"),
     [
         ("store = 3", "`store` is text"),
         ('store = ""', "`store` is text"),
@@ -129,12 +129,12 @@ def test_paths_of_a_store_begin_at_the_file(stage: Stage) -> None:
         ("[store]\nurl = 'x'", "`store` is text"),
     ],
 )
-def test_a_wrong_file_is_named(stage: Stage, text: str, told: str) -> None:
+def test_a_wrong_file_is_named(stage: Stage, text: str, ran: str) -> None:
     """With the setting and what it should be. A stranger's wrong file stops nothing."""
     path = user(stage, text)
     with pytest.raises(InvalidData) as caught:
         load()
-    assert str(path) in str(caught.value) and told in str(caught.value)
+    assert str(path) in str(caught.value) and ran in str(caught.value)
     path.unlink()
     plain = values(load())
     path = project(stage, text)
@@ -178,10 +178,10 @@ def test_a_project_cannot_weaken_the_recording(stage: Stage, text: str) -> None:
     assert values(found) == plain
     assert "cannot be set by a project" in found.warnings[0]
     name = text.split(" ")[0]
-    told = stage.run("config", "show", "--json").json
-    assert f"`{name}`" in told["warnings"][0] and told["settings"][name]["origin"] == "default"
-    told = stage.run("hooks", "status", "--json").json
-    assert f"`{name}`" in told["warnings"][0] and told["on"] is True
+    ran = stage.run("config", "show", "--json").json
+    assert f"`{name}`" in ran["warnings"][0] and ran["settings"][name]["origin"] == "default"
+    ran = stage.run("hooks", "status", "--json").json
+    assert f"`{name}`" in ran["warnings"][0] and ran["on"] is True
     assert f"`{name}`" in stage.run("hooks", "status").out
     checks = stage.run("doctor", "--json").json["checks"]
     assert any(f"`{name}`" in c["detail"] and c["state"] == "warning" for c in checks)
@@ -195,17 +195,17 @@ def test_a_store_of_a_project_is_used_once_it_is_allowed(stage: Stage) -> None:
     path = project(stage, 'store = "file:brought"\n')
     with Session.create(f"file:{stage.project}/brought", "theirs", cwd=stage.project) as s:
         s.append({"role": "user", "content": "go"})
-    told = own("ls", "--json")
-    assert told.json["sessions"] == []
-    assert "not used" in told.err and f"config allow {stage.project}" in told.err
+    ran = own("ls", "--json")
+    assert ran.json["sessions"] == []
+    assert "not used" in ran.err and f"config allow {stage.project}" in ran.err
     assert str(path) in own("hooks", "status").out
     assert own("undo", "--yes").code == 3
     # A store that the person names is the person's choice.
     named = own("ls", "--json", "--store", "file:brought")
     assert named.json["sessions"] and "not used" not in named.err
     assert own("config", "allow", "--json").json["allowed"] is True
-    told = own("ls", "--json")
-    assert [one["id"] for one in told.json["sessions"]] == ["theirs"] and not told.err
+    ran = own("ls", "--json")
+    assert [one["id"] for one in ran.json["sessions"]] == ["theirs"] and not ran.err
     assert own("config", "show", "--json").json["allowed"] == [str(stage.project)]
     assert own("config", "forbid").code == 0
     assert own("ls", "--json").json["sessions"] == []
@@ -292,28 +292,28 @@ def test_a_project_cannot_do_harm(stage: Stage) -> None:
 def test_a_wrong_file_is_an_error_of_the_command_line(stage: Stage) -> None:
     """With exit code 1 if it is one's own; `doctor` says that this is what is bad."""
     path = user(stage, "store = 1")
-    told = stage.run("ls")
-    assert (told.code, told.out) == (1, "")
-    assert "`store`" in told.err
-    told = stage.run("doctor")
-    assert told.code == 1
-    assert told.out.startswith("bad     settings")
+    ran = stage.run("ls")
+    assert (ran.code, ran.out) == (1, "")
+    assert "`store`" in ran.err
+    ran = stage.run("doctor")
+    assert ran.code == 1
+    assert ran.out.startswith("bad     settings")
     path.unlink()
     project(stage, "nonsense = 1")
-    told = stage.run("ls")
-    assert told.code == 0 and "`nonsense`" in told.err
+    ran = stage.run("ls")
+    assert ran.code == 0 and "`nonsense`" in ran.err
 
 
 def test_config_show_reports_value_and_origin(stage: Stage) -> None:
     """For people and as data."""
     path = project(stage, 'color = "never"\n')
     own = user(stage, "hook_timeout = 3\n")
-    told = stage.run("config", "show", "--json").json
-    assert told["settings"]["hook_timeout"] == {"value": 3.0, "origin": str(own)}
-    assert told["settings"]["color"] == {"value": "never", "origin": str(path)}
-    assert told["settings"]["store"]["origin"] == "environment BACKTRAIL_STORE"
-    assert set(told["settings"]) == set(KEYS)
-    assert told["files"]["project"] == str(path)
+    ran = stage.run("config", "show", "--json").json
+    assert ran["settings"]["hook_timeout"] == {"value": 3.0, "origin": str(own)}
+    assert ran["settings"]["color"] == {"value": "never", "origin": str(path)}
+    assert ran["settings"]["store"]["origin"] == "environment BACKTRAIL_STORE"
+    assert set(ran["settings"]) == set(KEYS)
+    assert ran["files"]["project"] == str(path)
     lines = stage.run("config").lines
     at = lines.index(f"hook_timeout  3 s  ({own})")
     assert lines[at + 1].strip() == "the longest a hook may take"

@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
-def told(project: Project) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+def ran(project: Project) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
     """The files of the turn and of others, as status has them; `diff` has the same turn."""
     status = project.run("status", "--json").json
     turn, since = (
@@ -47,23 +47,23 @@ def test_what_a_person_did_between_undo_and_redo_is_listed(project: Project) -> 
     """The tree that the redo left holds it, and it is still a person's."""
     assert project.run("undo", "--yes").code == 0
     project.write("mine.txt", "mine\nmore\n")
-    assert told(project)[1] == {"mine.txt": (1, 0)}
+    assert ran(project)[1] == {"mine.txt": (1, 0)}
     assert project.run("redo", "--yes").code == 0
-    assert told(project) == ({"f.txt": (1, 1), "g.txt": (1, 1)}, {"mine.txt": (1, 0)})
+    assert ran(project) == ({"f.txt": (1, 1), "g.txt": (1, 1)}, {"mine.txt": (1, 0)})
     project.write("g.txt", "y\nmine\n")
-    assert told(project)[1] == {"mine.txt": (1, 0), "g.txt": (1, 0)}
+    assert ran(project)[1] == {"mine.txt": (1, 0), "g.txt": (1, 0)}
 
 
 def test_what_was_restored_is_no_change_of_the_turn(project: Project) -> None:
     """It stands again after an undo of the restore."""
     assert project.run("restore", "f.txt", "--yes").code == 0
     assert (project.root / "f.txt").read_text() == "a\nb\nc\n"
-    assert told(project) == ({"g.txt": (1, 1)}, {})
+    assert ran(project) == ({"g.txt": (1, 1)}, {})
     assert project.run("restore", "g.txt", "--yes").code == 0
-    assert told(project) == ({}, {})
+    assert ran(project) == ({}, {})
     assert "changed" not in project.run("status").out
     assert project.run("undo", "--yes").code == 0
-    assert told(project) == ({"g.txt": (1, 1)}, {})
+    assert ran(project) == ({"g.txt": (1, 1)}, {})
 
 
 def test_an_open_call_is_named(project: Project) -> None:
@@ -113,7 +113,7 @@ def test_an_agent_killed_in_a_call_leaves_one_truth(project: Project) -> None:
             project.write("new.txt", "new\n")
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
-    assert told(project) == ({"f.txt": (1, 0), "new.txt": (1, 0)}, {})
+    assert ran(project) == ({"f.txt": (1, 0), "new.txt": (1, 0)}, {})
     preview = project.run("undo", "--dry-run", "--json").json
     done = project.run("undo", "--yes", "--json").json
     assert preview["events_dropped"] == done["events_dropped"]
@@ -180,13 +180,13 @@ with Session.open(sys.argv[1], "killed", cwd=".") as session, session.turn("go o
 
 
 def test_a_killed_turn_is_said_to_be_cut_short(tmp_path: Path) -> None:
-    """With the call that it was in, which no event of the log tells of yet."""
+    """With the call that it was in, which no event of the log has yet."""
     project = empty(tmp_path)
     work(project)
     command = [sys.executable, "-c", KILLED, project.url]
     subprocess.run(command, cwd=project.root, env=project.environment(), check=False)
-    told = project.run("status", "killed")
-    assert "It was cut short, in bash: `backtrail resume` goes on" in told.lines
-    assert "A  half.txt  +1 −0" in told.out
+    ran = project.run("status", "killed")
+    assert "It was cut short, in bash: `backtrail resume` goes on" in ran.lines
+    assert "A  half.txt  +1 −0" in ran.out
     assert project.run("status", "killed", "--json").json["cut_short"] == ["bash"]
     assert project.run("status", "work", "--json").json["cut_short"] == []

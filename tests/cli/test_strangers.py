@@ -37,16 +37,16 @@ def test_it_is_refused_until_the_folder_is_allowed(project: Project) -> None:
     """Without a terminal `--allow` says so, once; the preview says it before."""
     assert project.files() == BROKEN
     for verb in (["undo"], ["rewind", "--last"], ["restore", "app.py"]):
-        told = project.run(*verb, "--dry-run")
-        assert told.code == 0 and "came from a bundle" in told.out + told.err
-        told = project.run(*verb, "--yes")
-        assert told.code == 1
-        assert "`--allow`" in told.err and "--into DIR" in told.err
+        ran = project.run(*verb, "--dry-run")
+        assert ran.code == 0 and "came from a bundle" in ran.out + ran.err
+        ran = project.run(*verb, "--yes")
+        assert ran.code == 1
+        assert "`--allow`" in ran.err and "--into DIR" in ran.err
         assert project.files() == BROKEN
     assert project.run("undo", "--yes", "--json").json["error"]["code"] == "error"
     assert len(project.said("theirs")) == 4
-    told = project.run("undo", "--yes", "--allow")
-    assert told.code == 0 and f"allowed from now on: {project.root}" in told.err
+    ran = project.run("undo", "--yes", "--allow")
+    assert ran.code == 0 and f"allowed from now on: {project.root}" in ran.err
     assert project.files() == MADE
     assert project.run("redo", "--yes").code == 0
     assert project.files() == BROKEN
@@ -74,19 +74,19 @@ def test_conversation_alone_needs_no_allowance(project: Project) -> None:
 
 def test_into_a_new_folder(project: Project, tmp_path: Path) -> None:
     """A fork or an import with its files: the folder is the session's own."""
-    told = project.run("fork", "@-1", "--into", "../new", "--json")
-    assert told.code == 0 and files_in(tmp_path / "new") == MADE
+    ran = project.run("fork", "@-1", "--into", "../new", "--json")
+    assert ran.code == 0 and files_in(tmp_path / "new") == MADE
     bundle = str(tmp_path / "b.bundle")
-    told = project.run("import", bundle, "--as", "again", "--into", "../fresh")
-    assert told.code == 0 and files_in(tmp_path / "fresh") == BROKEN
+    ran = project.run("import", bundle, "--as", "again", "--into", "../fresh")
+    assert ran.code == 0 and files_in(tmp_path / "fresh") == BROKEN
     assert project.run("undo", "--yes", "-s", "again", cwd=tmp_path / "fresh").code == 0
     assert files_in(tmp_path / "fresh") == MADE
     for into in ("../fresh", "."):
-        told = project.run("import", bundle, "--as", "third", "--into", into)
-        assert told.code == 1 and "not empty" in told.err
+        ran = project.run("import", bundle, "--as", "third", "--into", into)
+        assert ran.code == 1 and "not empty" in ran.err
     assert project.run("show", "third").code == 3
-    told = project.run("import", bundle, "--into", "../other-new")
-    assert told.code == 1 and "here already" in told.err
+    ran = project.run("import", bundle, "--into", "../other-new")
+    assert ran.code == 1 and "here already" in ran.err
     assert not (tmp_path / "other-new").exists()
 
 
@@ -95,8 +95,8 @@ def test_an_edit_in_the_new_folder_is_a_change_there(project: Project, tmp_path:
     bundle, fresh = str(tmp_path / "b.bundle"), tmp_path / "fresh"
     project.run("import", bundle, "--as", "again", "--into", "../fresh")
     (fresh / "mine").write_text("mine\n")
-    told = project.run("status", "again", cwd=fresh)
-    assert "relocate" not in told.out and "mine" in told.out
+    ran = project.run("status", "again", cwd=fresh)
+    assert "relocate" not in ran.out and "mine" in ran.out
     assert project.run("undo", "--yes", "-s", "again", cwd=fresh).code == 0
     assert files_in(fresh) == {**MADE, "mine": "mine\n"}
 
@@ -113,18 +113,18 @@ def test_what_is_not_captured_is_no_difference(tmp_path: Path) -> None:
     work(other, "theirs")
     with open_store(other.url) as store:
         write_bundle(store, "theirs", tmp_path / "b.bundle")
-    told = other.run("import", "../b.bundle", "--as", "again", "--into", "../fresh")
-    assert (told.code, "4 messages" in told.err) == (0, True), told.err
+    ran = other.run("import", "../b.bundle", "--as", "again", "--into", "../fresh")
+    assert (ran.code, "4 messages" in ran.err) == (0, True), ran.err
     fresh = tmp_path / "fresh"
     assert files_in(fresh) == BROKEN
-    told = other.run("undo", "--yes", "-s", "again", cwd=fresh)
-    assert told.code == 0, told.err
+    ran = other.run("undo", "--yes", "-s", "again", cwd=fresh)
+    assert ran.code == 0, ran.err
     assert files_in(fresh) == MADE
     # What was captured and is another is a difference still.
-    told = other.run("import", "../b.bundle", "--as", "third", "--into", "../third")
+    ran = other.run("import", "../b.bundle", "--as", "third", "--into", "../third")
     (tmp_path / "third" / "app.py").write_text("mine\n")
-    told = other.run("undo", "--yes", "-s", "third", cwd=tmp_path / "third")
-    assert (told.code, "1 file kept" in told.err) == (4, True), told.err
+    ran = other.run("undo", "--yes", "-s", "third", cwd=tmp_path / "third")
+    assert (ran.code, "1 file kept" in ran.err) == (4, True), ran.err
     assert (tmp_path / "third" / "app.py").read_text() == "mine\n"
 
 
@@ -132,8 +132,8 @@ def test_a_fork_is_a_strangers_too(project: Project) -> None:
     """Also of a fork, and in a copy of the store; the mark is none of the bundle's."""
     with Session.resume(project.url, "theirs") as s:
         s.fork(session_id="one").fork(session_id="two").close()
-    told = project.run("rewind", "1", "--yes", "-s", "two")
-    assert told.code == 1 and "came from a bundle" in told.err
+    ran = project.run("rewind", "1", "--yes", "-s", "two")
+    assert ran.code == 1 and "came from a bundle" in ran.err
     assert project.files() == BROKEN
 
 
@@ -145,8 +145,8 @@ def test_no_folder_is_made_where_a_bundle_says(tmp_path: Path) -> None:
     bundle.write_bytes(packed(forged([{"evil.desktop": b"x"}, {}], place)))
     assert made.run("import", str(bundle)).code == 0
     for verb in (["undo"], ["rewind", "1", "--mode", "exact"]):
-        told = made.run(*verb, "-s", "theirs", "--yes")
-        assert told.code == 1
+        ran = made.run(*verb, "-s", "theirs", "--yes")
+        assert ran.code == 1
     assert not (tmp_path / ".config").exists()
 
 

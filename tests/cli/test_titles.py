@@ -68,12 +68,12 @@ def test_each_hit_has_a_line_to_jump(stage: Stage) -> None:
     """It is a command that works; what a subagent said is found, too."""
     found = stage.run("search", "renaming OR", "--json").json["hits"]
     assert found == []
-    told = stage.run("search", "renaming").lines
-    assert told[1].strip().endswith("The renaming broke none.")
-    assert told[2].strip() in (
+    ran = stage.run("search", "renaming").lines
+    assert ran[1].strip().endswith("The renaming broke none.")
+    assert ran[2].strip() in (
         "backtrail show work --turn 2", "backtrail show second --turn 2",
     )  # fmt: skip
-    assert "> and now the tests" in stage.run(*shlex.split(told[2])[1:]).out
+    assert "> and now the tests" in stage.run(*shlex.split(ran[2])[1:]).out
     (hit,) = stage.run("search", "scout", "--json").json["hits"]
     assert (hit["subagent"], hit["show"]) == ("scout", "backtrail show work --subagent scout")
     assert "a scout found a parser" in stage.run(*shlex.split(hit["show"])[1:]).out

@@ -48,8 +48,8 @@ def test_one_turn_is_taken_out(project: Project) -> None:
     (advice,) = re.findall(r"^  (backtrail rewind --turn 2 .+)$", done.err, re.MULTILINE)
     assert project.run(*shlex.split(advice)[1:]).code == 0
     assert project.files()["g.py"] == LINES
-    told = project.run("undo", "--dry-run").out
-    assert 'the taking out of prompt 2, "the middle"' in told
+    ran = project.run("undo", "--dry-run").out
+    assert 'the taking out of prompt 2, "the middle"' in ran
     assert project.run("undo", "--yes").code == 0
     assert project.run("undo", "work", "--yes").code == 0
     assert project.files()["f.py"] == (
@@ -60,8 +60,8 @@ def test_one_turn_is_taken_out(project: Project) -> None:
 def test_a_turn_out_of_one_path(project: Project) -> None:
     """Only what is named behind `--`; a preview touches nothing."""
     before = project.files()
-    told = project.run("rewind", "--turn", "2", "--dry-run", "--", "f.py")
-    assert told.code == 0
+    ran = project.run("rewind", "--turn", "2", "--dry-run", "--", "f.py")
+    assert ran.code == 0
     assert project.files() == before
     assert project.run("rewind", "--turn", "2", "--yes", "--", "f.py").code == 0
     assert project.files()["g.py"] == before["g.py"]
@@ -79,11 +79,11 @@ def test_turns_that_make_no_sense(project: Project) -> None:
 
 def test_blame_names_the_prompt_of_each_line(project: Project) -> None:
     """For people by number, for scripts with session, event and tool."""
-    told = project.run("blame", "f.py").out.splitlines()
-    assert [line.split("  ")[0] for line in told] == [
+    ran = project.run("blame", "f.py").out.splitlines()
+    assert [line.split("  ")[0] for line in ran] == [
         "prompt 1", "others", "others", "prompt 2", "others", "prompt 3", "others",
     ]  # fmt: skip
-    assert told[3].split() == ["prompt", "2", "bash", "4", "three"]
+    assert ran[3].split() == ["prompt", "2", "bash", "4", "three"]
     rows = json.loads(project.run("blame", "f.py", "--json").out)["lines"]
     assert rows[3]["text"] == "three"
     assert (rows[3]["session_id"], rows[3]["turn"], rows[3]["tool"]) == ("work", 2, "bash")

@@ -139,8 +139,8 @@ class Codex:
             *("--dangerously-bypass-approvals-and-sandbox", *words),
         ]
         printed = output_of(command, cwd or self.world.project, self.env)
-        self.told = [json.loads(line) for line in printed.splitlines()]
-        started = next(line for line in self.told if line["type"] == "thread.started")
+        self.ran = [json.loads(line) for line in printed.splitlines()]
+        started = next(line for line in self.ran if line["type"] == "thread.started")
         return str(started["thread_id"])
 
     def resume(self, native: str, prompt: str, cwd: Path | None = None) -> None:
@@ -155,8 +155,8 @@ class Codex:
     def turns(self, native: str) -> list[dict[str, Any]]:
         """The turns of a session, as Codex's own screens show them."""
         with AppServer(self._binary, self.env) as server:
-            told = server.call("thread/read", {"threadId": native, "includeTurns": True})
-        turns: list[dict[str, Any]] = told["thread"]["turns"]
+            ran = server.call("thread/read", {"threadId": native, "includeTurns": True})
+        turns: list[dict[str, Any]] = ran["thread"]["turns"]
         return turns
 
     def revert(self, native: str, turn: str) -> None:
@@ -209,9 +209,9 @@ class AppServer:
 
     def hooks(self, cwd: Path) -> list[dict[str, Any]]:
         """The hooks for a folder."""
-        (told,) = self.call("hooks/list", {"cwds": [str(cwd)]})["data"]
-        assert told["errors"] == [], told
-        hooks: list[dict[str, Any]] = told["hooks"]
+        (ran,) = self.call("hooks/list", {"cwds": [str(cwd)]})["data"]
+        assert ran["errors"] == [], ran
+        hooks: list[dict[str, Any]] = ran["hooks"]
         return hooks
 
     def call(self, method: str, params: dict[str, Any]) -> Any:

@@ -37,7 +37,7 @@ def codex(tmp_path: Path, model: Model) -> Codex:
     return made
 
 
-def told(codex: Codex, *arguments: str) -> Any:
+def ran(codex: Codex, *arguments: str) -> Any:
     """What a verb says as JSON."""
     done = codex.world.run(*arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -104,10 +104,10 @@ def test_a_session_is_recorded(codex: Codex, model: Model) -> None:
         kinds = [event.kind for event in session.history()]
     assert kinds.count("user_message") == 1
     assert kinds[-2:] == ["turn_end", "session_end"]
-    assert len(told(codex, "ls")["sessions"]) == 1
+    assert len(ran(codex, "ls")["sessions"]) == 1
     assert "b.txt" in world.run("diff", "--stat").stdout
     # Nothing of ours is an error to Codex.
-    assert not [one for one in codex.told if "hook" in str(one.get("item", {}).get("message"))]
+    assert not [one for one in codex.ran if "hook" in str(one.get("item", {}).get("message"))]
 
 
 def test_rewinding_takes_codex_along(codex: Codex, model: Model) -> None:
@@ -332,7 +332,7 @@ def test_subagents_are_beside_their_session(tmp_path: Path, model: Model) -> Non
         (log,) = [name for name in session.store.logs(session.id) if name.startswith("subagents/")]
         side = json.dumps([event.data for event in session.store.read(session.id, log=log)])
         session.undo()
-    assert words.count("subagent is done") == 2, "as its parent was told"
+    assert words.count("subagent is done") == 2, "as its parent heard"
     assert '"role": "assistant"' in side
     assert "subagent is done" in side
     assert files(codex.world.project) == {}

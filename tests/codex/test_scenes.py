@@ -141,8 +141,8 @@ def test_a_command_that_goes_on_behind_the_turn(scene: Scene) -> None:
         time.sleep(0.5)
         scene.say(terminal, "just two")
     assert scene.said() == scene.sent()
-    told = scene.world.events(scene.latest().key or "", "files_changed", "action")
-    assert any("after" in event.data.get("files", {}) for event in told)
+    ran = scene.world.events(scene.latest().key or "", "files_changed", "action")
+    assert any("after" in event.data.get("files", {}) for event in ran)
     assert scene.world.misses() == []
 
 

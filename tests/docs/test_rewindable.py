@@ -311,13 +311,13 @@ def _calling(name: str, **input: str) -> dict[str, object]:
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
-def told() -> dict[str, str]:
+def reported() -> dict[str, str]:
     """The rows of the first three tables: what, and what the page says of it."""
     text = PAGE.read_text(encoding="utf-8").partition("## By how")[0]
     return dict(re.findall(r"^\| (.+?) \| (yes|no) \|", text, re.MULTILINE))
 
 
-def told_of_exact() -> list[str]:
+def stated_of_exact() -> list[str]:
     """The rows that name another mode which does take the change back."""
     text = PAGE.read_text(encoding="utf-8")
     return re.findall(r"^\| (.+?) \| no \|.*`--mode exact` takes it back", text, re.MULTILINE)
@@ -325,8 +325,8 @@ def told_of_exact() -> list[str]:
 
 def test_every_row_is_tried() -> None:
     """And nothing is tried that the page does not name."""
-    assert set(told()) == {*ROWS, *UNTRIED}
-    assert all(told()[name] == "no" for name in UNTRIED)
+    assert set(reported()) == {*ROWS, *UNTRIED}
+    assert all(reported()[name] == "no" for name in UNTRIED)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -347,13 +347,13 @@ def test_a_row_is_true(name: str, tmp_path: Path) -> None:
         assert first != changed
         session.rewind(point)
         last = look(case)
-        if name in told_of_exact():
+        if name in stated_of_exact():
             session.rewind(point, mode="exact")
             assert look(case) == first
     for thing in case.held[1:]:
         assert isinstance(thing, subprocess.Popen)
         thing.communicate(b"\n")
-    if told()[name] == "yes":
+    if reported()[name] == "yes":
         assert last == first
     elif tried.look is None:
         assert last == changed

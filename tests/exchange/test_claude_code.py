@@ -96,7 +96,7 @@ def test_a_sample_becomes_a_session(store: Store, config: Path) -> None:
     assert info.created_at == "2026-11-15T18:15:32.349Z"
     assert info.updated_at == "2026-11-15T18:15:34.875Z"
     assert (info.turn_count, info.message_count) == (4, 22)
-    # Eleven responses; the lines of one response tell the same usage again and again.
+    # Eleven responses; the lines of one response give the same usage again and again.
     assert info.usage["output_tokens"] == 200
     native = info.metadata["native"]
     assert native["agent"] == "claude-code" and native["id"] == FIRST
@@ -282,8 +282,8 @@ def test_nothing_outside_the_folder_is_touched(disk_url: str, tmp_path: Path) ->
         ("../outside.txt", str(tmp_path / "outside.txt"), ".git/config", "a\0b", "")
     ):
         script.says(call(f"c{number}", "Write"))
-        told = {"type": "update", "filePath": name, "content": "new\n", "originalFile": "old\n"}
-        script.result(f"c{number}", toolUseResult=told)
+        reported = {"type": "update", "filePath": name, "content": "new\n", "originalFile": "old\n"}
+        script.result(f"c{number}", toolUseResult=reported)
         backup = {"backupFileName": "../../../outside.txt", "version": 1}
         script.note("file-history-delta", trackingPath=name, backup=backup)
     with open_store(disk_url) as place:
@@ -309,9 +309,9 @@ def test_line_ends_and_modes_survive(disk_url: str, tmp_path: Path) -> None:
     script.says(call("c1", "Edit"))
     backup = {"backupFileName": "0123456789abcdef@v1", "version": 1}
     script.note("file-history-delta", trackingPath="bin/run", backup=backup)
-    told = {"filePath": str(file), "oldString": "two", "newString": "three",
+    reported = {"filePath": str(file), "oldString": "two", "newString": "three",
             "originalFile": "one\ntwo\n", "replaceAll": False}  # fmt: skip
-    script.result("c1", toolUseResult=told)
+    script.result("c1", toolUseResult=reported)
     script.says("done")
     file.write_bytes(b"one\r\nthree\r\n")
     file.chmod(0o755)
@@ -334,9 +334,9 @@ def test_a_command_by_hand_has_its_files_too(disk_url: str, tmp_path: Path) -> N
     (backups / "0123456789abcdef@v2").write_text("mine\n")
     script.user("go")
     script.says(call("c1", "Write"))
-    told: Json = {"type": "create", "filePath": str(project / "a"), "content": "one\n",
+    reported: Json = {"type": "create", "filePath": str(project / "a"), "content": "one\n",
                   "originalFile": None, "structuredPatch": []}  # fmt: skip
-    script.result("c1", toolUseResult=told)
+    script.result("c1", toolUseResult=reported)
     command = script.user("<bash-input>ls</bash-input>")
     files = {"trackedFileBackups": {"a": {"backupFileName": "0123456789abcdef@v2", "version": 2}}}
     script.note("file-history-snapshot", messageId=command, snapshot=files)
@@ -494,8 +494,8 @@ def test_commands_of_the_program_are_notes(store: Store, tmp_path: Path) -> None
     script.says("three")
     script.user(own)
     script.says("four")
-    told = imported(store, script.write(tmp_path))
-    assert told.prompt == "one"
+    reported = imported(store, script.write(tmp_path))
+    assert reported.prompt == "one"
     with Session.resume(store, script.session, files=False) as s:
         spoken = [line for line in script.lines if "message" in line]
         assert len(said(s)) == len(spoken) == 9

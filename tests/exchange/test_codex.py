@@ -312,8 +312,8 @@ def test_a_rollout_that_goes_on_in_another_file(store: Store, tmp_path: Path) ->
     path = rollout(tmp_path, [("session_meta", meta), *said], ID)
 
     def write(path: Path, lines: list[Json], first: int) -> None:
-        told = [{"ordinal": n, **line} for n, line in enumerate(lines, first)]
-        path.write_bytes(b"".join(encoded(line) for line in told))
+        reported = [{"ordinal": n, **line} for n, line in enumerate(lines, first)]
+        path.write_bytes(b"".join(encoded(line) for line in reported))
 
     write(path, [json.loads(line) for line in path.read_text().splitlines()], 0)
     base = {"thread_id": ID, "end_ordinal_exclusive": 3, "end_byte_offset": 1}

@@ -220,7 +220,7 @@ def tried(seed: int, place: Path) -> str:
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert list(store.read("theirs", reverse=True)) == events[::-1]
         with Session.resume(store, "theirs") as s:
-            # It knows another folder than this one, until it is told.
+            # It knows another folder than this one, until `relocate`.
             with contextlib.suppress(BacktrailError):
                 s.relocate()
             with contextlib.suppress(BacktrailError):

@@ -143,7 +143,7 @@ def test_what_is_in_it(store: Store) -> None:
     assert "failed: too slow" in words
     assert "Subagent: Look around" in read.texts("summary")
     assert "the turn ended: max_turns (20 turns)" in words
-    assert "undone, back to event 14, 1 left behind" in words
+    assert "undone, 1 event left behind" in words
     assert "Never mind." not in words
     assert "taken back and are not shown: 1." in read.texts("p")
     assert "not captured: the disk is full" in read.texts("p")

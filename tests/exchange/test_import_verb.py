@@ -34,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Json:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Json:
     """What the verb says as JSON."""
     assert main(["import", *arguments, "--json"]) == code
     return json.loads(capsys.readouterr().out)
@@ -45,14 +45,14 @@ def test_sessions_where_the_agent_keeps_them(
 ) -> None:
     """Listed, imported, and not imported again."""
     shutil.copytree(SAMPLES / "claude-code", place / "home" / ".claude")
-    listed = told(capsys, "claude-code", "--dry-run")
+    listed = reported(capsys, "claude-code", "--dry-run")
     assert listed["dry_run"] is True and len(listed["sessions"]) == 2
     with open_store() as store:
         assert store.sessions() == []
-    done = told(capsys, "claude-code")
+    done = reported(capsys, "claude-code")
     assert {row["created"] for row in done["sessions"]} == {True}
     assert FIRST in {row["session_id"] for row in done["sessions"]}
-    again = told(capsys, "claude-code")
+    again = reported(capsys, "claude-code")
     assert {row["events"] for row in again["sessions"]} == {0}
 
 
@@ -77,7 +77,7 @@ def test_what_people_see(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_rollouts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From Codex's home."""
     rollout(place / "home" / ".codex", LINES, ID)
-    (row,) = told(capsys, "codex")["sessions"]
+    (row,) = reported(capsys, "codex")["sessions"]
     assert (row["session_id"], row["prompt"]) == (ID, "list files")
 
 
@@ -87,13 +87,13 @@ def test_messages_from_a_file_and_from_standard_input(
     """With a title, in this folder, at the time of the file."""
     messages = [{"role": "user", "content": "hi"}]
     (place / "chat.json").write_text(json.dumps(messages))
-    (row,) = told(capsys, "messages", "chat.json", "--title", "A chat")["sessions"]
+    (row,) = reported(capsys, "messages", "chat.json", "--title", "A chat")["sessions"]
     with Session.resume(None, row["session_id"], files=False) as s:
         assert s.messages() == messages
         assert (s.info().title, s.info().cwd) == ("A chat", str(place))
     given = io.TextIOWrapper(io.BytesIO(json.dumps(messages).encode()))
     monkeypatch.setattr("sys.stdin", given)
-    (again,) = told(capsys, "messages", "-", "--format", "openai")["sessions"]
+    (again,) = reported(capsys, "messages", "-", "--format", "openai")["sessions"]
     assert again["session_id"] == row["session_id"] and not again["created"]
 
 
@@ -118,7 +118,7 @@ def test_mistakes_are_reported(
 ) -> None:
     """With the right exit code, for people and for scripts."""
     (place / "bad.json").write_text("{")
-    error = told(capsys, *arguments, code=code)["error"]
+    error = reported(capsys, *arguments, code=code)["error"]
     assert why in error["message"]
 
 
@@ -131,7 +131,9 @@ def test_one_bad_file_does_not_stop_the_others(
     path = good.write(place / "c")
     bad = os.fsdecode(b"bad\x1b[31m\xff")
     shutil.copy(path, path.with_name(f"{bad}.jsonl"))
-    rows = {row["native_id"]: row for row in told(capsys, "claude-code", "c", code=1)["sessions"]}
+    rows = {
+        row["native_id"]: row for row in reported(capsys, "claude-code", "c", code=1)["sessions"]
+    }
     assert rows[good.session]["created"] and rows[good.session]["error"] is None
     assert [row["error"] is None for row in rows.values()].count(False) == 1
     assert main(["import", "claude-code", "c"]) == 1
@@ -172,7 +174,7 @@ def test_a_bundle_is_tried(place: Path, capsys: pytest.CaptureFixture[str]) -> N
         with Session.create(store, "work", title="Some work") as session:
             session.append({"role": "user", "content": "hello"})
         write_bundle(store, "work", place / "work.bundle")
-    told_first = told(capsys, "work.bundle", "--dry-run")
+    told_first = reported(capsys, "work.bundle", "--dry-run")
     (row,) = told_first["sessions"]
     assert (told_first["dry_run"], row["session"], row["created"]) == (True, "work", True)
     assert row["events"] == 2
@@ -182,11 +184,11 @@ def test_a_bundle_is_tried(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr()
     assert said.out == "mine\n"
     assert "Some work would be imported: 2 events" in said.err
-    told(capsys, "work.bundle")
-    (row,) = told(capsys, "work.bundle", "--dry-run")["sessions"]
+    reported(capsys, "work.bundle")
+    (row,) = reported(capsys, "work.bundle", "--dry-run")["sessions"]
     assert row["created"] is False
     with Session.create(None, "mine"):
         pass
-    told(capsys, "work.bundle", "--dry-run", "--as", "mine", code=1)
+    reported(capsys, "work.bundle", "--dry-run", "--as", "mine", code=1)
     (place / "work.bundle").write_bytes((place / "work.bundle").read_bytes()[:-40])
-    told(capsys, "work.bundle", "--dry-run", code=6)
+    reported(capsys, "work.bundle", "--dry-run", code=6)

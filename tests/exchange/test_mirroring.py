@@ -117,8 +117,8 @@ def test_a_past_that_comes_with_the_first_prompt(
     hooked.script.user("three", promptId="prompt-3")
     hooked.script.says("answer three")
     hooked.mirror()
-    told = [text_of(message["content"]) for message in session.messages()]
-    assert told == ["one", "answer one", "two", "answer two", "three", "answer three"]
+    reported = [text_of(message["content"]) for message in session.messages()]
+    assert reported == ["one", "answer one", "two", "answer two", "three", "answer three"]
     assert session.branches() == []
     assert list(session.events(kinds=("rewound",))) == []
     info = session.info()
@@ -388,8 +388,8 @@ def test_the_history_is_what_the_lines_say(
             content = by_uuid[at]["message"]["content"]
             way.append(content if isinstance(content, str) else content[0]["text"])
             at = by_uuid[at]["parentUuid"]
-        told = [text_of(message["content"]) for message in s.messages()]
-        assert told == way[::-1]
+        reported = [text_of(message["content"]) for message in s.messages()]
+        assert reported == way[::-1]
         assert s.info().turn_count == sum(int(text[1:]) % 2 == 0 for text in way)
         left = {line["uuid"] for line in script.lines} - {*_on(by_uuid, script.lines[-1]["uuid"])}
         assert sum(branch.message_count for branch in s.branches()) == len(left)
@@ -418,10 +418,10 @@ def test_a_prompt_that_stops_a_call(session: Session, tmp_path: Path, step: int)
         if number % step == 0:
             hooked.mirror()
     hooked.mirror()
-    told = [text_of(m["content"]) for m in session.messages() if m["role"] == "user"]
-    assert (told[0], told[1], told[3]) == ("say-one", "slow", "say-two")
-    assert told[2].startswith("The user doesn't want to proceed")
-    assert told[4].startswith("[Request interrupted")
+    reported = [text_of(m["content"]) for m in session.messages() if m["role"] == "user"]
+    assert (reported[0], reported[1], reported[3]) == ("say-one", "slow", "say-two")
+    assert reported[2].startswith("The user doesn't want to proceed")
+    assert reported[4].startswith("[Request interrupted")
     assert session.branches() == []
     assert session.info().turn_count == 3
 
@@ -466,8 +466,8 @@ def test_a_command_shows_that_the_agent_went_back(
     hooked.mirror()
 
     def spoken() -> list[str]:
-        told = [text_of(message["content"]) for message in session.messages()]
-        return [text for text in told if not text.startswith("<")]
+        reported = [text_of(message["content"]) for message in session.messages()]
+        return [text for text in reported if not text.startswith("<")]
 
     assert spoken() == ["one", "answer one", "three", "answer three"]
     assert [event.data["events_dropped"] for event in session.events(kinds=("rewound",))] == [2]
@@ -495,10 +495,10 @@ def test_a_shell_command_behind_a_start_over(session: Session, tmp_path: Path, s
     hooked.prompt("two", turnPosition={"promptIndex": 2, "turnIndex": 2})
     hooked.script.says("answer two")
     hooked.mirror()
-    told = [text_of(message["content"]) for message in session.messages()]
-    # A line that was read alone cannot tell.
+    reported = [text_of(message["content"]) for message in session.messages()]
+    # A line that was read alone does not say.
     shell = [] if step == 1 else ["<bash-input>ls</bash-input>"]
-    assert told == [*shell, "<bash-stdout>x</bash-stdout>", "hm", "two", "answer two"]
+    assert reported == [*shell, "<bash-stdout>x</bash-stdout>", "hm", "two", "answer two"]
     assert len(list(session.events(kinds=("rewound",)))) == 1
 
 
@@ -511,8 +511,8 @@ def test_a_note_in_the_first_turn(session: Session, tmp_path: Path) -> None:
     hooked.script.user(done, turnPosition={"promptIndex": 1, "turnIndex": 2})
     hooked.script.says("was notified")
     hooked.mirror()
-    told = [text_of(message["content"]) for message in session.messages()]
-    assert told == ["one", "answer one", done, "was notified"]
+    reported = [text_of(message["content"]) for message in session.messages()]
+    assert reported == ["one", "answer one", done, "was notified"]
     assert "rewound" not in kinds(session)
 
 
@@ -529,8 +529,8 @@ def test_a_command_that_is_read_again(session: Session, tmp_path: Path) -> None:
     mirror(session.store, session.id, path, "claude-code")
     hooked.mirror()
     assert "rewound" not in kinds(session)
-    told = [text_of(message["content"]) for message in session.messages()]
-    assert told == ["one", "answer one", "two", "answer two"]
+    reported = [text_of(message["content"]) for message in session.messages()]
+    assert reported == ["one", "answer one", "two", "answer two"]
 
 
 def spoken(session: Session) -> list[str]:

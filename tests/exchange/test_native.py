@@ -249,9 +249,9 @@ def test_a_rollout_is_written_anew(store: Store, tmp_path: Path) -> None:
     # Codex does not resume without it.
     assert first["payload"]["model_provider"] == "openai"
     assert first["payload"]["cli_version"] == "0.147.0"
-    told = [line["payload"] for line in rest if line["type"] == "event_msg"]
-    assert [one["message"] for one in told if "message" in one] == ["list files", "a and b"]
-    # What the model is told of its surroundings is not told again where this says it was.
+    reported = [line["payload"] for line in rest if line["type"] == "event_msg"]
+    assert [one["message"] for one in reported if "message" in one] == ["list files", "a and b"]
+    # What the model was sent of its surroundings is not sent again where this says it was.
     assert [line["payload"]["cwd"] for line in rest if line["type"] == "turn_context"] == [
         str(tmp_path)
     ]
@@ -428,8 +428,8 @@ def test_a_rollout_that_was_left_goes_on_as_a_fork(store: Store, tmp_path: Path)
     rollout(home, [*LINES, *more, words("user", "no answer yet")], ID)
     assert import_session(store, found).lines == 0
     rollout(home, [*LINES, *more, words("user", "goes on"), words("assistant", "yes")], ID)
-    told = import_session(store, found, dry_run=True)
-    assert (told.created, len(store.sessions())) == (True, 1)
+    reported = import_session(store, found, dry_run=True)
+    assert (reported.created, len(store.sessions())) == (True, 1)
     done = import_session(store, found)
     assert (done.created, done.events, done.session_id != ID) == (True, 2, True)
     assert import_session(store, found).events == 0

@@ -54,7 +54,7 @@ def test_turns_that_a_new_process_sends_again(
         if step == 1:
             hooked.mirror()
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [text_of(message["content"]) for message in session.messages()]
 
     turn("one", 1, "h1")
@@ -67,26 +67,26 @@ def test_turns_that_a_new_process_sends_again(
         sent += ["four", "answer four"]
         hashes += ["h4", "a4"]
     hooked.mirror()
-    before = told()
+    before = reported()
     assert before == sent[-2:]
     turn("five", 2, *hashes, "h5")
     hooked.mirror()
     turn("six", 3, *hashes, "h5", "a5", "h6", base="r")
     hooked.mirror()
-    assert told() == [*sent, "five", "answer five", "six", "answer six"]
+    assert reported() == [*sent, "five", "answer five", "six", "answer six"]
     assert session.branches() == []
     assert session.info().turn_count == len(sent) // 2 + 2
     history = list(session.history())
     lines = claude_code_lines(session.store, session.info(), history, "native", "/nowhere")
     written = [line for line, _ in lines if "turnPosition" in line]
-    assert [line["message"]["content"] for line in written] == told()[::2]
+    assert [line["message"]["content"] for line in written] == reported()[::2]
     numbers = [line["turnPosition"]["turnIndex"] for line in written]
     assert numbers == list(range(1, len(numbers) + 1))
     session.undo()
     session.undo()
-    assert told() == sent
+    assert reported() == sent
     session.undo()
-    assert told() == before
+    assert reported() == before
 
 
 def test_a_request_of_the_process_that_started_over(session: Session, tmp_path: Path) -> None:
@@ -100,6 +100,6 @@ def test_a_request_of_the_process_that_started_over(session: Session, tmp_path: 
         hooked.prompt(words, turnPosition=position)
         hooked.script.says(f"answer {words}")
         hooked.mirror()
-    told = [text_of(message["content"]) for message in session.messages()]
-    assert told == ["three", "answer three", "four", "answer four"]
+    reported = [text_of(message["content"]) for message in session.messages()]
+    assert reported == ["three", "answer three", "four", "answer four"]
     assert len(session.branches()) == 1

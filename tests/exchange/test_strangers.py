@@ -114,6 +114,8 @@ def attacks(trap: Trap) -> dict[str, State]:
         "upper case": {".GIT": inside, **HERE},
         "short": {"git~1": inside, **HERE},
         "ignorable": {".g\u200cit": inside, **HERE},
+        "soft hyphen": {".gi\u00adt": inside, **HERE},
+        "variation": {".git\ufe0f": inside, **HERE},
         "ignorable first": {"\ufeff.git": inside, **HERE},
         "dots": {".git. .": inside, **HERE},
         "stream": {".git::$INDEX_ALLOCATION": inside, **HERE},
@@ -123,10 +125,11 @@ def attacks(trap: Trap) -> dict[str, State]:
 
 NAMES = """repository, below, gitfile, link, bare, shared, mercurial, jujutsu, sapling,
 sapling upper, sapling short, cvs, cvs folded, upper case, short,
-ignorable, ignorable first, dots, stream, backslash""".replace("\n", " ").split(", ")
+ignorable, soft hyphen,
+variation, ignorable first, dots, stream, backslash""".replace("\n", " ").split(", ")
 
 SHAPED = ("bare", "shared", "cvs folded")
-"""What is told by its shape, in bundles alone."""
+"""What is known by its shape, in bundles alone."""
 
 
 def written(state: State, folder: Path) -> None:
@@ -143,7 +146,7 @@ def written(state: State, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES[:5])
 def test_the_trap_bites(name: str, trap: Trap, tmp_path: Path) -> None:
-    """Whoever writes such a state has git run the command: so the tests below can fail."""
+    """Writing such a state has git run the command: so the tests below can fail."""
     written(attacks(trap)[name], tmp_path / "written")
     assert trap.status(tmp_path / "written")
 

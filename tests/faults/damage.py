@@ -58,14 +58,14 @@ class Damaged:
         self.root = root
         self.path = main_log(root, "a")
         self.path.write_bytes(data)
-        self.told: list[Problem] = []
-        self.store = JSONLStore(root, Options(on_damage=self.told.append))
+        self.reported: list[Problem] = []
+        self.store = JSONLStore(root, Options(on_damage=self.reported.append))
 
     def check(self, expected: list[Event], *, damaged: bool = True) -> list[Problem]:
         """Reads give `expected` both ways; the damage is reported once; writing goes on."""
         with self.store:
             self.check_reads(expected)
-            problems = self.check_told(damaged)
+            problems = self.check_reported(damaged)
             self.check_going_on(expected, problems)
         with JSONLStore(self.root) as store:
             if [event.seq for event in store.read("b")] != [1, 2, 3] or len(store.sessions()) != 2:
@@ -100,11 +100,11 @@ class Damaged:
                 if shown != right:
                     raise Wrong(f"{what} {bound}: {_seqs(shown)}, expected {_seqs(right)}")
 
-    def check_told(self, damaged: bool) -> list[Problem]:
+    def check_reported(self, damaged: bool) -> list[Problem]:
         """`verify` reports the damage with its place; `on_damage` got each place once."""
         problems = self.store.verify()
         if bool(problems) != damaged:
-            raise Wrong(f"verify tells {problems}")
+            raise Wrong(f"verify reports {problems}")
         size = self.path.stat().st_size
         for problem in problems:
             if problem.session_id != "a" or problem.offset is None or problem.length is None:
@@ -113,14 +113,14 @@ class Damaged:
                 raise Wrong(f"a place outside the file: {problem}")
         list(self.store.read("a"))
         list(self.store.read("a", reverse=True))
-        if len(set(self.told)) != len(self.told):
-            raise Wrong(f"told twice: {self.told}")
+        if len(set(self.reported)) != len(self.reported):
+            raise Wrong(f"reported twice: {self.reported}")
         places = {(problem.offset, problem.what) for problem in problems}
         batches = {seq for problem in problems for seq in problem.seqs}
-        for problem in self.told:
+        for problem in self.reported:
             torn = problem.what == "torn batch" and batches.issuperset(problem.seqs)
             if not torn and (problem.offset, problem.what) not in places:
-                raise Wrong(f"told and not verified: {problem} not in {problems}")
+                raise Wrong(f"reported and not verified: {problem} not in {problems}")
         return problems
 
     def check_going_on(self, expected: list[Event], problems: list[Problem]) -> None:
@@ -129,7 +129,7 @@ class Damaged:
         used = numbers(data) | {line.last for line in raw_lines(data) if line.seq}
         new = self.store.append("a", [NewEvent("later", {})])
         new += self.store.append("a", [NewEvent("later", {}), NewEvent("later", {})])
-        # A number that no log reaches is a number nobody gave out.
+        # A number that no log reaches is a number that was not given out.
         if new[0].seq <= max((seq for seq in used if seq < 1_000_000), default=0):
             raise Wrong(f"number {new[0].seq} is used again")
         self.store.append("a", [NewEvent("later", {}, id=event.id) for event in expected[-2:]])

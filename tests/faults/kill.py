@@ -1,6 +1,6 @@
 """Kill a writer at a chosen call, look at what it left, and go on from there.
 
-A warm parent forks a child that runs a script under the shim of `calls.py`. The child tells
+A warm parent forks a child that runs a script under the shim of `calls.py`. The child reports
 through a pipe how many operations were acknowledged, and dies by SIGKILL in the middle of
 the next one. Dying needs no disk, so all this runs in memory where there is such a folder.
 
@@ -63,7 +63,7 @@ def repeatable(command: str) -> Iterator[None]:
 class Child:
     """How a forked child ended: what it reported, and by which signal or code."""
 
-    told: bytes
+    reported: bytes
     status: int
 
     @property
@@ -73,9 +73,9 @@ class Child:
     @property
     def calls(self) -> int:
         """How many calls it made; it reports that in the end, as JSON or as a number."""
-        if self.told.startswith(b"{"):
-            return len(json.loads(self.told)["calls"])
-        return int(self.told.rpartition(b"=")[2])
+        if self.reported.startswith(b"{"):
+            return len(json.loads(self.reported)["calls"])
+        return int(self.reported.rpartition(b"=")[2])
 
 
 def over(child: Child, point: int, counted: int, where: str) -> bool:
@@ -121,13 +121,13 @@ def forked(body: Callable[[int], None]) -> Child:
         finally:
             os._exit(code)
     os.close(ends[1])
-    told = b""
+    reported = b""
     while part := os.read(ends[0], 65536):
-        told += part
+        reported += part
     os.close(ends[0])
-    child = Child(told, os.waitpid(pid, 0)[1])
-    if b"!" in told:
-        raise Violation(told.decode(errors="replace"))
+    child = Child(reported, os.waitpid(pid, 0)[1])
+    if b"!" in reported:
+        raise Violation(reported.decode(errors="replace"))
     return child
 
 
@@ -193,7 +193,7 @@ class Sweep:
         where = f"point {point}, seed {seed}"
         self.over += over(child, point, self.counted, where)
         self.killed += child.killed
-        done = child.told.count(b".")
+        done = child.reported.count(b".")
         other = self._strike_recovery(root, done, seed) if again else None
         with self.broken():
             Aftermath(self, root, done, other, where).check()
@@ -235,13 +235,13 @@ class Aftermath:
         self.step = script[done] if done < len(script) else Step("flush")
         self.before = after(script, done)
         self.after = after(script, done + 1)
-        self.told: list[Problem] = []
+        self.reported: list[Problem] = []
 
     def fail(self, what: str) -> None:
         raise Violation(f"{self.where}, in {self.step.verb} `{self.step.name}`: {what}")
 
     def check(self) -> None:
-        with JSONLStore(self.root, Options(on_damage=self.told.append)) as store:
+        with JSONLStore(self.root, Options(on_damage=self.reported.append)) as store:
             seen = observe(store)
             if seen.pop(BYSTANDER, None) is None:
                 self.fail("another session is gone")
@@ -255,9 +255,9 @@ class Aftermath:
                 for log in logs:
                     self.go_on(store, session, log, content.logs.get(log, []))
             self.check_worse(problems, store.verify())
-        places = [(p.session_id, p.log, p.offset, p.what) for p in self.told]
+        places = [(p.session_id, p.log, p.offset, p.what) for p in self.reported]
         if len(places) != len(set(places)):
-            self.fail(f"damage is told twice: {places}")
+            self.fail(f"damage is reported twice: {places}")
         if _files(self.root / "sessions" / BYSTANDER, but="lock") != self.sweep.untouched:
             self.fail("another session has changed")
 
@@ -301,7 +301,7 @@ class Aftermath:
                     damaged.add((folder.name, log))
                     self.sweep.torn += 1
         if named != damaged:
-            self.fail(f"verify tells {sorted(named)}, damaged is {sorted(damaged)}")
+            self.fail(f"verify reports {sorted(named)}, damaged is {sorted(damaged)}")
         for session, _ in named - {(self.step.session, self.step.log), self.other}:
             if self.step.verb not in ("create", "delete") or session != self.step.session:
                 self.fail(f"session `{session}` is damaged and was not being written: {problems}")

@@ -47,7 +47,7 @@ def writing_in_place() -> Iterator[None]:
 
 
 @contextmanager
-def telling_nobody() -> Iterator[None]:
+def without_a_report() -> Iterator[None]:
     """A recovery that finishes the files and not the log."""
     with patch.object(journal, "record", lambda *_: None):
         yield
@@ -91,7 +91,7 @@ def leaving_things_behind() -> Iterator[None]:
 COMPLAINTS: dict[Broken, str] = {
     keeping_no_journal: "left behind|neither before",
     writing_in_place: "neither before|outside was touched",
-    telling_nobody: "the files are after",
+    without_a_report: "the files are after",
     overwriting: "a person's",
     not_settling: "neither before",
     leaving_things_behind: "left behind",

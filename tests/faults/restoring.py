@@ -161,7 +161,7 @@ class Scene:
         self.before = look(self.work)
         self.git = look(self.work / ".git", "")
         child = self.rewind()
-        if child.killed or "error" in json.loads(child.told):
+        if child.killed or "error" in json.loads(child.reported):
             raise Violation(f"a plain rewind fails: {child}")
         self.after = look(self.work)
         self.fresh()
@@ -181,12 +181,12 @@ class Scene:
     def forked(self, body: Callable[[], object]) -> Child:
         """Run `body` in a child; what it returns is reported as JSON."""
 
-        def tell(pipe: int) -> None:
+        def report(pipe: int) -> None:
             sync.DELAY = 60.0
             REAL["write"](pipe, json.dumps(body()).encode())
 
         with self.broken():
-            return forked(tell)
+            return forked(report)
 
     def rewind(self, calls: RestoreCalls | None = None) -> Child:
         """Rewind in a child that is struck at one call; it reports what came of it."""
@@ -197,10 +197,10 @@ class Scene:
                 with calls:
                     try:
                         conflicts = session.rewind(to=FIRST).conflicts
-                        told: dict[str, Any] = {"conflicts": [c.path for c in conflicts]}
+                        reported: dict[str, Any] = {"conflicts": [c.path for c in conflicts]}
                     except BacktrailError as error:
-                        told = {"error": str(error), "type": type(error).__name__}
-                return {**told, "calls": calls.made, "struck": calls.struck}
+                        reported = {"error": str(error), "type": type(error).__name__}
+                return {**reported, "calls": calls.made, "struck": calls.struck}
 
         return self.forked(body)
 
@@ -285,15 +285,15 @@ class Scene:
         child = self.use()
         if child.killed:
             raise Violation(f"{where}: the next use died")
-        told = json.loads(child.told)
-        if "error" in told:
-            raise Violation(f"{where}: the next use fails: {told['error']}")
+        reported = json.loads(child.reported)
+        if "error" in reported:
+            raise Violation(f"{where}: the next use fails: {reported['error']}")
         state = self.check_files(where, person)
         later = [*said, "later"]
-        if perhaps and told["said"][-2:] == ["later", "later"]:
+        if perhaps and reported["said"][-2:] == ["later", "later"]:
             # It was written whole, and not acknowledged.
             later.append("later")
-        self.check_conversation(where, told, state, later)
+        self.check_conversation(where, reported, state, later)
         return state
 
     def check_undo(self, where: str) -> None:
@@ -334,14 +334,14 @@ class Scene:
             raise Violation(f"{where}: something outside was touched: {now} {then}")
 
     def check_conversation(
-        self, where: str, told: dict[str, Any], state: str, later: Sequence[str]
+        self, where: str, reported: dict[str, Any], state: str, later: Sequence[str]
     ) -> None:
         """The history is at the rewound point if, and only if, the files are."""
-        rewinds = told["log"].count("rewound")
+        rewinds = reported["log"].count("rewound")
         said = [*(["first"] if state == "after" else ["first", "second"]), *later]
-        if rewinds != (state == "after") or told["said"] != said:
+        if rewinds != (state == "after") or reported["said"] != said:
             raise Violation(
-                f"{where}: the files are {state}, the log is {told['log']}: {told['said']}"
+                f"{where}: the files are {state}, the log is {reported['log']}: {reported['said']}"
             )
 
 

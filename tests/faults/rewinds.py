@@ -42,8 +42,8 @@ class Sweep:
     """The last rewind was over before the call at which it should have died."""
 
     def __post_init__(self) -> None:
-        told = json.loads(self.scene.rewind().told)
-        self.calls: list[str] = told["calls"]
+        reported = json.loads(self.scene.rewind().reported)
+        self.calls: list[str] = reported["calls"]
 
     def points(self, count: int = 0) -> list[int]:
         """All points; or so many, spread evenly, where a kill makes a difference."""

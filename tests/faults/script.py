@@ -1,7 +1,7 @@
 """Scripts of store operations, what they must leave behind, and what a store shows.
 
 A script is data, so the process that is killed and the one that checks agree on it without
-talking: the killed one only tells how many operations were acknowledged.
+talking: the killed one only reports how many operations were acknowledged.
 """
 
 from __future__ import annotations

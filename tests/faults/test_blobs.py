@@ -35,14 +35,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def writing(path: Path, first: int, pause: float = 0.0) -> Body:
     """A child that writes groups for ever, and reports each; it soon lets go of them."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         with SQLiteBlobs(path) as blobs:
             for n in range(first, first + 100_000):
                 if n % 10 == 0:
-                    tell("dropping")
+                    report("dropping")
                     blobs.drop_references("s", f"log-{first}")
                 write_group(blobs, n, f"log-{first}", pause)
-                tell(str(n))
+                report(str(n))
 
     return body
 
@@ -50,7 +50,7 @@ def writing(path: Path, first: int, pause: float = 0.0) -> Body:
 def sweeping(path: Path) -> Body:
     """A child that makes garbage and sweeps it, for ever."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         with SQLiteBlobs(path) as blobs:
             n = 0
             while True:
@@ -58,7 +58,7 @@ def sweeping(path: Path) -> Body:
                 blobs.write([(digest_of(i), content(i)) for i in range(n, n + 40)])
                 blobs.drop_references("garbage")
                 blobs.sweep(Groups(), LATER)
-                tell("swept")
+                report("swept")
 
     return body
 
@@ -142,10 +142,10 @@ def contend(folder: Path, seconds: float) -> int:
     time.sleep(seconds)
     for worker in [*writers, sweeper]:
         worker.kill()
-    told = [worker.wait() for worker in writers]
+    reported = [worker.wait() for worker in writers]
     sweeps = sweeper.wait()
-    groups = [n for lines in told for n in relied(lines)]
-    count = sum(line.isdigit() for lines in told for line in lines)
+    groups = [n for lines in reported for n in relied(lines)]
+    count = sum(line.isdigit() for lines in reported for line in lines)
     check(path, groups, f"{count} groups, {len(sweeps)} sweeps")
     return count if len(sweeps) > 2 else 0
 
@@ -199,13 +199,13 @@ def test_sweeping_among_writers_finds_broken_stores(fast: Path, broken: Broken) 
 # --- full disks --------------------------------------------------------------------------
 
 
-def fill_up(blobs: Blobs, tell: Callable[[str], None]) -> None:
+def fill_up(blobs: Blobs, report: Callable[[str], None]) -> None:
     """Write groups until the disk says no, and a little more."""
     refused = 0
     for n in range(100_000):
         try:
             write_group(blobs, n, "log")
-            tell(str(n))
+            report(str(n))
         except StoreFailed as error:
             assert error.errno in (errno.ENOSPC, errno.EFBIG, errno.EIO), error
             refused += 1
@@ -214,13 +214,13 @@ def fill_up(blobs: Blobs, tell: Callable[[str], None]) -> None:
     raise AssertionError("the limit was never reached")
 
 
-def go_on(path: Path, told: Collection[str], where: str) -> None:
+def go_on(path: Path, reported: Collection[str], where: str) -> None:
     """With space again, all is there and the store works."""
-    check(path, told, where)
+    check(path, reported, where)
     with SQLiteBlobs(path) as blobs:
         write_group(blobs, 100_001, "log")
         blobs.sweep(Groups(), LATER)
-    check(path, [*told, "100001"], f"{where}, afterwards")
+    check(path, [*reported, "100001"], f"{where}, afterwards")
 
 
 def test_file_size_limit(fast: Path) -> None:
@@ -229,16 +229,16 @@ def test_file_size_limit(fast: Path) -> None:
         path = fast / str(limit) / "blobs.db"
         SQLiteBlobs(path).close()
 
-        def body(tell: Callable[[str], None], path: Path = path, limit: int = limit) -> None:
+        def body(report: Callable[[str], None], path: Path = path, limit: int = limit) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             blobs = SQLiteBlobs(path)
-            fill_up(blobs, tell)
+            fill_up(blobs, report)
             for reference in blobs.references():
                 blobs.get(reference.root)
             blobs.close()
 
-        told = Worker(body).wait()
-        go_on(path, told, f"limit {limit}")
+        reported = Worker(body).wait()
+        go_on(path, reported, f"limit {limit}")
 
 
 def test_full_disk(tmp_path: Path) -> None:
@@ -253,20 +253,20 @@ def test_full_disk(tmp_path: Path) -> None:
         pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
     try:
         path = disk / "blobs.db"
-        told: list[str] = []
+        reported: list[str] = []
         with SQLiteBlobs(path) as blobs:
             ballast = disk / "ballast"
             ballast.write_bytes(bytes(24 << 20))
             # Most of the room at once, the rest in groups.
             blobs.put(os.urandom(12 << 20))
-            fill_up(blobs, told.append)
-            assert told
+            fill_up(blobs, reported.append)
+            assert reported
             for reference in blobs.references():
                 blobs.get(reference.root)
             ballast.unlink()
             # The -wal of 16 MB has to fit twice, and a sweep makes more space.
             blobs.sweep(Groups(), LATER)
             blobs.put(b"more")
-        check(path, told, "full disk")
+        check(path, reported, "full disk")
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -26,16 +26,16 @@ from tests.faults.groups import *
 from backtrail.stores.disk import sync as syncing
 syncing.DELAY = 60.0
 
-def tell(n):
+def report(n):
     os.write(1, b"%d\\n" % n)
 
 def steps():
     for n in (1, 2, 7):
-        yield lambda: (write_group(blobs, n, "log"), tell(n))
+        yield lambda: (write_group(blobs, n, "log"), report(n))
     yield lambda: blobs.drop_references("garbage")
     yield lambda: blobs.sweep(Groups(), LATER)
     yield lambda: blobs.remove([named(content(500))])
-    yield lambda: (write_group(blobs, 3, "log"), tell(3))
+    yield lambda: (write_group(blobs, 3, "log"), report(3))
 
 try:
     blobs = SQLiteBlobs({place!r})
@@ -79,7 +79,7 @@ class Traced:
             text=True,
             timeout=120,
         )
-        self.told, self.errors = done.stdout.split(), done.stderr
+        self.reported, self.errors = done.stdout.split(), done.stderr
         if "Traceback" in self.errors:
             raise Violation(f"{options}: {self.errors}")
         return log.read_text(errors="replace")
@@ -88,14 +88,14 @@ class Traced:
         """One fault at one call, and the checks; whether it struck."""
         call, count = point
         log = self.run(["-e", f"trace={call}", "-e", f"inject={call}:{fault}:when={count}"])
-        check(self.place / "blobs.db", ["0", *self.told], f"{fault} at {call} {count}")
+        check(self.place / "blobs.db", ["0", *self.reported], f"{fault} at {call} {count}")
         return "+++ killed by SIGKILL" in log or "(INJECTED)" in log
 
 
 def test_strace_smoke(tmp_path: Path) -> None:
     """A few kills and errors in the midst of SQLite's calls do no harm."""
     traced = Traced(tmp_path)
-    assert set(traced.told) == {"1", "2", "7", "3"}
+    assert set(traced.reported) == {"1", "2", "7", "3"}
     assert len(traced.points) > 100
     struck = [traced.strike(point, "signal=SIGKILL") for point in some(traced.points, 6)]
     writes = [point for point in traced.points if "write" in point[0] or "sync" in point[0]]

@@ -44,7 +44,7 @@ def appending(
 ) -> Callable[[Callable[[str], None]], None]:
     """A process that appends singles and batches, and reports each acknowledged event."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         dice = random.Random(name)
         with broken(), open_store(url) as store:
             at = 0
@@ -56,7 +56,7 @@ def appending(
                 ]
                 stored = store.append("s", batch)
                 at += size
-                tell(" ".join(f"{event.seq}:{event.data['n']}" for event in stored))
+                report(" ".join(f"{event.seq}:{event.data['n']}" for event in stored))
 
     return body
 
@@ -75,25 +75,25 @@ def many(url: str, processes: int, count: int, *, kill: bool, broken: Broken = s
         for worker in workers[::2]:
             time.sleep(dice.random() * 0.02)
             worker.kill()
-    told = [worker.wait(600) for worker in workers]
+    reported = [worker.wait(600) for worker in workers]
     if kill:
         assert sum(worker.child.killed for worker in workers) >= processes // 4
     problems: list[Problem] = []
     with open_store(url, on_damage=problems.append) as store:
-        check_log(store, told, count, kill=kill)
+        check_log(store, reported, count, kill=kill)
         left = [p for p in store.verify() if not (kill and p.what.startswith("torn"))]
         if left:
             raise Violation(f"the log is damaged: {left[:3]}")
 
 
-def check_log(store: Store, told: list[list[str]], count: int, *, kill: bool) -> None:
+def check_log(store: Store, reported: list[list[str]], count: int, *, kill: bool) -> None:
     """Whole, in order, without gaps that damage does not explain, nothing lost."""
     events = list(store.read("s"))
     seqs = [event.seq for event in events]
     if seqs != sorted(set(seqs)) or (not kill and seqs != list(range(1, len(seqs) + 1))):
         raise Violation("numbers are missing or come twice")
     found = {event.seq: event for event in events}
-    for name, lines in enumerate(told):
+    for name, lines in enumerate(reported):
         mine = [event.data["n"] for event in events if event.data["by"] == name]
         if mine != list(range(len(mine))):
             raise Violation(f"the order of process {name} is lost")
@@ -160,7 +160,7 @@ def test_readers_meet_no_damage_while_others_write(url: str, reverse: bool) -> N
     with open_store(url) as store:
         store.create(SessionInfo("s"))
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         with open_store(url) as store:
             for n in range(150):
                 text = "x" * 3000
@@ -196,14 +196,14 @@ def test_deleting_under_other_processes(url: str) -> None:
             fork = SessionInfo(f"f{at}", parent_id=id, relation="fork", fork_seq=2)
             store.create(fork, base=(id, 2))
 
-            def body(tell: Callable[[str], None], id: str = id) -> None:
+            def body(report: Callable[[str], None], id: str = id) -> None:
                 with open_store(url) as store:
                     try:
                         while True:
-                            tell(f"start {time.monotonic()}")
+                            report(f"start {time.monotonic()}")
                             store.append(id, [NewEvent("more", {})])
                     except NotFound:
-                        tell("gone")
+                        report("gone")
 
             workers = [Worker(body) for _ in range(3)]
             for worker in workers:

@@ -154,7 +154,7 @@ def test_duplicates_at_page_edges(fast: Path, page: int, shift: int) -> None:
             with damaged.store:
                 one_look(damaged, events)
                 damaged.check_ranges(events, (copy.start, at))
-                assert {p.what for p in damaged.check_told(True)} == {"duplicate"}
+                assert {p.what for p in damaged.check_reported(True)} == {"duplicate"}
 
 
 @pytest.mark.parametrize("copies", [2, 3])
@@ -238,7 +238,7 @@ def flip_everywhere(root: Path, pages: tuple[int, int], mask: int, step: int) ->
                     right = without(events, *gone)
                     damaged.check_reads(right) if position % 11 == 0 else one_look(damaged, right)
                     if not damaged.store.verify():
-                        raise Wrong(f"byte {position} changed and not told")
+                        raise Wrong(f"byte {position} changed and not reported")
 
 
 def one_look(damaged: Damaged, right: list[Event]) -> None:

@@ -86,8 +86,8 @@ class Sample:
     def check(self, data: bytes, pages: tuple[int, int]) -> None:
         """The rules that hold for any bytes."""
         main_log(self.root, "a").write_bytes(data)
-        told: list[Problem] = []
-        with pages_of(*pages), JSONLStore(self.root, Options(on_damage=told.append)) as store:
+        reported: list[Problem] = []
+        with pages_of(*pages), JSONLStore(self.root, Options(on_damage=reported.append)) as store:
             forward = list(store.read("a"))
             backward = list(store.read("a", reverse=True))[::-1]
             self.check_reading(data, forward, backward)
@@ -100,7 +100,7 @@ class Sample:
                     raise Wrong(f"after {bound}")
             gaps = [event.seq for event in forward] != list(range(1, len(forward) + 1))
             if (gaps or is_damaged(data)) and not store.verify():
-                raise Wrong("events are missing and verify tells nothing")
+                raise Wrong("events are missing and verify reports nothing")
             self.check_writing(store, data, forward)
             assert [event.seq for event in store.read("b")] == [1, 2, 3]
 

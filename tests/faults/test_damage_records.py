@@ -69,13 +69,13 @@ def test_damaged_record(root: Path, content: bytes) -> None:
     """A record that cannot be used is reported and taken from the log; no other is hidden."""
     path = root / "sessions" / "a" / "metadata.json"
     path.write_bytes(content)
-    told: list[Problem] = []
-    with JSONLStore(root, Options(on_damage=told.append)) as store:
+    reported: list[Problem] = []
+    with JSONLStore(root, Options(on_damage=reported.append)) as store:
         info = store.info("a")
         assert (info.id, info.title, info.tags, info.parent_id) == ("a", "title of a", ["t"], None)
         check_others(store, "a", "b", "c")
         assert [(p.session_id, p.log) for p in store.verify()] == [("a", "metadata.json")]
-        assert [(p.session_id, p.log) for p in told] == [("a", "metadata.json")]
+        assert [(p.session_id, p.log) for p in reported] == [("a", "metadata.json")]
         assert len(store.sessions(tag="t")) == 3
         store.create(SessionInfo("fork", parent_id="a", relation="fork"), base=("a", 1))
         assert [event.seq for event in store.read("fork")] == [1]

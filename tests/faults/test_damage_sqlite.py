@@ -223,9 +223,9 @@ def check(place: Path, known: Known, lossy: bool) -> None:
 
     `lossy` says that the -wal was damaged: what stood behind that is as if never written.
     """
-    told: list[Problem] = []
+    got: list[Problem] = []
     try:
-        store = open_store(f"sqlite:///{place}/x.db", on_damage=told.append)
+        store = open_store(f"sqlite:///{place}/x.db", on_damage=got.append)
     except BacktrailError:
         # Nothing can be read, and that is said.
         return
@@ -238,9 +238,9 @@ def check(place: Path, known: Known, lossy: bool) -> None:
                 continue
             lost = set(events) - seen
             if lost and not reported:
-                raise Wrong(f"{sorted(lost)} of {id}/{log} are missing and verify tells nothing")
+                raise Wrong(f"{sorted(lost)} of {id}/{log} are missing and verify reports nothing")
             if id not in listed and not reported:
-                raise Wrong(f"{id} is not listed and verify tells nothing")
+                raise Wrong(f"{id} is not listed and verify reports nothing")
         for hit in attempt(lambda: store.search("alpha")) or ():
             if not any(events.get(hit.event.seq) == hit.event for events in known.values()):
                 raise Wrong(f"a search found {hit.event}")

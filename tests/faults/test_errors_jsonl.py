@@ -58,7 +58,7 @@ def refused_at(
         where = f"{step.verb} at call {point} ({calls.struck[0]})"
         seen = observe(store)
         if refusal is None:
-            # A fault that costs nothing need not be told, but then all must be done.
+            # A fault that costs nothing need not be reported, but then all must be done.
             if seen != after(script, 4):
                 raise Violation(f"{where} was acknowledged and is not there: {seen}")
         else:

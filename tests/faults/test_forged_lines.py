@@ -99,11 +99,11 @@ class Sample:
                 lines.insert(at, new)
         data = b"".join(lines)
         main_log(self.root, "a").write_bytes(data)
-        told: list[Problem] = []
-        with JSONLStore(self.root, Options(on_damage=told.append)) as store:
+        reported: list[Problem] = []
+        with JSONLStore(self.root, Options(on_damage=reported.append)) as store:
             forward = self.check_reading(store, data)
             if is_damaged(data) and not store.verify():
-                raise Wrong("verify tells nothing")
+                raise Wrong("verify reports nothing")
             if number % 5 == 0:
                 check_verbs(store)
                 check_fork(store, forward, 1 + number // 5 % 26)
@@ -390,7 +390,7 @@ def test_a_number_far_away_hides_nothing(fast: Path, seq: int, at: int) -> None:
     """Neither the events behind it, which it is not, nor those appended later."""
     with opened(fast, row(seq), at=at) as store:
         if at == 24 and seq < 10_000:
-            # At the end it cannot be told from one whose neighbours are lost.
+            # At the end it looks like one whose neighbours are lost.
             return
         assert [event.seq for event in store.read("a")] == list(range(1, 25))
         assert store.verify()

@@ -67,7 +67,7 @@ def at_file_size(root: Path, limit: int) -> None:
         os.write(pipe, " ".join(acknowledged).encode())
 
     child = forked(body)
-    after_filling(root, child.told.decode().split(), f"limit {limit}")
+    after_filling(root, child.reported.decode().split(), f"limit {limit}")
 
 
 def at_file_sizes(folder: Path, limits: Iterable[int]) -> None:
@@ -160,7 +160,7 @@ def test_few_file_handles(fast: Path, handles: int) -> None:
                         assert attempt < 2, "closing other files did not help"
         os.write(pipe, b"%d %d" % (done, refused))
 
-    done, refused = map(int, forked(body).told.split())
+    done, refused = map(int, forked(body).reported.split())
     assert done == 120
     assert refused > 0, "the limit was never reached"
     with JSONLStore(fast) as store:

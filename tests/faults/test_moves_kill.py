@@ -72,8 +72,11 @@ class Scene:
                         session.append({"role": "user", "content": "later"})
                     else:
                         session.rewind(2)
-                told = {"calls": calls.made, "kinds": [event.kind for event in session.events()]}
-                REAL["write"](pipe, json.dumps(told).encode())
+                reported = {
+                    "calls": calls.made,
+                    "kinds": [event.kind for event in session.events()],
+                }
+                REAL["write"](pipe, json.dumps(reported).encode())
 
         with self.broken():
             return forked(body)
@@ -83,10 +86,10 @@ class Scene:
 def test_a_killed_move_is_done_or_undone(fast: Path, way: str) -> None:
     """Every byte, of what is captured and of what is not."""
     plain = Scene(fast / "plain", WAYS[way])
-    told = json.loads(plain.rewind(RestoreCalls()).told)
+    reported = json.loads(plain.rewind(RestoreCalls()).reported)
     gone = snapshot(plain.work)
     assert {path: gone.get(path) for path in plain.before} == plain.before
-    calls: list[str] = told["calls"]
+    calls: list[str] = reported["calls"]
     loud = ("rename", "renameat2", "rmdir", "mkdir", "link", "unlink", "drop_journal")
     points = [at for at, name in enumerate(calls, 1) if name in loud]
     states = []
@@ -100,10 +103,10 @@ def test_a_killed_move_is_done_or_undone(fast: Path, way: str) -> None:
             second = random.Random(point).randint(1, 40)
             scene.rewind(RestoreCalls(killing(random.Random(1)), second), use=True)
         child = scene.rewind(RestoreCalls(), use=True)
-        assert not child.told.startswith(b"!"), child.told.decode()
-        told = json.loads(child.told)
+        assert not child.reported.startswith(b"!"), child.reported.decode()
+        reported = json.loads(child.reported)
         now = snapshot(scene.work)
-        states.append("rewound" in told["kinds"])
+        states.append("rewound" in reported["kinds"])
         assert states[-1] or not done, where
         assert now == (gone if states[-1] else scene.after), where
     assert True in states and False in states

@@ -57,12 +57,12 @@ def test_a_full_disk_can_be_looked_at(small: Stage) -> None:
     """Verbs that only look work; what would change something says why not, and does not."""
     fill(small)
     for verb in ("ls", "show", "log", "tree", "stats", "verify"):
-        told = small.run(verb)
-        assert told.code == 0, (verb, told.err)
+        reported = small.run(verb)
+        assert reported.code == 0, (verb, reported.err)
     before = sorted(path.name for path in small.project.iterdir())
     for given in (["undo", "--yes"], ["record", "--", "touch", "new"], ["checkpoint", "x"]):
-        told = small.run(*given)
-        assert (told.code, "free some space" in told.err) == (1, True), told.err
+        reported = small.run(*given)
+        assert (reported.code, "free some space" in reported.err) == (1, True), reported.err
     assert sorted(path.name for path in small.project.iterdir()) == before
     (small.folder / "store" / "fill").unlink()
     assert small.run("undo", "--yes").code == 0
@@ -76,8 +76,8 @@ def test_record_runs_nothing_that_it_cannot_take_back(tmp_path: Path) -> None:
     work(stage)
     precious = stage.project / "precious.txt"
     precious.write_text("the only copy")
-    told = stage.run("record", "--", "rm", "precious.txt", BACKTRAIL_BUDGET="1")
-    assert (told.code, "was not run" in told.err) == (1, True), told.err
+    reported = stage.run("record", "--", "rm", "precious.txt", BACKTRAIL_BUDGET="1")
+    assert (reported.code, "was not run" in reported.err) == (1, True), reported.err
     assert precious.read_text() == "the only copy"
     assert [row["id"] for row in stage.run("ls", "--json").json["sessions"]] == ["work"]
     assert stage.run("record", "--", "rm", "precious.txt").code == 0

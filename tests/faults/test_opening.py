@@ -86,10 +86,10 @@ WAYS: dict[str, Way] = {
 }
 
 
-def _told(scene: Scene, way: Way) -> dict[str, Any]:
+def _reported(scene: Scene, way: Way) -> dict[str, Any]:
     child = scene.forked(lambda: way(scene))
     assert not child.killed
-    found: dict[str, Any] = json.loads(child.told)
+    found: dict[str, Any] = json.loads(child.reported)
     return found
 
 
@@ -103,10 +103,10 @@ def test_opening_finishes_a_rewind_that_was_killed(fast: Path, kind: str) -> Non
     for number, point in enumerate(sweep.points(15)):
         name, way = ways[number % len(ways)]
         where = f"{sweep.kill(point)}, then {name}"
-        told = _told(scene, way)
+        reported = _reported(scene, way)
         state = scene.check_files(where)
-        assert told["said"] == SAID[state], where
-        assert told["log"].count("rewound") == (state == "after"), where
+        assert reported["said"] == SAID[state], where
+        assert reported["log"].count("rewound") == (state == "after"), where
         seen.add(state)
     assert seen == {"before", "after"}
 
@@ -132,7 +132,7 @@ def test_a_reader_says_that_it_is_unfinished(fast: Path) -> None:
             session.messages()
             return [problem.detail for problem in session.problems]
 
-    (note,) = json.loads(scene.forked(body).told)
+    (note,) = json.loads(scene.forked(body).reported)
     assert str(scene.work) in note and "not finished" in note
     assert look(scene.work) == half
 
@@ -147,7 +147,7 @@ def _cli(scene: Scene, *words: str) -> tuple[int, str, str]:
             code = main([*words, "--store", scene.url])
         return [code, out.getvalue(), err.getvalue()]
 
-    code, out, err = json.loads(scene.forked(body).told)
+    code, out, err = json.loads(scene.forked(body).reported)
     return code, out, err
 
 
@@ -200,10 +200,10 @@ def test_a_live_holder_is_named_and_not_waited_for(fast: Path) -> None:
         os._exit(0)
     try:
         os.read(ready, 1)
-        told = _told(scene, _opened)
-        (problem,) = told["problems"]
+        reported = _reported(scene, _opened)
+        (problem,) = reported["problems"]
         assert f"under way by process {pid}" in problem
-        assert told["said"] == SAID["before"]
+        assert reported["said"] == SAID["before"]
         code, out, _ = _cli(scene, "status", "--json")
         assert (code, f"process {pid}" in json.loads(out)["problem"]) == (0, True)
         assert look(scene.work) == half
@@ -212,5 +212,5 @@ def test_a_live_holder_is_named_and_not_waited_for(fast: Path) -> None:
         os.waitpid(pid, 0)
         os.close(ready)
         os.close(go)
-    assert _told(scene, _opened)["said"] == SAID["after"]
+    assert _reported(scene, _opened)["said"] == SAID["after"]
     scene.check_files("the holder is gone")

@@ -106,22 +106,22 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 Work = Callable[[str, Callable[[str], None]], None]
 
 
-def synced_appends(url: str, tell: Callable[[str], None]) -> None:
+def synced_appends(url: str, report: Callable[[str], None]) -> None:
     """Sessions made, events of all sizes in several logs, each reported once acknowledged."""
-    _appends(url, tell, "synced", flush=False)
+    _appends(url, report, "synced", flush=False)
 
 
-def flushed_appends(url: str, tell: Callable[[str], None]) -> None:
+def flushed_appends(url: str, report: Callable[[str], None]) -> None:
     """The same, reported only after `flush`."""
-    _appends(url, tell, "written", flush=True)
+    _appends(url, report, "written", flush=True)
 
 
-def written_appends(url: str, tell: Callable[[str], None]) -> None:
+def written_appends(url: str, report: Callable[[str], None]) -> None:
     """The same without a sync at all, which a power cut is free to undo."""
-    _appends(url, tell, "written", flush=False)
+    _appends(url, report, "written", flush=False)
 
 
-def _appends(url: str, tell: Callable[[str], None], level: Durability, *, flush: bool) -> None:
+def _appends(url: str, report: Callable[[str], None], level: Durability, *, flush: bool) -> None:
     dice = random.Random(os.getpid())
     sync.DELAY = 60.0
     store = open_store(url, durability=level)
@@ -138,13 +138,13 @@ def _appends(url: str, tell: Callable[[str], None], level: Durability, *, flush:
         store.append(session, batch, log=log)
         if flush:
             store.flush()
-        tell(f"{session} {log} {len(batch)} {at}")
+        report(f"{session} {log} {len(batch)} {at}")
         at += 1
 
 
-def told_before_the_cut(disk: Disk, worker: Worker, wait: float) -> list[str]:
+def reported_before_the_cut(disk: Disk, worker: Worker, wait: float) -> list[str]:
     """Cut the power a moment after a worker reported something; what it reported till then."""
-    told = [worker.line()]
+    reported = [worker.line()]
     time.sleep(wait)
     # Lines that reach the pipe before the cut were acknowledged before it.
     os.kill(worker.pid, signal.SIGSTOP)
@@ -152,30 +152,30 @@ def told_before_the_cut(disk: Disk, worker: Worker, wait: float) -> list[str]:
         raise Violation(f"the worker ended before the cut: {worker.line()}")
     disk.cut()
     worker.kill()
-    told += worker.wait()
+    reported += worker.wait()
     disk.unmount()
     disk.mount()
-    return told
+    return reported
 
 
 def cut_once(disk: Disk, kind: str, work: Work, dice: random.Random, broken: Broken) -> int:
     """One power cut while a process works; how many acknowledged appends were lost."""
     url = url_of(kind, disk.place)
     with broken():
-        worker = Worker(lambda tell: work(url, tell))
-    told = told_before_the_cut(disk, worker, dice.random() * 0.03)
+        worker = Worker(lambda report: work(url, report))
+    reported = reported_before_the_cut(disk, worker, dice.random() * 0.03)
     # In a process of its own, so that nothing here keeps a file of the disk open.
-    checker = Worker(lambda tell: tell(str(len(lost(url, told)))))
+    checker = Worker(lambda report: report(str(len(lost(url, reported)))))
     return int(checker.wait()[0])
 
 
-def lost(url: str, told: list[str]) -> list[str]:
+def lost(url: str, reported: list[str]) -> list[str]:
     """The acknowledged events that are not there; everything else must be sound."""
     missing: list[str] = []
     with open_store(url) as store:
         there: dict[tuple[str, str], set[str]] = {}
         names = {info.id for info in store.sessions()}
-        for line in told:
+        for line in reported:
             session, log, count, at = line.split()
             if session not in names:
                 missing.append(line)

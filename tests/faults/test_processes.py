@@ -36,9 +36,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def holding(url: str) -> Callable[[Callable[[str], None]], None]:
     """A process that takes the lease and keeps it."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         with open_store(url) as store, store.lease("s"):
-            tell("held")
+            report("held")
             time.sleep(60)
 
     return body
@@ -54,7 +54,7 @@ def store(url: str) -> Store:
 
 
 def test_lease_names_its_owner(store: Store) -> None:
-    """A second driver is refused, and told who drives."""
+    """A second driver is refused, with the name of the driver."""
     worker = Worker(holding(store.url))
     assert worker.line() == "held"
     with pytest.raises(SessionBusy, match=str(worker.pid)) as caught, store.lease("s"):
@@ -85,9 +85,9 @@ def test_killed_owner_frees_the_lease_at_once(store: Store) -> None:
 def test_waiting_for_a_lease(store: Store) -> None:
     """`wait` gets the lease when it is given back, or gives up in time."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         with open_store(store.url) as mine, mine.lease("s"):
-            tell("held")
+            report("held")
             time.sleep(0.5)
 
     worker = Worker(body)
@@ -106,19 +106,19 @@ def test_lease_is_not_inherited(store: Store) -> None:
     """A forked child does not drive, and its end does not free the parent's lease."""
     with store.lease("s"):
 
-        def body(tell: Callable[[str], None]) -> None:
+        def body(report: Callable[[str], None]) -> None:
             try:
                 with store.lease("s"):
-                    tell("taken")
+                    report("taken")
             except SessionBusy as busy:
-                tell(f"busy {busy.owner.pid}")
+                report(f"busy {busy.owner.pid}")
             with store.lease("other"):
-                tell("other")
+                report("other")
 
         assert Worker(body).wait() == [f"busy {os.getpid()}", "other"]
         # The child has ended; its copies of the descriptors are closed.
         assert Worker(body).wait()[0].startswith("busy")
-        worker = Worker(lambda tell: time.sleep(60))
+        worker = Worker(lambda report: time.sleep(60))
     # A child that lives on does not keep what it inherited.
     with open_store(store.url) as again, again.lease("s"):
         pass
@@ -130,7 +130,7 @@ def test_lease_is_not_inherited(store: Store) -> None:
 def test_only_one_drives(store: Store) -> None:
     """Processes that compete for the lease drive one after another, never two at once."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         with open_store(store.url) as mine:
             for _ in range(10):
                 with mine.lease("s", wait=30):
@@ -176,11 +176,11 @@ def fork_at_work(store: Store, rounds: int) -> None:
     try:
         for at in range(rounds):
 
-            def body(tell: Callable[[str], None], at: int = at) -> None:
+            def body(report: Callable[[str], None], at: int = at) -> None:
                 store.append("s", [NewEvent("child", {"n": at}, id=f"child-{at}")])
                 assert any(e.id == f"child-{at}" for e in store.read("s", reverse=True))
                 store.flush()
-                tell("done")
+                report("done")
                 if at % 3 == 0:
                     store.close()
 
@@ -211,10 +211,10 @@ def test_fork_of_a_busy_process(url: str, durability: Durability, rounds: int) -
 def test_child_of_a_child(store: Store) -> None:
     """A store goes on working through several forks in a row."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         store.append("s", [NewEvent("child", {})])
 
-        def inner(tell: Callable[[str], None]) -> None:
+        def inner(report: Callable[[str], None]) -> None:
             store.append("s", [NewEvent("grandchild", {})])
 
         Worker(inner).wait()

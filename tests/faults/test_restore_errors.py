@@ -68,8 +68,8 @@ class Sweep:
     outcomes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        told = json.loads(self.scene.rewind(RestoreCalls(names=REFUSED, within=True)).told)
-        self.calls: list[str] = told["calls"]
+        reported = json.loads(self.scene.rewind(RestoreCalls(names=REFUSED, within=True)).reported)
+        self.calls: list[str] = reported["calls"]
         everything = {*self.scene.before, *self.scene.after}
         self.paths = [shown(os.fsencode(path)) for path in everything]
 
@@ -84,38 +84,38 @@ class Sweep:
         more = ", and all after it" if lasting else ""
         where = f"{errno.errorcode[code]} at {point}, {self.calls[point - 1]}{more}"
         calls = RestoreCalls(refusing(code), point, REFUSED, lasting=lasting, within=True)
-        told = json.loads(self.scene.rewind(calls).told)
-        if not told["struck"]:
+        reported = json.loads(self.scene.rewind(calls).reported)
+        if not reported["struck"]:
             raise Violation(f"{where}: nothing was refused")
-        self.look(where, told)
+        self.look(where, reported)
 
-    def look(self, where: str, told: dict[str, Any]) -> None:
+    def look(self, where: str, reported: dict[str, Any]) -> None:
         """As before if it failed; finished by the next use if even that failed."""
-        kind = told.get("type", "no error")
+        kind = reported.get("type", "no error")
         self.outcomes[kind] += 1
         expected = {"StoreFailed": "before", "HalfRestored": "after", "no error": "after"}
         if kind not in expected:
-            raise Violation(f"{where}: {told}")
+            raise Violation(f"{where}: {reported}")
         if kind != "no error":
-            named = any(path in told["error"] for path in [*self.paths, "the root"])
+            named = any(path in reported["error"] for path in [*self.paths, "the root"])
             if not named:
-                raise Violation(f"{where}: no file is named: {told['error']}")
+                raise Violation(f"{where}: no file is named: {reported['error']}")
         if kind != "HalfRestored" and self.scene.check_files(where) != expected[kind]:
-            raise Violation(f"{where}: not {expected[kind]} although {told}")
+            raise Violation(f"{where}: not {expected[kind]} although {reported}")
         state = self.scene.check(where)
         if state != expected[kind]:
-            raise Violation(f"{where}: {state} in the end, although {told}")
+            raise Violation(f"{where}: {state} in the end, although {reported}")
 
     def refuse_recovery(self, point: int, second: int, code: int) -> None:
         """Leave a restore half-way, and refuse a call of its recovery."""
         self.scene.fresh()
         where = f"half-way at {point}, then {errno.errorcode[code]} in the recovery at {second}"
         calls = RestoreCalls(refusing(errno.EIO), point, REFUSED, lasting=True, within=True)
-        kind = json.loads(self.scene.rewind(calls).told).get("type")
+        kind = json.loads(self.scene.rewind(calls).reported).get("type")
         calls = RestoreCalls(refusing(code), second, REFUSED, within=True)
-        told = json.loads(self.scene.use(calls).told)
-        self.outcomes["recovery refused" if told["struck"] else "recovery"] += 1
-        state = self.scene.check(where, said=["later"] if "error" not in told else [])
+        reported = json.loads(self.scene.use(calls).reported)
+        self.outcomes["recovery refused" if reported["struck"] else "recovery"] += 1
+        state = self.scene.check(where, said=["later"] if "error" not in reported else [])
         if kind == "HalfRestored" and state != "after":
             raise Violation(f"{where}: {state} in the end")
 
@@ -170,8 +170,8 @@ def test_the_same_session_goes_on(fast: Path) -> None:
             session.append({"role": "user", "content": "later"})
             return [event.kind for event in session.events()][-3:]
 
-    # Nobody else changed a file, so no event says so.
-    assert json.loads(scene.forked(body).told) == ["rewound", "session_resume", "user_message"]
+    # Only the session changed a file, so no event says so.
+    assert json.loads(scene.forked(body).reported) == ["rewound", "session_resume", "user_message"]
     assert scene.check_files("in the same session") == "after"
 
 

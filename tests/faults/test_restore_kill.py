@@ -59,7 +59,7 @@ def test_killed_rewind_is_done_or_undone(fast: Path, way: str) -> None:
 def test_killed_copy_is_whole_or_not_there(fast: Path, way: str) -> None:
     """The files of a point in a new directory: at no call is there a part of them."""
     scene, states = Scene(fast, broken=SYNCS[way]), Counter[str]()
-    calls = json.loads(scene.copy().told)["calls"]
+    calls = json.loads(scene.copy().reported)["calls"]
     expected = look(scene.copied)
     assert len(expected) > 10
     for point in [*range(1, len(calls), len(calls) // 15), len(calls)]:
@@ -118,7 +118,7 @@ def test_another_directory_is_not_restored(fast: Path) -> None:
     scene.work.rename(fast / "elsewhere")
     scene.work.mkdir()
     (scene.work / "w1.txt").write_text("another project\n")
-    assert "is another directory" in json.loads(scene.use().told)["error"]
+    assert "is another directory" in json.loads(scene.use().reported)["error"]
     assert list(look(scene.work)) == ["w1.txt"]
 
 

@@ -1,4 +1,4 @@
-"""Somebody changes the workspace while it is restored: nothing outside is touched, and
+"""Another process changes the workspace while it is restored: nothing outside is touched, and
 nothing of theirs is lost.
 
 A child swaps names as fast as it can while this process restores, over and over. The same
@@ -24,7 +24,7 @@ from tests.faults.workers import Worker
 
 from backtrail.files import beneath
 from backtrail.files.beneath import describe
-from backtrail.files.restore import restore
+from backtrail.files.restore import steps
 from backtrail.files.restore.plan import Plan, Step, step_to
 from backtrail.files.restore.restore import Restore
 from backtrail.files.restore.workbench import Workbench
@@ -145,11 +145,11 @@ class Arena:
 def swapping(root: Path, a: str, b: str) -> Iterator[None]:
     """A child that swaps two names in a directory, without a pause."""
 
-    def body(tell: Callable[[str], None]) -> None:
+    def body(report: Callable[[str], None]) -> None:
         rename = beneath._find_renameat2()
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         assert rename is not None
-        tell("ready")
+        report("ready")
         while True:
             try:
                 rename(fd, a.encode(), fd, b.encode(), beneath._EXCHANGE)
@@ -273,15 +273,15 @@ class Editing:
         self.caught = self.rounds = 0
         self._length = 0.001
         self._turns = os.pipe()
-        self._worker = Worker(lambda tell: self._edit(tell, save))
+        self._worker = Worker(lambda report: self._edit(report, save))
 
-    def _edit(self, tell: Callable[[str], None], save: Save) -> None:
+    def _edit(self, report: Callable[[str], None], save: Save) -> None:
         dice = random.Random(4)
         while turn := os.read(self._turns[0], 4):
             round = int.from_bytes(turn, "big")
             _spin(dice.random() * self._length)
             save(self.arena.inner, b"saved %d\n" % round, dice.random() * 0.0002)
-            tell(f"{round}")
+            report(f"{round}")
 
     def round(self, id: int) -> None:
         """Restore while the editor saves: what it saved is on the disk afterwards."""
@@ -363,7 +363,7 @@ def taking_out_by_link() -> Iterator[None]:
         os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
         os.unlink(name, dir_fd=source)
 
-    with without_renameat2(), patch.object(restore, "take_out", take_out):
+    with without_renameat2(), patch.object(steps, "take_out", take_out):
         yield
 
 

@@ -42,13 +42,13 @@ syncing.DELAY = 60.0
 def put(name, count, log="messages"):
     ids = [f"{{name}}-{{n}}" for n in range(count)]
     batch = [NewEvent("test", {{"name": id}}, id=id) for id in ids]
-    told = " ".join([log, *ids]).encode() + b"\\n"
+    line = " ".join([log, *ids]).encode() + b"\\n"
     early = {early!r}
     if early:
-        os.write(1, told)
+        os.write(1, line)
     store.append("s", batch, log=log)
     if not early:
-        os.write(1, told)
+        os.write(1, line)
 
 def steps():
     yield lambda: put("one", 1)

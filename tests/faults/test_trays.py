@@ -47,12 +47,12 @@ def struck(folder: Path, name: str, calls: Calls) -> int:
             opening(database).close()
         REAL["write"](pipe, b"%d" % calls.count)
 
-    told = forked(body).told
+    reported = forked(body).reported
     check(database)
     # A second look, after whatever the first one moved.
     check(database)
     shutil.rmtree(folder)
-    return int(told or 0)
+    return int(reported or 0)
 
 
 def everywhere(

@@ -100,7 +100,7 @@ def test_a_database_that_was_removed_acknowledges_nothing_more(tmp_path: Path) -
 
 
 def test_a_removed_database_is_noticed_in_the_background(tmp_path: Path) -> None:
-    """Nobody has to flush for it."""
+    """No flush is needed for it."""
     store = open_store(f"sqlite:///{tmp_path}/agent.db")
     store.create(SessionInfo(id="s"))
     for file in tmp_path.glob("agent.db*"):

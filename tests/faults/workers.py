@@ -1,4 +1,4 @@
-"""Child processes that use a store, and what they tell."""
+"""Child processes that use a store, and what they report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def url_of(kind: str, folder: Path) -> str:
 
 
 class Worker:
-    """A forked child, told about through a pipe; `tell` in it writes a line."""
+    """A forked child at the end of a pipe; `report` in it writes a line."""
 
     def __init__(self, body: Callable[[Callable[[str], None]], None]) -> None:
         ends = os.pipe()
@@ -31,36 +31,36 @@ class Worker:
             try:
                 os.close(ends[0])
 
-                def tell(text: str) -> None:
+                def report(text: str) -> None:
                     os.write(ends[1], text.encode() + b"\n")
 
                 try:
-                    body(tell)
+                    body(report)
                     code = 0
                 except BaseException as error:
-                    tell(f"!{error!r}")
+                    report(f"!{error!r}")
             finally:
                 os._exit(code)
         os.close(ends[1])
         self._read = ends[0]
-        self._told = b""
+        self._reported = b""
         self._status: int | None = None
 
     def line(self, wait: float = 30.0) -> str:
-        """The next line it tells."""
+        """The next line it reports."""
         deadline = time.monotonic() + wait
         os.set_blocking(self._read, False)
-        while b"\n" not in self._told:
+        while b"\n" not in self._reported:
             try:
                 part = os.read(self._read, 65536)
                 if not part:
-                    raise Violation(f"the child ended without a word: {self._told!r}")
-                self._told += part
+                    raise Violation(f"the child ended without a word: {self._reported!r}")
+                self._reported += part
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise Violation("the child says nothing") from None
                 time.sleep(0.001)
-        text, _, self._told = self._told.partition(b"\n")
+        text, _, self._reported = self._reported.partition(b"\n")
         return text.decode()
 
     def kill(self) -> None:
@@ -76,19 +76,19 @@ class Worker:
                 part = os.read(self._read, 65536)
                 if not part:
                     break
-                self._told += part
+                self._reported += part
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     self.kill()
                     os.waitpid(self.pid, 0)
-                    raise Violation(f"the child hangs after {self._told[-200:]!r}") from None
+                    raise Violation(f"the child hangs after {self._reported[-200:]!r}") from None
                 time.sleep(0.002)
         os.close(self._read)
         status = os.waitpid(self.pid, 0)[1]
-        lines = self._told.decode().split("\n")
-        if b"!" in self._told or (os.WIFEXITED(status) and os.WEXITSTATUS(status)):
+        lines = self._reported.decode().split("\n")
+        if b"!" in self._reported or (os.WIFEXITED(status) and os.WEXITSTATUS(status)):
             raise Violation("\n".join(line for line in lines if line.startswith("!")) or "no word")
-        self.child = Child(self._told, status)
+        self.child = Child(self._reported, status)
         # The last piece is what a killed child was saying.
         return lines[:-1]
 

@@ -23,7 +23,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         if threading.current_thread().name == "backtrail-baseline":
             while not opened.wait(0.01):
                 if self.stop is not None and self.stop():
-                    raise scan.Stopped("told to")
+                    raise scan.Stopped("asked to")
         return plain(self, root, paths)
 
     monkeypatch.setattr(scan.Scanner, "scan", slow)

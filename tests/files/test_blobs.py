@@ -256,7 +256,7 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", ["text", "noise", "large"])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_costs_one_blob(blobs: SQLiteBlobs, damage: str, kind: str) -> None:
-    """A damaged blob is `Damaged`, told by `verify`, and the others are fine."""
+    """A damaged blob is `Damaged`, reported by `verify`, and the others are fine."""
     content = {
         "text": b"line of text\n" * 500,
         "noise": os.urandom(700),

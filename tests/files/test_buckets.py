@@ -260,7 +260,7 @@ def test_contents_in_a_bucket_need_a_database() -> None:
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "PermanentRedirect", "InvalidAccessKeyId"])
-def test_an_answer_of_the_bucket_is_told(
+def test_an_answer_of_the_bucket_is_reported(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that is denied, another region, an unknown key: as servers answer them."""
@@ -279,7 +279,7 @@ def test_an_answer_of_the_bucket_is_told(
             assert "testing-secret" not in str(caught.value)
 
 
-def test_a_forked_process_is_told(endpoint: str, bucket: str, tmp_path: Path) -> None:
+def test_a_forked_process_gets_an_error(endpoint: str, bucket: str, tmp_path: Path) -> None:
     """A child whose parent used a bucket gets an error, and does not hang; the parent goes on."""
     many = contents(20, 50_000)
     with SharedBlobs(parse(postgres.url_for(tmp_path)), "", f"s3://{bucket}/p") as blobs:

@@ -161,8 +161,8 @@ def test_parallel_calls_that_change_one_file_in_turn(session: Session, project: 
             (project / "README").write_text("fast\n")
         (project / "new").write_text("slow\n")
     calls = [call for turn in session.changes() for call in turn.calls]
-    told = [(call.by, [file.path for file in call.files]) for call in calls]
-    assert told == [("bash", ["README"]), ("edit", ["README"]), ("bash", ["new"])]
+    reported = [(call.by, [file.path for file in call.files]) for call in calls]
+    assert reported == [("bash", ["README"]), ("edit", ["README"]), ("bash", ["new"])]
     assert quick.event is not None
     done = session.rewind(before=quick.event, scope="files", dry_run=True)
     assert (done.conflicts, {file.path for file in done.files}) == ([], {"README", "new"})
@@ -306,10 +306,10 @@ def test_a_call_that_a_crash_left_open_ends_before_the_next(
     os.waitpid(pid, 0)
     with session.tool("bash"):
         (project / "whole").write_text("whole\n")
-    left, told = (e for e in session.events() if e.kind == "action")
+    left, reported = (e for e in session.events() if e.kind == "action")
     assert left.data["interrupted"]
     assert changed(session, left) == ["half"]
-    assert changed(session, told) == ["whole"]
+    assert changed(session, reported) == ["whole"]
     assert session.parts.capture.workspace is not None
     assert session.parts.capture.workspace.orphans("s") == []
 

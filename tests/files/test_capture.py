@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Site:
 
 
 class Watched(MemoryBlobs):
-    """Tells what is written, and fails when told to."""
+    """Says what is written, and fails when asked to."""
 
     def __init__(self) -> None:
         super().__init__()

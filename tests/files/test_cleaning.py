@@ -129,12 +129,16 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(session: Session, projec
     said(session)
     session.store.delete("s")
     before = digests(session.store)
-    told = collect(session.store, grace=0, dry_run=True)
+    reported = collect(session.store, grace=0, dry_run=True)
     assert digests(session.store) == before
     done = collect(session.store, grace=0)
-    assert (told.blobs, told.bytes, told.sessions) == (done.blobs, done.bytes, done.sessions)
-    assert told.dry_run and not done.dry_run
-    assert told.used == pytest.approx(done.used, abs=100_000)
+    assert (reported.blobs, reported.bytes, reported.sessions) == (
+        done.blobs,
+        done.bytes,
+        done.sessions,
+    )
+    assert reported.dry_run and not done.dry_run
+    assert reported.used == pytest.approx(done.used, abs=100_000)
     assert done.to_dict()["sessions"] == ("s",)
 
 
@@ -321,7 +325,7 @@ def test_a_sweep_in_the_middle_of_a_scan(
 def test_a_call_keeps_the_trees_that_others_found(
     session: Session, project: Path, tmp_path: Path
 ) -> None:
-    """Its changes are told from another session's scans, which may be deleted."""
+    """Its changes are read from another session's scans, which may be deleted."""
     store = session.store
     with session.tool("outer"):
         (project / "README").write_text("by the outer call\n")
@@ -350,7 +354,7 @@ def left_by(session: Session, runner: Runner, days: float) -> None:
 def test_a_call_that_a_crash_left(
     session: Session, project: Path, days: int, given_up: int
 ) -> None:
-    """It keeps what changed since it began for its session to tell, but not for ever."""
+    """It keeps what changed since it began for its session to record, but not for ever."""
     store = session.store
     with subprocess.Popen(["sleep", "60"]) as process:
         left_by(session, Runner(process.pid, born(process.pid)), days)
@@ -381,7 +385,7 @@ def test_a_long_call_is_not_given_up(session: Session, project: Path) -> None:
 
 
 def test_a_restore_that_was_cut_short_keeps_its_contents(session: Session, project: Path) -> None:
-    """Whoever finishes it needs them, though no tree holds them."""
+    """What finishes it needs them, though no tree holds them."""
     with opened(session.store) as depot:
         merged = depot.blobs.put(b"merged")
         entry = Entry("file", 0o644, 6, merged)
@@ -436,9 +440,9 @@ def test_the_oldest_points_go_first(
             later(8)
     later(1)
     limit = 5 * size
-    told = collect(session.store, grace=0, budget=limit, dry_run=True)
+    reported = collect(session.store, grace=0, budget=limit, dry_run=True)
     done = collect(session.store, grace=0, budget=limit)
-    assert (told.points, told.blobs) == (done.points, done.blobs)
+    assert (reported.points, reported.blobs) == (done.points, done.blobs)
     assert done.points >= 2
     assert not done.over_budget and done.used <= limit
     there = digests(session.store)
@@ -543,7 +547,7 @@ def test_a_missing_tree_is_reported_and_costs_nothing_else(session: Session, pro
 
 
 def test_collecting_is_reported(session: Session, project: Path) -> None:
-    """With what went, for those who listen."""
+    """With what went, for listeners."""
     worked(session, project, "x", "x")
     (project / "x").unlink()
     said(session)

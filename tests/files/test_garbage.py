@@ -114,11 +114,11 @@ def test_dry_run_reports_the_same_and_changes_nothing(blobs: Blobs) -> None:
     pairs = ((a.root, "dead"), (b.root, "dead"), (b.root, "alive"), (c.root, "dead"))
     dead = [ref for ref in [refer(blobs, *pair) for pair in pairs] if ref.log == "dead"]
     before = set(blobs.digests()), list(blobs.references()), blobs.epoch()
-    told = mark_and_sweep(blobs, [c.root], without=dead, grace=0, dry_run=True)
+    reported = mark_and_sweep(blobs, [c.root], without=dead, grace=0, dry_run=True)
     assert (set(blobs.digests()), list(blobs.references()), blobs.epoch()) == before
     drop(blobs, dead)
     done = mark_and_sweep(blobs, [c.root], grace=0)
-    assert (told.blobs, told.bytes) == (done.blobs, done.bytes)
+    assert (reported.blobs, reported.bytes) == (done.blobs, done.bytes)
     assert set(blobs.digests()) == b.parts | c.parts
 
 
@@ -157,7 +157,7 @@ def test_a_file_that_looks_like_a_tree(blobs: Blobs) -> None:
 
 
 def test_a_missing_tree_costs_nothing_else(blobs: Blobs) -> None:
-    """It is told; everything else that is reached stays, and the rest goes."""
+    """It is reported; everything else that is reached stays, and the rest goes."""
     a, b = sample(blobs, b"a"), sample(blobs, b"b")
     blobs.put(b"loose")
     for each in (a, b):

@@ -167,7 +167,7 @@ def test_mine_loses_nothing_that_a_person_wrote(history: list[Step], choice: int
         assert [(f.path, f.action) for f in done.files] == [(f.path, f.action) for f in plan.files]
         for path, seen in before.items():
             theirs = play.writers.last.get(path) in ("person", "other") and seen[0] != "directory"
-            # Who writes what the session's own call left there last has it back.
+            # A writer of what the session's own call left there last has it back.
             if theirs and play.writers.newest(path, besides=("person", "other")) != seen:
                 assert after.get(path) == seen
         if done.files_changed:
@@ -238,7 +238,7 @@ def test_the_other_session_takes_back_only_what_it_did(history: list[Step]) -> N
             (path, seen) for who, path, seen in play.writers.ever if who in ("other", "parallel")
         ]
         for path, seen in before.items():
-            # What the other left is its own, also where somebody wrote or brought back the same.
+            # What the other left is its own, also where a person wrote or brought back the same.
             if (path, seen) not in theirs and seen[0] != "directory":
                 assert after.get(path) == seen
 

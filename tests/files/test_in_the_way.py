@@ -52,7 +52,7 @@ def test_two_long_names_that_begin_alike_lie_beside_each_other(
     assert {"first a\n", "first b\n", "person\n"} <= found
 
 
-def played_by_nobody(place: str, root: Path, play: Callable[[Session], None]) -> None:
+def played_unseen(place: str, root: Path, play: Callable[[Session], None]) -> None:
     """Play with a session of a user without privileges, in a process of its own."""
     subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", place], check=True)
     (Path(place) / "home").mkdir()
@@ -94,7 +94,7 @@ def test_an_empty_folder_that_cannot_be_written_in(
             session.redo()
             assert (root / "f").read_text() == "mine\n"
 
-        played_by_nobody(place, root, play)
+        played_unseen(place, root, play)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_looked_into_is_a_conflict(mode: Mode) -> None:
             session.rewind(point, mode=mode)
             assert (root / "d/x").read_text() == "x\n"
 
-        played_by_nobody(place, root, play)
+        played_unseen(place, root, play)
 
 
 WAYS = {
@@ -160,8 +160,8 @@ def test_what_is_not_captured_makes_way(
     now = snapshot(project)
     assert {path: now.get(path) for path in before} == before
     aside = now.keys() - before.keys()
-    told = {file.path for file in done.files if file.action == "move"}
-    assert {path.partition("/")[0] for path in aside} <= {*told, "f", "g"}
+    reported = {file.path for file in done.files if file.action == "move"}
+    assert {path.partition("/")[0] for path in aside} <= {*reported, "f", "g"}
     assert [(f.path, f.action) for f in done.files] == [(f.path, f.action) for f in plan.files]
     contents = [value for value in now.values() if value[0] != "directory"]
     lost = [v for p, v in after.items() if v not in contents and v[0] == "file" and len(v[2]) == 32]

@@ -1,6 +1,6 @@
 """Thousands of interleavings of a person and an agent in one file, against a naive model.
 
-In the model every line that ever was keeps its place, its author and the names of those who
+In the model every line that ever was keeps its place, its author and the names of all that
 deleted it. What should be in the file follows from which of the agent's edits are in effect.
 """
 
@@ -300,13 +300,13 @@ class History:
         now = self.tree()
         wanted = wanted if wanted is not None else self.after(way)
         self.compare(plan, wanted)
-        told = NewEvent(kind, dict(way.data))
+        reported = NewEvent(kind, dict(way.data))
         if plan.acts:
             plan = Plan(plan.now, plan.steps, took=closed(way.chosen, head))
-            journal = Journal("j", plan, now, "", "", "s", [told])
+            journal = Journal("j", plan, now, "", "", "s", [reported])
             self.append(*journal.outcome(self.tree()))
         elif kind != "rewound" and "finishes" not in way.data:
-            self.append(kept(told, plan))
+            self.append(kept(reported, plan))
         if not plan.conflicts:
             # A rewind that finds the file as it is to be says nothing, and took nothing back.
             if plan.acts or kind != "rewound":
@@ -361,7 +361,7 @@ class History:
         more = Counter(result) - Counter(expected)
         if not plan.acts and all(line in FIRST for line in more):
             # A person removed one of the equal lines, and so the file is as it is to be: nothing
-            # tells which of them it was.
+            # says which of them it was.
             self.is_ambiguous = bool(more)
             return
         assert not more

@@ -66,7 +66,7 @@ class _Lines(RuleBasedStateMachine):
         self.open[bracket.id] = bracket
         self.since[bracket.id] = []
 
-    def told(self, spans: list[Transition]) -> list[tuple[bytes, bytes, set[str]]]:
+    def reported(self, spans: list[Transition]) -> list[tuple[bytes, bytes, set[str]]]:
         return [(s.before, s.after, {call.id for call in s.brackets}) for s in spans]
 
     # --- what may happen -----------------------------------------------------------------
@@ -94,7 +94,7 @@ class _Lines(RuleBasedStateMachine):
         self.found(tree)
         del self.open[bracket.id]
         expected = self.since[bracket.id]
-        assert self.told(spans) == expected
+        assert self.reported(spans) == expected
         assert others == set(self.open)
         if expected and not recorded:
             self.ended[bracket.id] = bracket
@@ -112,7 +112,7 @@ class _Lines(RuleBasedStateMachine):
             if over:
                 del self.open[bracket.id], self.since[bracket.id]
             return
-        assert (self.told(split.spans), split.tree) == (expected, self.tree)
+        assert (self.reported(split.spans), split.tree) == (expected, self.tree)
         assert split.open_now == set(self.open) - {bracket.id}
         del self.open[bracket.id]
         self.ended[bracket.id] = bracket
@@ -122,7 +122,7 @@ class _Lines(RuleBasedStateMachine):
 
     @precondition(lambda self: self.ended)
     @rule(who=WHO, keep=st.booleans(), data=st.data())
-    def tell(self, who: int, keep: bool, data: st.DataObject) -> None:
+    def mark(self, who: int, keep: bool, data: st.DataObject) -> None:
         bracket = self.ended[data.draw(st.sampled_from(list(self.ended)))]
         if keep:
             self.both[who].lines.keep_bracket(self.place, bracket, {"n": 1}, NOBODY)

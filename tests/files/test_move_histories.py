@@ -298,13 +298,13 @@ class Play:
         if done.files_changed:
             plan, done = self.session.undo(dry_run=True), self.session.undo()
             assert look(self.root) == before, "undo is not exact"
-            assert told(done) == told(plan), "an undo is not what its preview says"
+            assert reported(done) == reported(plan), "an undo is not what its preview says"
             plan, done = self.session.redo(dry_run=True), self.session.redo()
             assert look(self.root) == after, "redo is not exact"
-            assert told(done) == told(plan), "a redo is not what its preview says"
+            assert reported(done) == reported(plan), "a redo is not what its preview says"
 
     def check(self, plan: Rewind, done: Rewind, before: Seen, after: Seen) -> None:
-        assert told(done) == told(plan), "an operation is not what its preview says"
+        assert reported(done) == reported(plan), "an operation is not what its preview says"
         lost = (self.model.tokens & present(before)) - present(after)
         assert not lost, f"not captured, and gone: {lost}"
         pipes = [sum(kind == "pipe" for kind, _, _ in x.values()) for x in (before, after)]
@@ -318,13 +318,13 @@ class Play:
         for path in point.seen.keys() - point.uncaptured:
             if after.get(path) != point.seen[path] and path not in hidden:
                 assert _is_named(path, named), f"{path!r} is not as it was"
-        # What came when nobody saw it is not the session's to take back.
+        # What came unseen is not the session's to take back.
         for path in after.keys() - point.seen.keys() - hidden - self.model.ever:
             # And what was put aside once stays, whatever is done next.
             assert _is_named(path, named) or b".aside" in path, f"{path!r} was not there"
 
 
-def told(done: Rewind) -> list[tuple[str, str, str]]:
+def reported(done: Rewind) -> list[tuple[str, str, str]]:
     """What is said of each path, conflicts last."""
     return [(f.path, f.action, f.reason) for f in [*done.files, *done.conflicts]]
 

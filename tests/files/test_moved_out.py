@@ -98,7 +98,7 @@ def test_a_tool_that_names_only_where_it_moved_to(repository: Path, session: Ses
 
 
 def test_another_process_knows_it_too(repository: Path, tmp_path: Path) -> None:
-    """What came is told by the file that the processes share."""
+    """What came is known from the file that the processes share."""
     url = f"sqlite:///{tmp_path}/other.db"
     sleep(TICK)
     with Session.create(url, "s", cwd=repository) as session:

@@ -58,7 +58,7 @@ def test_a_new_session_in_a_folder_made_anew_has_its_own_baseline(
 def test_an_old_session_refuses_a_folder_made_anew(
     session: Session, project: Path, first: str
 ) -> None:
-    """Whatever it wants there, until it is told to take it as it is."""
+    """Whatever it wants there, until `relocate` takes it as it is."""
     with session.tool("bash"):
         (project / "README").write_text("agent\n")
     url = session.store.url
@@ -306,8 +306,8 @@ def test_what_a_killed_process_left_keeps_its_stamp(session: Session, project: P
             (project / "more").write_text("more\n")
     with Session.resume(url, "s") as again:
         again.append(said("on"))
-        (told,) = (e for e in again.events() if e.kind == "action")
-        assert told.data["workspace"] == kept
+        (reported,) = (e for e in again.events() if e.kind == "action")
+        assert reported.data["workspace"] == kept
         assert [f.path for f in again.rewind(before=2).files] == ["README"]
     assert (project / "README").read_text() == "one\ntwo\nthree\n"
     assert (project / "more").read_text() == "more\n"

@@ -131,8 +131,8 @@ def test_repair_says_what_it_cannot_put_back(
         two.append(user("goes on"))
     (left,) = [name for name in os.listdir(half) if name.startswith(".backtrail-tmp-")]
     run("doctor", "--repair", store=f"sqlite:///{tmp_path}/store.db")
-    told = capsys.readouterr().out
-    assert f"cannot be put back: see {half}/{left}" in told and "is back" not in told
+    reported = capsys.readouterr().out
+    assert f"cannot be put back: see {half}/{left}" in reported and "is back" not in reported
     assert os.listdir(half / left)
 
 

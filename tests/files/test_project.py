@@ -82,7 +82,7 @@ def test_a_repository_in_another_is_its_own_root(home: Path) -> None:
 
 
 def test_without_a_mark_it_is_the_folder_itself(home: Path) -> None:
-    """Which is nothing to be told about."""
+    """Which is nothing to report."""
     cwd = made(home / "notes" / "today")
     assert project_root(str(cwd)) == Root(str(cwd))
 

@@ -113,13 +113,13 @@ def test_an_event_names_its_bracket(how: str, session: Session, project: Path) -
                     if how == "left":
                         session.close()
         if how == "left":
-            resumed(session).append(user("it is told"))
+            resumed(session).append(user("it is recorded"))
     left = [bracket.id for bracket in brackets_of(session)]
     assert left
     session.append(user("next"))
-    told = [event for event in actions(session) if "files" in event.data]
-    assert [changed(session, event) for event in told] == [["new"]]
-    assert [id for event in told for id in named_in(event) if id in left] == left[:1]
+    reported = [event for event in actions(session) if "files" in event.data]
+    assert [changed(session, event) for event in reported] == [["new"]]
+    assert [id for event in reported for id in named_in(event) if id in left] == left[:1]
     assert brackets_of(session) == []
 
 
@@ -153,7 +153,7 @@ def test_two_processes_that_find_the_same_call(session: Session, project: Path) 
     with one, other:
         workspace = other.parts.capture.watched()
         assert workspace is not None
-        # Both have found it, before either has told it.
+        # Both have found it, before either has recorded it.
         other.parts.capture.recorder.end_orphans(workspace)
         (bracket,) = brackets_of(one)
         recorder = one.parts.capture.recorder
@@ -239,9 +239,9 @@ OLD = {"named": False}
 """What the brackets of an earlier version say."""
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
 def test_a_call_of_an_earlier_version(
-    told: bool, session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
+    reported: bool, session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its event names no bracket: it is known by its name and the tree it began with."""
     with suppress(_Elsewhere), killed(session):
@@ -250,7 +250,7 @@ def test_a_call_of_an_earlier_version(
 
         def unnamed(self: Recorder, begun: Bracket | Grab, ran_from: float | None = None) -> Ended:
             ended = end(self, begun)
-            if not told:
+            if not reported:
                 os._exit(9)
             files = ended.files
             assert files is not None

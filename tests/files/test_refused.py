@@ -49,7 +49,7 @@ def broken(session: Session) -> Iterator[None]:
 def test_a_call_whose_result_cannot_be_stored(
     why: str, then: str, session: Session, project: Path
 ) -> None:
-    """What it did is the session's all the same, and is told by the next event."""
+    """What it did is the session's all the same, and is in the next event."""
     refused = broken(session) if "full" in why else pytest.raises(InvalidData)
     if "message" in why:
         session.append(calling("c1"))
@@ -63,8 +63,8 @@ def test_a_call_whose_result_cannot_be_stored(
     after = passing(session, then)
     (project / "by-person").write_text("y\n")
     after.append(user("next"))
-    (told,) = after.events(kinds=("action",))
-    assert (told.data["call"], changed(after, told)) == ("c1", ["by-call"])
+    (reported,) = after.events(kinds=("action",))
+    assert (reported.data["call"], changed(after, reported)) == ("c1", ["by-call"])
     assert brackets_of(after) == []
     after.rewind(2)
     assert sorted(os.listdir(project)) == ["README", "by-person", "src"]

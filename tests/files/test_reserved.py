@@ -30,13 +30,13 @@ def test_a_name_that_only_begins_so_is_captured(session: Session, project: Path)
 
 
 def test_a_name_of_ours_is_said_and_left_alone(session: Session, project: Path) -> None:
-    """Whoever made it: it may be what a restore took out of its place."""
+    """Whatever made it: it may be what a restore took out of its place."""
     point = session.append(user("now"))
     shell(session, f"mkdir {OURS} src/in; echo x > {OURS}/x; echo y > src/in/{OURS}; rm README",
           project)  # fmt: skip
-    told = {path: reason for path, reason, _ in session.not_captured()}
-    assert told.keys() == {OURS, f"src/in/{OURS}"}
-    assert "restore" in told[OURS]
+    reported = {path: reason for path, reason, _ in session.not_captured()}
+    assert reported.keys() == {OURS, f"src/in/{OURS}"}
+    assert "restore" in reported[OURS]
     session.rewind(point)
     assert (project / "README").exists()
     assert (project / OURS / "x").read_text() == "x\n"

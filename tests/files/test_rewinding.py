@@ -109,7 +109,7 @@ def test_an_unknown_target_fails_before_anything_is_touched(
 
 
 def test_a_persons_edit_stays_and_is_a_conflict(session: Session, project: Path) -> None:
-    """Unless told to overwrite; then it is one undo away."""
+    """Unless asked to overwrite; then it is one undo away."""
     shell(session, "echo agent > README; echo agent > new", project)
     (project / "README").write_text("person\n")
     done = session.rewind(before=2)

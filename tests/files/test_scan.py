@@ -96,7 +96,7 @@ def test_only_what_changed_is_read(site: Site, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_what_may_have_changed_is_entered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first look tells which directories are as they were; no more is done about these."""
+    """A first look says which directories are as they were; no more is done about these."""
     fill(site, "a/b/c", "a/d/e", "f/g")
     settle(site)
     (site / "a/b/c").write_text("changed")
@@ -212,7 +212,7 @@ def touch_back(path: Path, change: Callable[[Path], object]) -> None:
 
 @pytest.mark.parametrize("reload", [False, True])
 def test_an_edit_with_its_time_set_back_is_seen(site: Site, reload: bool) -> None:
-    """Same size, same time, same inode: only the time of the inode tells."""
+    """Same size, same time, same inode: only the time of the inode differs."""
     fill(site, "a")
     before = settle(site)
     if reload:

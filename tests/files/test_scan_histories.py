@@ -17,7 +17,7 @@ NAMES = ["a", "b", "c", "dd", "e\udcff"]
 
 
 class History:
-    """Somebody who edits a directory at random, and knows which paths he touched."""
+    """A person that edits a directory at random, and the paths touched."""
 
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root

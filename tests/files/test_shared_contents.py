@@ -93,7 +93,7 @@ def lacking(blobs: SharedBlobs) -> int:
 
 
 def test_a_sweep_among_killed_writers_loses_nothing(tmp_path: Path) -> None:
-    """With no grace at all: everything referred to is there, whoever died when."""
+    """With no grace at all: everything referred to is there, whichever process died when."""
     assert missing_after(postgres.url_for(tmp_path), 4.0) == 0
 
 

@@ -421,10 +421,10 @@ def test_an_undo_that_cannot_be_finished_stays_there(
     turn(session, "sed -i s/^3/three/ f.py", project)
     file.write_text(file.read_text().replace("three", "drei"))
     session.undo()
-    told = [event.id for event in session.events()]
+    reported = [event.id for event in session.events()]
     for _ in range(2):
         assert actions(session.undo(on_conflict="merge")) == {"f.py": "conflict"}
-    assert [event.id for event in session.events()] == told
+    assert [event.id for event in session.events()] == reported
     assert (project / "older").exists()
     assert actions(session.undo()) == {"older": "delete"}
 

@@ -74,7 +74,7 @@ def test_a_call_that_may_change_a_file_waits_until_it_is_safe(
 def test_what_a_person_left_is_safe_before_a_call_begins(
     session: Session, project: Path, synced: list[str]
 ) -> None:
-    """Nobody but us may have it then."""
+    """Only this process may have it then."""
     (project / "README").write_text("mine\n")
     with session.tool("edit", paths=[project / "README"]):
         assert synced == [CONTENTS]

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from backtrail.stores import open_store
 from tests import postgres
 
 BEGIN = """
@@ -206,3 +208,45 @@ def test_the_command_line_brings_a_session_here(tmp_path: Path, url: str) -> Non
     assert str(b / "new") in done.stdout
     assert (b / "new" / "a.txt").read_text() == "two"
     assert run("new").returncode == 1
+
+
+def test_two_machines_work_at_once(tmp_path: Path, url: str) -> None:
+    """Each with files of its own: no event is lost or twice, and neither undoes the other's."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    record_on_a(a, url)
+    lines = """
+        name = home.name
+        work = home / ("work" if name == "a" else "other")
+        with Session.resume(url, "s", cwd=work, wait=30) as s:
+            for n in range(12):
+                s.append({"role": "user", "content": f"{name} {n}"})
+                with s.tool("bash", {"command": "x"}) as call:
+                    (work / f"{name}{n}.txt").write_text(f"{name}{n}")
+                    (work / "both.txt").write_text(f"{name} {n}")
+                    call.result = "done"
+            left = files(work)
+            assert left["both.txt"] == f"{name} 11", left
+            assert not any(f.startswith("ab".replace(name, "")) and f[1:2].isdigit() for f in left)
+            plan = s.rewind(s.checkpoints()[0], scope="files", dry_run=True)
+            mine = {one.path for one in plan.files if one.action == "delete"}
+            assert {f"{name}{n}.txt" for n in range(12)} <= mine, mine
+            assert not any(f.startswith("ab".replace(name, "")) and f[1:2].isdigit() for f in mine)
+    """
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(on, machine, url, lines) for machine in (a, b)]:
+            done.result()
+    with open_store(url) as store:
+        said = [
+            event.data["message"]["content"] for event in store.read("s", kinds={"user_message"})
+        ]
+        assert sorted(said) == sorted(["on A", *(f"{m} {n}" for m in "ab" for n in range(12))])
+        for name in "ab":
+            assert [one for one in said if one.startswith(f"{name} ")] == [
+                f"{name} {n}" for n in range(12)
+            ]
+        assert store.verify() == []
+        workspaces = {
+            event.data["workspace"]["id"]
+            for event in store.read("s") if "workspace" in event.data
+        }  # fmt: skip
+        assert len(workspaces) == 2

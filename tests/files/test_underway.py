@@ -63,10 +63,10 @@ def test_a_call_that_gets_no_result_is_over(how: str, session: Session, project:
     after = passing(session, how)
     (project / "by-person").write_text("y\n")
     after.append(user("next"))
-    told = list(after.events(kinds=("action",)))
+    reported = list(after.events(kinds=("action",)))
     over = "so_far" if how == "rewind" else "interrupted"
-    assert [(e.data["call"], e.data[over]) for e in told] == [("c1", True)]
-    assert changed(after, told[0]) == ["by-call"]
+    assert [(e.data["call"], e.data[over]) for e in reported] == [("c1", True)]
+    assert changed(after, reported[0]) == ["by-call"]
     assert brackets_of(after) == []
     after.append(result("c1", "late"))
     after.rewind(2)
@@ -86,8 +86,8 @@ def test_a_session_that_moves_during_a_call(
         assert brackets_of(session)
         session.relocate(tmp_path / "elsewhere")
         (tmp_path / "elsewhere" / "by-person").write_text("y\n")
-    told = next(session.events(kinds=("action",)))
-    assert (told.data["interrupted"], changed(session, told)) == (True, ["by-call"])
+    reported = next(session.events(kinds=("action",)))
+    assert (reported.data["interrupted"], changed(session, reported)) == (True, ["by-call"])
     session.relocate(project)
     session.rewind(2, scope="files")
     assert sorted(os.listdir(project)) == ["README", "src"]
@@ -193,7 +193,7 @@ def test_a_turn_in_which_the_session_is_closed(session: Session, project: Path) 
 
 
 def test_a_call_left_by_a_close_is_recorded_once(session: Session, project: Path) -> None:
-    """Also where an equal call was told and undone before, and where a crash comes in between."""
+    """Also where an equal call was recorded and undone before, and a crash comes in between."""
     for _ in range(2):
         with suppress(Closed), session.turn("go"), session.tool("bash"):
             (project / "by-call").write_text("x\n")
@@ -201,8 +201,8 @@ def test_a_call_left_by_a_close_is_recorded_once(session: Session, project: Path
         session = resumed(session)
         session.undo()
         assert not (project / "by-call").exists()
-    told = session.events(kinds=("action",))
-    assert [e.data["name"] for e in told] == ["bash", "bash"]
+    reported = session.events(kinds=("action",))
+    assert [e.data["name"] for e in reported] == ["bash", "bash"]
     with suppress(Closed), session.tool("bash"):
         (project / "by-call").write_text("x\n")
         session.close()
@@ -304,8 +304,8 @@ def test_what_is_owed_waits_for_an_append_that_works(session: Session, project: 
     with pytest.raises(ValueError, match="nan"):
         session.append({"role": "user", "content": "hello", "odd": float("nan")})
     session.append(user("hello"))
-    told = next(session.events(kinds=("action",)))
-    assert changed(session, told) == ["by-call"]
+    reported = next(session.events(kinds=("action",)))
+    assert changed(session, reported) == ["by-call"]
 
 
 def test_a_person_in_the_middle_of_a_call_that_declares_its_paths(

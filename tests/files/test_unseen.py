@@ -45,7 +45,7 @@ def gone_by(session: Session, how: str, project: Path) -> Session:
 def test_the_next_look_finds_what_a_call_did(
     how: str, session: Session, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The result is stored, and says why it does not tell it; then the caller is told."""
+    """The result is stored, and says why it lacks the change; then the caller gets the error."""
     failure = pytest.raises(StoreFailed, match="open files")
     with monkeypatch.context() as patch, failure, session.tool("bash", id="c1") as call:
         (project / "by-call").write_text("x\n")
@@ -57,8 +57,8 @@ def test_the_next_look_finds_what_a_call_did(
     after = gone_by(session, how, project)
     (project / "by-person").write_text("y\n")
     after.append(user("later"))
-    (told,) = (e for e in after.events(kinds=("action",)) if "interrupted" in e.data)
-    assert (told.data["call"], changed(after, told)) == ("c1", ["by-call"])
+    (reported,) = (e for e in after.events(kinds=("action",)) if "interrupted" in e.data)
+    assert (reported.data["call"], changed(after, reported)) == ("c1", ["by-call"])
     assert brackets_of(after) == []
     after.rewind(2)
     assert sorted(os.listdir(project)) == ["README", "by-person", "src"]
@@ -157,8 +157,8 @@ def test_a_message_whose_bracket_cannot_be_opened(
             event = session.append(calling("c1"), id="m1")
         assert session.append(calling("c1"), id="m1").seq == event.seq
         (project / "new").write_text("x\n")
-        told = session.append(result("c1"))
-        assert "missed" in told.data["files"]
+        reported = session.append(result("c1"))
+        assert "missed" in reported.data["files"]
         assert any(problem.what == "not captured" for problem in session.problems)
         session.append(user("next"))
         assert [e.kind for e in session.events()].count("assistant_message") == 1

@@ -136,7 +136,7 @@ def test_it_is_begun_once(place: Place) -> None:
     """By the first that comes; if that is killed, by another one ten minutes later."""
     full(place)
     with open_store(place.url) as store:
-        # Nobody may collect while the lock is held, as by another process.
+        # No collection may run while the lock is held, as by another process.
         fd = os.open(place.contents / "upkeep-lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         assert [due.start(store) for _ in range(3)] == [True, False, False]
@@ -180,7 +180,7 @@ def test_a_full_disk_does_not_put_off_a_deletion(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection too early for it makes no room; that is due in its hour all the same."""
-    monkeypatch.setenv("BACKTRAIL_BUDGET", "100kB")
+    monkeypatch.setenv("BACKTRAIL_BUDGET", "200kB")
     place.work("gone", BIG)
     place.delete("gone")
     ((due_at,),) = place.noted()["due"].values()

@@ -45,24 +45,24 @@ class Round:
 
 def spell(system: str, rounds: Sequence[Round], formats: Sequence[Format]) -> Tagged:
     """The script; each message takes the next of `formats`, over and over."""
-    told: Tagged = []
+    reported: Tagged = []
 
     def format() -> Format:
-        return formats[len(told) % len(formats)]
+        return formats[len(reported) % len(formats)]
 
     if system:
-        told.append((say("system", system, format()), format()))
+        reported.append((say("system", system, format()), format()))
     for turn in rounds:
         if turn.user:
-            told.append((say("user", turn.user, format()), format()))
+            reported.append((say("user", turn.user, format()), format()))
         for step in turn.steps:
             chosen = format()
-            told += [(message, chosen) for message in answer(step, chosen)]
+            reported += [(message, chosen) for message in answer(step, chosen)]
             if step.late:
-                told.append((say("user", step.late, format()), format()))
+                reported.append((say("user", step.late, format()), format()))
             chosen = format()
-            told += [(message, chosen) for message in results(step, chosen)]
-    return told
+            reported += [(message, chosen) for message in results(step, chosen)]
+    return reported
 
 
 def say(role: str, text: str, format: Format) -> dict[str, Json]:

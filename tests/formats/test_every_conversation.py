@@ -19,11 +19,11 @@ from tests.formats.strategies import Script, tidy, untidy
 PAIRS = [(a, b) for a in FORMATS for b in FORMATS if a != b]
 
 
-def accepted(told: Tagged, to: Format) -> list[dict[str, Json]]:
+def accepted(reported: Tagged, to: Format) -> list[dict[str, Json]]:
     """Converted, checked against the provider's rules, and the given ones left alone."""
-    before = copy.deepcopy(told)
-    out = convert(told, to)
-    assert told == before
+    before = copy.deepcopy(reported)
+    out = convert(reported, to)
+    assert reported == before
     check(to, out)
     return out
 
@@ -45,11 +45,11 @@ def test_there_and_back(source: Format, to: Format, script: Script) -> None:
 @given(script=untidy(), formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=5))
 def test_any_mix_is_accepted(to: Format, script: Script, formats: list[Format]) -> None:
     """Whatever was recorded, in whatever mix, the provider takes what comes out."""
-    told = spell(*script, formats)
-    if any(format == to for _, format in told):
+    reported = spell(*script, formats)
+    if any(format == to for _, format in reported):
         # What is native stays as it is, even where its provider would refuse it.
-        told = [(message, format) for message, format in told if format != to]
-    accepted(told, to)
+        reported = [(message, format) for message, format in reported if format != to]
+    accepted(reported, to)
 
 
 def test_a_stray_result_does_not_part_others_from_their_calls() -> None:
@@ -61,12 +61,12 @@ def test_a_stray_result_does_not_part_others_from_their_calls() -> None:
     def answer(id: str) -> dict[str, Json]:
         return {"type": "tool_result", "tool_use_id": id, "content": "seen"}
 
-    told: list[dict[str, Json]] = [
+    reported: list[dict[str, Json]] = [
         {"role": "assistant", "content": [call("a"), call("b")]},
         {"role": "user", "content": [answer("a"), answer("gone")]},
         {"role": "user", "content": [answer("b")]},
     ]
-    out = accepted([(message, "anthropic") for message in told], "openai")
+    out = accepted([(message, "anthropic") for message in reported], "openai")
     assert [message["role"] for message in out] == ["assistant", "tool", "tool", "user"]
 
 
@@ -75,11 +75,11 @@ def test_a_stray_result_does_not_part_others_from_their_calls() -> None:
 @given(script=tidy(), formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=5))
 def test_a_tidy_mix_keeps_all_facts(to: Format, script: Script, formats: list[Format]) -> None:
     """Native and foreign messages side by side are one valid conversation."""
-    told = spell(*script, formats)
-    out = convert(told, to)
-    if any(format != to for _, format in told):
+    reported = spell(*script, formats)
+    out = convert(reported, to)
+    if any(format != to for _, format in reported):
         check(to, out)
-    assert facts(out) == facts([message for message, _ in told])
+    assert facts(out) == facts([message for message, _ in reported])
 
 
 _TEXTS = st.recursive(

@@ -193,19 +193,19 @@ def test_only_reasoning_leaves_no_empty_message() -> None:
 def test_developer_stays_in_place_at_openai(to: Format) -> None:
     """OpenAI takes instructions anywhere and knows `developer`."""
     other: Format = "responses" if to == "openai" else "openai"
-    told = [*HI[other], {"role": "developer", "content": "Now in verse."}]
-    out = turned(told, other, to)
+    reported = [*HI[other], {"role": "developer", "content": "Now in verse."}]
+    out = turned(reported, other, to)
     assert [message["role"] for message in out] == ["system", "user", "assistant", "developer"]
 
 
 def test_instructions_go_first_at_anthropic() -> None:
     """Every system and developer message ends up in the one that `system=` takes."""
-    told = [
+    reported = [
         {"role": "user", "content": "hi"},
         {"role": "developer", "content": "Be brief."},
         {"role": "system", "content": "Be kind."},
     ]
-    assert turned(told, "openai", "anthropic") == [
+    assert turned(reported, "openai", "anthropic") == [
         {"role": "system", "content": [
             {"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."},
         ]},
@@ -233,7 +233,7 @@ def test_items_of_one_response_are_one_message() -> None:
 
 def test_errors() -> None:
     """Only Anthropic marks an error; a silent one says at least that it is one."""
-    told: Messages = [
+    reported: Messages = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [
             {"type": "tool_use", "id": "a", "name": "f", "input": {}},
@@ -245,7 +245,7 @@ def test_errors() -> None:
         ]},
     ]  # fmt: skip
     for to in ("openai", "responses"):
-        said = [fact[2] for fact in facts(turned(told, "anthropic", to)) if fact[0] == "result"]
+        said = [fact[2] for fact in facts(turned(reported, "anthropic", to)) if fact[0] == "result"]
         assert said == ["no file", "error"]
     failed = {"role": "tool", "tool_call_id": "a", "content": "", "is_error": True}
     back = turned([*PARALLEL["openai"][:2], failed], "openai", "anthropic")[-1]["content"]
@@ -256,17 +256,17 @@ def test_errors() -> None:
 def test_images_in_results() -> None:
     """Chat results are text, so their images follow in a message of the user."""
     shown = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-    told = copy.deepcopy(PARALLEL["anthropic"])
-    told[2]["content"][0]["content"] = [{"type": "text", "text": "one"}, shown]
-    told[2]["content"][1]["content"] = [shown]
-    chat = turned(told, "anthropic", "openai")
+    reported = copy.deepcopy(PARALLEL["anthropic"])
+    reported[2]["content"][0]["content"] = [{"type": "text", "text": "one"}, shown]
+    reported[2]["content"][1]["content"] = [shown]
+    chat = turned(reported, "anthropic", "openai")
     assert [message["role"] for message in chat] == [
         "user", "assistant", "tool", "tool", "user", "user",
     ]  # fmt: skip
     assert [block["type"] for block in chat[4]["content"]] == ["image_url", "image_url"]
-    items = turned(told, "anthropic", "responses")
+    items = turned(reported, "anthropic", "responses")
     assert [block["type"] for block in items[4]["output"]] == ["input_text", "input_image"]
-    assert turned(items, "responses", "anthropic") == told
+    assert turned(items, "responses", "anthropic") == reported
 
 
 def test_custom_tools() -> None:
@@ -292,8 +292,8 @@ def test_what_no_provider_shares_is_said_in_words() -> None:
     text = base64.b64encode(b"words").decode()
     file = {"filename": "n.txt", "file_data": f"data:text/plain;base64,{text}"}
     notes = {"type": "file", "file": file}
-    told: Messages = [{"role": "user", "content": [audio, svg, ours, notes]}]
-    blocks = turned(told, "openai", "anthropic")[0]["content"]
+    reported: Messages = [{"role": "user", "content": [audio, svg, ours, notes]}]
+    blocks = turned(reported, "openai", "anthropic")[0]["content"]
     assert [block.get("text") for block in blocks[:3]] == [
         "[audio left out]", "[image left out: image/svg+xml]", "[file left out: file-1]",
     ]  # fmt: skip
@@ -330,41 +330,41 @@ def test_hosted_tools_stay_with_their_provider() -> None:
 
 def test_a_result_without_a_call_is_said_by_the_user() -> None:
     """Providers refuse it as a result, and nothing said is dropped."""
-    told: Messages = [{"role": "tool", "tool_call_id": "gone", "content": "42"}]
-    out = turned(told, "openai", "anthropic")
+    reported: Messages = [{"role": "tool", "tool_call_id": "gone", "content": "42"}]
+    out = turned(reported, "openai", "anthropic")
     assert facts(out) == [("user", "Result of tool call gone:"), ("user", "42")]
 
 
 def test_ids_that_the_provider_refuses() -> None:
     """Odd, long and repeated ids become legal and unique, the same in call and result."""
-    told: Messages = [{"role": "user", "content": "go"}]
+    reported: Messages = [{"role": "user", "content": "go"}]
     for number, name in enumerate(["functions.Bash:0", "call_0", "call_0", "é" * 90]):
         function = {"name": "f", "arguments": "{}"}
         call = {"id": name, "type": "function", "function": function}
-        told.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        told.append({"role": "tool", "tool_call_id": name, "content": str(number)})
-    out = facts(turned(told, "openai", "anthropic"))
+        reported.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        reported.append({"role": "tool", "tool_call_id": name, "content": str(number)})
+    out = facts(turned(reported, "openai", "anthropic"))
     assert [fact[2] for fact in out if fact[0] == "result"] == ["0", "1", "2", "3"]
     assert [fact[1] for fact in out if fact[0] == "call"][1] == "call_0"
-    turned(told, "openai", "responses")
+    turned(reported, "openai", "responses")
 
 
 def test_a_conversation_that_begins_with_the_assistant() -> None:
     """Anthropic wants the user first; the word put there does not come back."""
-    told: Messages = [{"role": "assistant", "content": "Welcome."}]
-    out = turned(told, "openai", "anthropic")
+    reported: Messages = [{"role": "assistant", "content": "Welcome."}]
+    out = turned(reported, "openai", "anthropic")
     assert [message["role"] for message in out] == ["user", "assistant"]
-    assert turned(out, "anthropic", "openai") == told
+    assert turned(out, "anthropic", "openai") == reported
 
 
 def test_frameworks_and_older_spellings() -> None:
     """`human`, `ai`, calls with `args`, and the `function_call` of old are understood."""
-    told: Messages = [
+    reported: Messages = [
         {"type": "human", "content": "go"},
         {"type": "ai", "content": "", "tool_calls": [{"id": "a", "name": "f", "args": {"x": 1}}]},
         {"type": "tool", "tool_call_id": "a", "content": "1", "status": "error"},
     ]
-    out = turned(told, "responses", "anthropic")
+    out = turned(reported, "responses", "anthropic")
     assert facts(out) == [("user", "go"), ("call", "a", "f", {"x": 1}), ("result", "a", "1")]
     old: Messages = [
         {"role": "user", "content": "go"},

@@ -42,16 +42,16 @@ CASES: dict[str, list[Round]] = {
 @pytest.mark.parametrize("format", FORMATS)
 def test_cases(case: str, format: Format) -> None:
     """Only what is missing is added, and the provider accepts the outcome."""
-    told = [message for message, _ in spell("", CASES[case], [format])]
-    before = copy.deepcopy(told)
-    lost = [call.id for call in pending(told)]
-    out = repair(told)
-    assert told == before
+    reported = [message for message, _ in spell("", CASES[case], [format])]
+    before = copy.deepcopy(reported)
+    lost = [call.id for call in pending(reported)]
+    out = repair(reported)
+    assert reported == before
     check(format, out)
     assert pending(out) == []
-    added = [fact for fact in facts(out) if fact not in facts(told)]
+    added = [fact for fact in facts(out) if fact not in facts(reported)]
     assert added == [("result", call_id, INTERRUPTED) for call_id in lost]
-    assert sorted(map(str, facts(told) + added)) == sorted(map(str, facts(out)))
+    assert sorted(map(str, facts(reported) + added)) == sorted(map(str, facts(out)))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -59,8 +59,8 @@ def test_cases(case: str, format: Format) -> None:
 @given(script=tidy())
 def test_a_conversation_in_order_stays(format: Format, script: Script) -> None:
     """Repair changes nothing where nothing is missing."""
-    told = [message for message, _ in spell(*script, [format])]
-    assert repair(told) == told
+    reported = [message for message, _ in spell(*script, [format])]
+    assert repair(reported) == reported
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -68,13 +68,13 @@ def test_a_conversation_in_order_stays(format: Format, script: Script) -> None:
 @given(script=unanswered())
 def test_any_conversation(format: Format, script: Script) -> None:
     """Whatever is missing or late, the provider accepts the outcome; twice is as once."""
-    told = [message for message, _ in spell(*script, [format])]
-    out = repair(told)
+    reported = [message for message, _ in spell(*script, [format])]
+    out = repair(reported)
     if format == "anthropic":
         out = _alternating(out)
     check(format, out)
     assert repair(out) == out
-    assert {call.id for call in pending(told)} == {
+    assert {call.id for call in pending(reported)} == {
         fact[1] for fact in facts(out) if fact[0] == "result" and fact[2] == INTERRUPTED
     }
 
@@ -139,9 +139,11 @@ def test_the_users_words_stay_behind_the_results() -> None:
 def test_one_answer_in_several_messages() -> None:
     """Logs that keep one block a message are whole: nothing moves between their calls."""
     blocks = [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in "ab"]
-    told: list[dict[str, Json]] = [{"role": "assistant", "content": [block]} for block in blocks]
+    reported: list[dict[str, Json]] = [
+        {"role": "assistant", "content": [block]} for block in blocks
+    ]
     for name in "ab":
         answer = {"type": "tool_result", "tool_use_id": name, "content": name}
-        told.append({"role": "user", "content": [answer]})
-    assert repair(told) == told
-    assert [call.id for message in told for call in calls_in(message)] == ["a", "b"]
+        reported.append({"role": "user", "content": [answer]})
+    assert repair(reported) == reported
+    assert [call.id for message in reported for call in calls_in(message)] == ["a", "b"]

@@ -53,8 +53,8 @@ class Model(ModelServer):
         parts = [{"text": given}] if isinstance(given, str) else given["parts"]
         content = {"role": "model", "parts": parts}
         candidate = {"content": content, "finishReason": "STOP", "index": 0}
-        told = {"candidates": [candidate], "usageMetadata": answer.usage or USAGE}
-        return [sse({**told, "responseId": f"r{next(self._numbers)}", "modelVersion": MODEL})]
+        ran = {"candidates": [candidate], "usageMetadata": answer.usage or USAGE}
+        return [sse({**ran, "responseId": f"r{next(self._numbers)}", "modelVersion": MODEL})]
 
     def plain(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
         """A chat is summed up without a stream, and that it is summed up is checked once more."""

@@ -171,13 +171,13 @@ def test_settings_with_comments(tmp_path: Path, model: Model) -> None:
 def test_status_and_removing(gemini: Gemini, model: Model) -> None:
     """`status` says whether they run; in a project's settings they do so as well."""
     assert (status(gemini)["problem"], status(gemini)["missing"]) == (None, [])
-    told = json.loads(gemini.settings.read_text())
-    gemini.settings.write_text(json.dumps({**told, "hooksConfig": {"disabled": ["backtrail"]}}))
+    ran = json.loads(gemini.settings.read_text())
+    gemini.settings.write_text(json.dumps({**ran, "hooksConfig": {"disabled": ["backtrail"]}}))
     assert "switched off" in status(gemini)["problem"]
     model.script("unseen")
     gemini.say("hello")
     assert gemini.world.sessions() == []
-    gemini.settings.write_text(json.dumps(told, indent=2) + "\n")
+    gemini.settings.write_text(json.dumps(ran, indent=2) + "\n")
     assert gemini.world.run("hooks", "uninstall", "gemini", "--yes").returncode == 0
     assert "hooks" not in json.loads(gemini.settings.read_text())
     assert gemini.world.run("hooks", "install", "gemini", "--project", "--yes").returncode == 0

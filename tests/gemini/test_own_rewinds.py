@@ -87,9 +87,9 @@ def test_rewinding_and_reverting(tmp_path: Path, model: Model) -> None:
     second = scene.world.events(scene.latest().key or "", "user_message")[1]
     done = scene.world.run("rewind", "--before", str(second.seq), "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert (told["conflicts"], scene.files()) == ([], {"a.txt": "one\n"})
-    native = resumed(told["resume"])
+    ran = json.loads(done.stdout)
+    assert (ran["conflicts"], scene.files()) == ([], {"a.txt": "one\n"})
+    native = resumed(ran["resume"])
     scene.gemini.say("just six", "--resume", native)
     assert shape(model.requests[-1]) == [*before, ("user", "just six")]
     assert scene.said(f"gemini:{native}") == ["write a.txt one", "just six"]

@@ -92,8 +92,8 @@ def test_a_command_left_in_the_background(scene: Scene) -> None:
         terminal.until((scene.world.project / "later.txt").exists, what="the command")
         scene.say(terminal, "just two")
     assert scene.said() == scene.sent()
-    told = scene.world.events(scene.latest().key or "", "files_changed", "action")
-    assert any("after" in event.data.get("files", {}) for event in told)
+    ran = scene.world.events(scene.latest().key or "", "files_changed", "action")
+    assert any("after" in event.data.get("files", {}) for event in ran)
     assert scene.world.misses() == []
 
 

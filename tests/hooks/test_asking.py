@@ -195,7 +195,7 @@ def test_a_denial_that_has_a_hook(world: World) -> None:
 
 
 def test_an_agent_that_dies_with_a_question(world: World) -> None:
-    """Nobody knows whether the call ran: all that changed is kept, and is said."""
+    """It is not known whether the call ran: all that changed is kept, and is said."""
     asking = Asking(world, "codex")
     code = """if True:
         import subprocess, sys

@@ -228,8 +228,8 @@ def test_what_was_missed_is_said_everywhere(world: World, agent: Agent) -> None:
     (call,) = world.events("claude-code:s1", "action")
     row = {"path": f"event {call.seq} (Bash)", "reason": PARTIAL, "size": 0}
     for verb in (["status"], ["show"], ["log"], ["hooks", "status"]):
-        told = json.loads(world.run(*verb, "--json").stdout)
-        assert row in told["not_captured"], verb
+        ran = json.loads(world.run(*verb, "--json").stdout)
+        assert row in ran["not_captured"], verb
         said = world.run(*verb).stdout
         assert PARTIAL in said, verb
         assert "nothing was missed" not in said
@@ -242,8 +242,8 @@ def test_what_was_missed_is_said_everywhere(world: World, agent: Agent) -> None:
         assert page.read_text().count(PARTIAL) == 2, kind
     with world.session() as session:
         assert (row["path"], PARTIAL, 0) in session.not_captured()
-    told = world.run("undo", "--yes", "--json")
-    assert (told.returncode, json.loads(told.stdout)["not_captured"]) == (4, [row])
+    ran = world.run("undo", "--yes", "--json")
+    assert (ran.returncode, json.loads(ran.stdout)["not_captured"]) == (4, [row])
     assert (world.project / "a.txt").read_text() == "two"
 
 

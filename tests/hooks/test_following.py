@@ -199,7 +199,7 @@ def test_the_project_is_where_the_agent_began(world: World, agent: Agent) -> Non
     assert not (below / "rel.txt").exists()
 
 
-# --- calls that nobody ended -------------------------------------------------------------
+# --- calls that were not ended ------------------------------------------------------------
 
 
 def test_an_interrupted_call_ends_with_the_next_prompt(world: World, agent: Agent) -> None:
@@ -396,9 +396,9 @@ def test_a_note_in_the_form_of_the_agent(world: World, name: str, event: str) ->
     agent.hook(event, prompt="first")
     with open_store(world.url) as store:
         leave_note(store, store.sessions()[0].id, "a.txt was restored.")
-    told = json.loads(agent.hook(event, prompt="second"))
+    ran = json.loads(agent.hook(event, prompt="second"))
     expected = {"hookEventName": event, "additionalContext": "a.txt was restored."}
-    assert told == {"hookSpecificOutput": expected}
+    assert ran == {"hookSpecificOutput": expected}
 
 
 def test_notes_are_for_one_session(world: World) -> None:

@@ -48,9 +48,9 @@ class Gemini:
         return message
 
     def prompt(self, text: str) -> str:
-        told = self.agent.hook("BeforeAgent", prompt=text)
+        ran = self.agent.hook("BeforeAgent", prompt=text)
         self._add("user", [{"text": text}])
-        return told
+        return ran
 
     def call(self, path: Path, text: str) -> None:
         """A call of a tool, whose result Gemini notes twice, when the hooks are through."""
@@ -269,8 +269,8 @@ def written(world: World) -> tuple[str, Path, str]:
     """What a rewind to before the last prompt writes: id, record, and what is reported."""
     done = world.run("rewind", "--last", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    return told["native"]["id"], Path(told["native"]["path"]), told["resume"]
+    ran = json.loads(done.stdout)
+    return ran["native"]["id"], Path(ran["native"]["path"]), ran["resume"]
 
 
 def chat(path: Path) -> list[tuple[str, str]]:
@@ -294,7 +294,7 @@ def test_a_new_session_has_what_was_kept(world: World, gemini: Gemini) -> None:
     assert [one["type"] for one in records] == ["user", "gemini", "gemini"]
     assert gemini.path.read_bytes() == old and path.stat().st_mode & 0o777 == 0o600
     assert names(world) == ["a"]
-    # Whoever goes on in the old window does so in a fork, and is told what went back.
+    # The old window goes on in a fork, and its model learns what went back.
     assert "b; read them again" in gemini.prompt("c")
     assert said(world) == ["a", "done a", "b", "done b", "c"]
     assert said(world, native) == ["a", "done a"]
@@ -339,9 +339,9 @@ def test_without_a_place_for_it(world: World, gemini: Gemini) -> None:
     gemini.turn("b", world.project / "b")
     (gemini.home / "projects.json").unlink()
     done = world.run("rewind", "--last", "--yes", "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["applied"]) == (1, True)
-    assert "never used in" in told["native_error"] and "resume" not in told
+    ran = json.loads(done.stdout)
+    assert (done.returncode, ran["applied"]) == (1, True)
+    assert "never used in" in ran["native_error"] and "resume" not in ran
 
 
 def test_without_its_record(world: World, gemini: Gemini) -> None:

@@ -210,15 +210,15 @@ def test_comments_stay_where_gemini_takes_them(tmp_path: Path, text: str) -> Non
     change = plan_install(GEMINI, path, command)
     assert change.after is not None
     assert _comments(change.after) == _comments(text)
-    told = json.loads(_uncommented(change.after))
-    assert {event for event in told["hooks"] if event[0].isupper()} == {*GEMINI.events}
-    told["hooks"] = {
+    seen = json.loads(_uncommented(change.after))
+    assert {event for event in seen["hooks"] if event[0].isupper()} == {*GEMINI.events}
+    seen["hooks"] = {
         event: [group for group in groups if command not in json.dumps(group)]
         if isinstance(groups, list) else groups
-        for event, groups in told["hooks"].items()
+        for event, groups in seen["hooks"].items()
     }  # fmt: skip
     before = json.loads(_uncommented(text))
-    assert {k: v for k, v in told["hooks"].items() if v != []} == before.get("hooks", {})
+    assert {k: v for k, v in seen["hooks"].items() if v != []} == before.get("hooks", {})
     apply(change, copy="make")
     assert not plan_install(GEMINI, path, command).is_needed
     # A person changes something else: only ours goes.
@@ -263,7 +263,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """Nobody may ever write to it."""
+    """It may be written by no process."""
     os.mkfifo(tmp_path / "settings.json")
     with pytest.raises(InvalidData, match="is no file"):
         plan_install(CLAUDE, tmp_path / "settings.json", COMMAND)
@@ -386,9 +386,9 @@ def test_installing_shows_asks_and_does(world: World) -> None:
 def test_the_settings_of_a_project_are_for_all(world: World) -> None:
     """Others can read a new file; that it names a program of this machine is said before."""
     path = world.project / ".claude" / "settings.json"
-    told = world.run("hooks", "install", "claude-code", "--project")
-    assert (told.returncode, path.exists()) == (2, False)
-    assert f"will call {PROGRAM}" in told.stderr
+    seen = world.run("hooks", "install", "claude-code", "--project")
+    assert (seen.returncode, path.exists()) == (2, False)
+    assert f"will call {PROGRAM}" in seen.stderr
     before = os.umask(0o022)
     try:
         world.run("hooks", "install", "claude-code", "--project", "--yes")
@@ -406,11 +406,11 @@ def test_installing_as_json(world: World) -> None:
     path = world.project / ".claude" / "settings.local.json"
     for flags, changed in ((("--dry-run",), False), (("--yes",), True), (("--yes",), False)):
         done = world.run("hooks", "install", "claude-code", "--local", "--json", *flags)
-        told = json.loads(done.stdout)
-        assert (told["path"], told["changed"]) == (str(path), changed)
-        assert told["command"] == f"{PROGRAM} hook claude-code"
-    told = json.loads(world.run("hooks", "uninstall", "claude-code", "--local", "--json").stdout)
-    assert told["error"]["code"] == "usage"
+        seen = json.loads(done.stdout)
+        assert (seen["path"], seen["changed"]) == (str(path), changed)
+        assert seen["command"] == f"{PROGRAM} hook claude-code"
+    seen = json.loads(world.run("hooks", "uninstall", "claude-code", "--local", "--json").stdout)
+    assert seen["error"]["code"] == "usage"
     done = world.run("hooks", "uninstall", "claude-code", "--local", "--json", "--yes")
     assert json.loads(done.stdout)["changed"] is True
     assert not path.exists()
@@ -418,11 +418,11 @@ def test_installing_as_json(world: World) -> None:
 
 def test_what_else_codex_needs_is_printed(world: World) -> None:
     """Its hooks may be switched off, and run only when a person trusts them."""
-    told = world.run("hooks", "install", "codex", "--yes")
-    assert "`Trust all and continue`" in told.stderr
+    seen = world.run("hooks", "install", "codex", "--yes")
+    assert "`Trust all and continue`" in seen.stderr
     (world.home / ".codex" / "config.toml").write_text("[features]\nhooks = false\n")
-    told = world.run("hooks", "install", "codex", "--yes")
-    assert "switched off" in told.stderr
+    seen = world.run("hooks", "install", "codex", "--yes")
+    assert "switched off" in seen.stderr
 
 
 def test_status_runs_what_is_installed(world: World) -> None:
@@ -431,12 +431,12 @@ def test_status_runs_what_is_installed(world: World) -> None:
     assert (none.returncode, "no hooks are installed" in none.stdout) == (0, True)
     for agent in DIALECTS:
         assert world.run("hooks", "install", agent, "--yes").returncode == 0
-    told = json.loads(world.run("hooks", "status", "--json").stdout)
-    assert [one["agent"] for one in told["installed"]] == list(DIALECTS)
-    assert all(one["seconds"] > 0 for one in told["installed"])
-    # Only Codex wants to be told first.
-    assert [one["agent"] for one in told["installed"] if one["problem"]] == ["codex"]
-    assert told["misses"] == {"count": 0, "last": None}
+    seen = json.loads(world.run("hooks", "status", "--json").stdout)
+    assert [one["agent"] for one in seen["installed"]] == list(DIALECTS)
+    assert all(one["seconds"] > 0 for one in seen["installed"])
+    # Only Codex asks for trust first.
+    assert [one["agent"] for one in seen["installed"] if one["problem"]] == ["codex"]
+    assert seen["misses"] == {"count": 0, "last": None}
     assert world.sessions() == []
 
 
@@ -454,9 +454,9 @@ def test_status_finds_what_is_wrong(world: World) -> None:
     path.write_text(with_ours("{}", "file", CLAUDE, f"{PROGRAM} hook claude-code"))
     (world.root / "file").write_text("")
     world.env["BACKTRAIL_STORE"] = f"sqlite:///{world.root}/file/x.db"
-    told = json.loads(world.run("hooks", "status", "--json").stdout)
-    assert told["problem"]
-    assert told["installed"][0]["problem"]
+    seen = json.loads(world.run("hooks", "status", "--json").stdout)
+    assert seen["problem"]
+    assert seen["installed"][0]["problem"]
 
 
 def test_status_reports_a_full_disk(world: World) -> None:
@@ -467,18 +467,18 @@ def test_status_reports_a_full_disk(world: World) -> None:
 
     world.run("hooks", "install", "claude-code", "--yes")
     world.run("hooks", "status")
-    told = world.run("hooks", "status", "--json", preexec_fn=no_space)
-    assert told.returncode == 1
-    assert "check the disk" in json.loads(told.stdout)["installed"][0]["problem"]
+    seen = world.run("hooks", "status", "--json", preexec_fn=no_space)
+    assert seen.returncode == 1
+    assert "check the disk" in json.loads(seen.stdout)["installed"][0]["problem"]
 
 
 def test_status_reports_misses(world: World) -> None:
     """How many, and why."""
     broken = json.dumps({"hook_event_name": "UserPromptSubmit", "prompt": "x"})
     assert world.run("hook", "claude-code", input=broken).stdout == ""
-    told = world.run("hooks", "status")
-    assert "1 missed" in told.stdout
-    assert "the event names no session" in told.stdout
+    seen = world.run("hooks", "status")
+    assert "1 missed" in seen.stdout
+    assert "the event names no session" in seen.stdout
     assert json.loads(world.run("hooks", "status", "--json").stdout)["misses"]["count"] == 1
 
 

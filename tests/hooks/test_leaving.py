@@ -117,8 +117,8 @@ def test_leaving_the_old_one_makes_nothing(
     agent.hook("SessionStart", source="resume")
     assert world.sessions() == before
     with open_store(world.url) as store:
-        (told,) = import_found(store, find("claude-code", transcript.path))
-    assert (told.created, told.events, told.lines) == (False, 0, 0)
+        (ran,) = import_found(store, find("claude-code", transcript.path))
+    assert (ran.created, ran.events, ran.lines) == (False, 0, 0)
     assert world.sessions() == before
     assert world.misses() == []
 
@@ -173,8 +173,8 @@ def test_an_import_of_the_old_one_is_the_same(
     transcript.add("assistant", [{"type": "text", "text": "done three"}])
     found = find("claude-code", transcript.path)
     with open_store(world.url) as store:
-        (told,) = import_found(store, found, dry_run=True)
-        assert (told.created, told.lines) == (True, 2)
+        (ran,) = import_found(store, found, dry_run=True)
+        assert (ran.created, ran.lines) == (True, 2)
         assert len(store.sessions()) == 1
         (done,) = import_found(store, found)
         assert (done.created, done.events, done.problems) == (True, 2, [])

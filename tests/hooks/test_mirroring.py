@@ -168,8 +168,8 @@ def test_a_hook_loads_only_what_it_needs(
     agent.begin()
     code = (
         "import sys; from backtrail.exchange.hooks.endpoint import serve\n"
-        "told = serve('claude-code')\n"
-        f"print([told, *(name for name in {heavy!r} if name in sys.modules)])"
+        "printed = serve('claude-code')\n"
+        f"print([printed, *(name for name in {heavy!r} if name in sys.modules)])"
     )
     given = agent.payload("PreToolUse", tool_name=tool, tool_input={}, tool_use_id="t1")
     done = subprocess.run(

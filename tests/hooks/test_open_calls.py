@@ -60,7 +60,7 @@ def key_of(world: World, name: str) -> str:
         return store.sessions(key=f"claude-code:{name}")[0].id
 
 
-# --- calls that nobody ends --------------------------------------------------------------
+# --- calls that are not ended ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, "a zombie"])
@@ -263,9 +263,9 @@ def test_the_advice_about_a_call_of_another_store_ends_it(
     child = python(_KILLED, url, str(world.project), env=world.env)
     assert child.wait() != 0
     child.communicate()
-    told = world.run("doctor").stdout
-    assert "which is gone" in told and "no call is open" not in told
-    (advice,) = re.findall(r"`backtrail (doctor --repair[^`]*)` ends it", told)
+    ran = world.run("doctor").stdout
+    assert "which is gone" in ran and "no call is open" not in ran
+    (advice,) = re.findall(r"`backtrail (doctor --repair[^`]*)` ends it", ran)
     assert world.run(*shlex.split(advice), cwd=tmp_path).returncode == 0
     assert "no call is open" in world.run("doctor").stdout
     assert (world.project / "made").exists()

@@ -23,7 +23,7 @@ def bytes_of(world: World) -> dict[str, bytes]:
 class Window:
     """A window of Claude Code that stays open; its oracle is what the files were at its last look.
 
-    `back` runs a command that goes back, and `says` what a prompt tells the model.
+    `back` runs a command that goes back, and `says` what a prompt gives the model.
     """
 
     def __init__(self, world: World, agent: Agent, transcript: Transcript) -> None:
@@ -46,10 +46,10 @@ class Window:
 
     def says(self, words: str) -> list[str]:
         """Say something; the files that the model is sent as changed."""
-        told = self.agent.prompt(words, id=words)
+        ran = self.agent.prompt(words, id=words)
         self.transcript.add("user", words, promptId=words)
         self._end(words)
-        return named(told)
+        return named(ran)
 
     def _end(self, words: str) -> None:
         self.transcript.add("assistant", [{"type": "text", "text": f"done {words}"}])
@@ -62,11 +62,11 @@ class Window:
         return sorted(n for n in {*now, *self.seen} if now.get(n) != self.seen.get(n))
 
 
-def named(told: str) -> list[str]:
+def named(ran: str) -> list[str]:
     """The files that a note names, all in one sentence."""
-    if not told:
+    if not ran:
         return []
-    begin, _, rest = told.partition(SAYS)
+    begin, _, rest = ran.partition(SAYS)
     assert not begin and SAYS not in rest
     names, _, end = rest.partition("; read them again")
     assert end
@@ -188,8 +188,8 @@ def test_other_agents_are_reported(world: World, name: str) -> None:
         done = world.run("rewind", "--scope", "files", "--yes", "--before", prompt)
         assert done.returncode == 0, done.stderr
     assert sorted(bytes_of(world)) == ["n1.txt"]
-    told = json.loads(agent.hook(event, prompt="p4", turn_id="p4"))["hookSpecificOutput"]
-    assert named(told["additionalContext"]) == ["n2.txt", "n3.txt"]
+    ran = json.loads(agent.hook(event, prompt="p4", turn_id="p4"))["hookSpecificOutput"]
+    assert named(ran["additionalContext"]) == ["n2.txt", "n3.txt"]
     assert agent.hook(event, prompt="p5", turn_id="p5") == ""
 
 
@@ -217,9 +217,9 @@ def test_an_undo_is_never_the_agents(three: Window, world: World) -> None:
         assert "1 file +1" in " ".join(shown[name])
     assert "file" not in shown["four"]
     for verb in ("log", "show"):
-        told = world.run(verb, fork)
-        assert told.returncode == 0, told.stderr
-        assert "back as at event" not in told.stdout
+        ran = world.run(verb, fork)
+        assert ran.returncode == 0, ran.stderr
+        assert "back as at event" not in ran.stdout
     # Nothing of these turns is left, so nothing is in the way.
     first = world.events("claude-code:s1", "user_message")[0].seq
     done = world.run("rewind", "--session", fork, "--before", str(first), "--yes", "--json")

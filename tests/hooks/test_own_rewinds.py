@@ -80,19 +80,19 @@ def test_going_back_to_the_beginning(world: World, player: Player) -> None:
     lines = sample("rewinds", world.project)
     player.play(lines)
     with world.session() as session:
-        told = texts(session)
-        assert told == live(lines) == ["say-four", "answer four"]
+        ran = texts(session)
+        assert ran == live(lines) == ["say-four", "answer four"]
         info = session.info()
         assert info.turn_count == 1
         native = write_session(session, config_dir=world.root / "native")
     written = [json.loads(line) for line in native.path.read_text().splitlines()]
     spoken = [line for line in written if line["type"] in ("user", "assistant")]
-    assert [said(line) for line in spoken] == told
+    assert [said(line) for line in spoken] == ran
     with open_store("memory:") as store:
         (found,) = claude_code.find(player.path)
         imported = import_session(store, found)
         with Session.resume(store, imported.session_id or "") as session:
-            assert texts(session) == told
+            assert texts(session) == ran
             assert kinds(session).count("rewound") == 2
 
 
@@ -242,27 +242,27 @@ def test_going_back_right_after_the_agent_did(world: World) -> None:
     mine.write_text("mine 1\n")
     count = len(world.events())
 
-    now = told(world, "status")
+    now = ran(world, "status")
     assert paths(now["last_turn"]) == ["s.txt"]
     assert paths(now["since"]) == ["mine.txt"]
     assert paths(now["put_back"]) == ["a.txt"]
     assert "Put back by the agent itself" in world.run().stdout
     first = str(world.events("claude-code:s1", "user_message")[0].seq)
     for goal in (["rewind", "--before", first], ["undo"]):
-        seen = told(world, *goal, "--dry-run")
+        seen = ran(world, *goal, "--dry-run")
         assert len(world.events()) == count
         assert seen["conflicts"] == []
     assert paths(seen["files"]) == ["s.txt"]
 
-    done = told(world, "undo", "--yes")
+    done = ran(world, "undo", "--yes")
     same = ("files", "conflicts", "events_dropped", "message_count")
     assert {name: done[name] for name in same} == {name: seen[name] for name in same}
     assert state(world) == {"a.txt": "one\n", "mine.txt": "mine 1\n"}
-    assert paths(told(world, "status")["since"]) == ["mine.txt"]
-    assert told(world, "undo", "--yes")["conflicts"] == []
+    assert paths(ran(world, "status")["since"]) == ["mine.txt"]
+    assert ran(world, "undo", "--yes")["conflicts"] == []
     assert state(world) == {"mine.txt": "mine 1\n"}
     for content in ("one\n", "one\n"):
-        assert told(world, "redo", "--yes")["conflicts"] == []
+        assert ran(world, "redo", "--yes")["conflicts"] == []
         assert file.read_text() == content
     assert shell.read_text() == "s\n"
     assert mine.read_text() == "mine 1\n"
@@ -279,16 +279,16 @@ def test_rewinding_right_after_the_agent_did(world: World) -> None:
         agent.stop()
     file.write_text("one\n")
     first, second = (str(e.seq) for e in world.events("claude-code:s1", "user_message"))
-    assert told(world, "rewind", "--before", second, "--scope", "files", "--yes")["files"] == []
-    now = told(world, "status")
+    assert ran(world, "rewind", "--before", second, "--scope", "files", "--yes")["files"] == []
+    now = ran(world, "status")
     assert (paths(now["since"]), paths(now["last_turn"])) == ([], [])
     agent.prompt("three", "p3")
-    seen = told(world, "rewind", "--before", first, "--dry-run")
-    done = told(world, "rewind", "--before", first, "--yes")
+    seen = ran(world, "rewind", "--before", first, "--dry-run")
+    done = ran(world, "rewind", "--before", first, "--yes")
     assert seen["files"] == done["files"]
     assert seen["conflicts"] == done["conflicts"] == []
     assert state(world) == {}
-    assert told(world, "undo", "--yes")["conflicts"] == []
+    assert ran(world, "undo", "--yes")["conflicts"] == []
     assert state(world) == {"a.txt": "one\n"}
 
 
@@ -317,12 +317,12 @@ def test_a_person_puts_back_one_of_two_files(world: World) -> None:
     a, b = world.project / "a.txt", world.project / "b.txt"
     agent = two_turns(world, a, b)
     a.write_text("one\n")
-    assert paths(told(world, "status")["since"]) == ["a.txt"]
+    assert paths(ran(world, "status")["since"]) == ["a.txt"]
     agent.prompt("three", "p3")
     assert authors(world) == [("others", ["a.txt"])]
     # A person's bytes stay: they are in the way of going on from what the agent left.
     first, second = (str(e.seq) for e in world.events("claude-code:s1", "user_message")[:2])
-    assert told(world, "rewind", "--before", second, "--yes")["conflicts"] == []
+    assert ran(world, "rewind", "--before", second, "--yes")["conflicts"] == []
     assert state(world) == {"a.txt": "one\n", "b.txt": "one\n"}
     done = world.run("rewind", "--before", first, "--yes", "--json")
     assert (done.returncode, a.read_text()) == (4, "one\n")
@@ -352,8 +352,8 @@ def test_files_put_back_around_the_end(world: World, is_over: bool) -> None:
     agent.hook("SessionEnd", reason="prompt_input_exit")
     if is_over:
         file.write_text("one\n")
-        assert paths(told(world, "status")["put_back"]) == []
-        assert paths(told(world, "status")["since"]) == ["a.txt"]
+        assert paths(ran(world, "status")["put_back"]) == []
+        assert paths(ran(world, "status")["since"]) == ["a.txt"]
     agent.hook("SessionStart", source="resume")
     agent.prompt("three", "p3")
     assert authors(world) == [("others" if is_over else "going back", ["a.txt"])]
@@ -385,7 +385,7 @@ def test_no_rewind_costs_a_person_their_bytes(world: World, is_over: bool) -> No
             assert file.read_bytes() == theirs
 
 
-def told(world: World, *arguments: str) -> Any:
+def ran(world: World, *arguments: str) -> Any:
     """What a command says, which must succeed."""
     done = world.run(*arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -91,9 +91,9 @@ def test_a_session_is_found_from_everywhere_in_its_project(world: World, sub: Pa
     deep = sub / "deep"
     deep.mkdir()
     for folder in (sub, world.project, world.project / "other", deep):
-        told = json.loads(world.run("status", "--json", cwd=folder).stdout)
-        assert told["session"]["id"] == info.id, folder
-        changed = {row["path"] for row in told["last_turn"]}
+        ran = json.loads(world.run("status", "--json", cwd=folder).stdout)
+        assert ran["session"]["id"] == info.id, folder
+        changed = {row["path"] for row in ran["last_turn"]}
         assert changed == {"newtop.txt", "top.txt", "other/o.txt", "sub/s.txt"}
     with open_store(world.url) as store:
         assert store.latest(sub).id == store.latest(world.project).id == info.id
@@ -108,10 +108,10 @@ def test_paths_on_the_command_line_begin_at_the_shells_folder(world: World, sub:
     (world.project / "s.txt").write_text("another of this name\n")
     script = "echo one > s.txt; echo two > ../s.txt; echo three > ../top.txt"
     world.run("record", "--", "sh", "-c", script, cwd=sub)
-    told = json.loads(world.run("diff", "--json", "--", "s.txt", cwd=sub).stdout)
-    assert [row["path"] for row in told["files"]] == ["sub/s.txt"]
-    told = json.loads(world.run("log", "--json", "--", "../s.txt", cwd=sub).stdout)
-    assert {row["path"] for row in told["changes"]} == {"s.txt"}
+    ran = json.loads(world.run("diff", "--json", "--", "s.txt", cwd=sub).stdout)
+    assert [row["path"] for row in ran["files"]] == ["sub/s.txt"]
+    ran = json.loads(world.run("log", "--json", "--", "../s.txt", cwd=sub).stdout)
+    assert {row["path"] for row in ran["changes"]} == {"s.txt"}
     assert world.run("restore", "s.txt", "--yes", cwd=sub).returncode == 0
     assert (sub / "s.txt").read_text() == "sub\n"
     assert (world.project / "s.txt").read_text() == "two\n"
@@ -252,8 +252,8 @@ def test_what_a_tool_names_outside_is_said_with_its_event_and_everywhere(
     with world.session() as session:
         assert tuple(row) in session.not_captured()
     for verb in (["status"], ["show"], ["log"], ["hooks", "status"]):
-        told = world.run(*verb, "--json", cwd=sub)
-        assert shown in json.loads(told.stdout)["not_captured"], verb
+        ran = world.run(*verb, "--json", cwd=sub)
+        assert shown in json.loads(ran.stdout)["not_captured"], verb
         assert str(far.resolve()) in world.run(*verb, cwd=sub).stdout, verb
     page = world.root / "page.html"
     world.run("export", "--html", "-o", str(page), cwd=sub)
@@ -261,8 +261,8 @@ def test_what_a_tool_names_outside_is_said_with_its_event_and_everywhere(
     planned = world.run("undo", "--dry-run", cwd=sub)
     assert planned.returncode == 0
     assert f"cannot be undone: {far.resolve()} is outside the workspace" in planned.stdout
-    told = json.loads(world.run("undo", "--dry-run", "--json", cwd=sub).stdout)
-    assert told["not_captured"] == [shown]
+    ran = json.loads(world.run("undo", "--dry-run", "--json", cwd=sub).stdout)
+    assert ran["not_captured"] == [shown]
     undone = world.run("undo", "--yes", cwd=sub)
     assert undone.returncode == 4
     assert str(far.resolve()) in undone.stderr

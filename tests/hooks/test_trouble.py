@@ -122,8 +122,8 @@ def test_switched_off_in_a_folder(world: World, agent: Agent) -> None:
     assert agent.prompt("there") == ""
     agent.hook("UserPromptSubmit", prompt="below", cwd=str(sub))
     assert not (world.root / "store").exists()
-    told = world.run("hooks", "status")
-    assert str(link) in told.stdout and "nothing is recorded" in told.stdout
+    ran = world.run("hooks", "status")
+    assert str(link) in ran.stdout and "nothing is recorded" in ran.stdout
     agent.hook("UserPromptSubmit", prompt="elsewhere", cwd=str(world.home))
     own.unlink()
     agent.prompt("there again")

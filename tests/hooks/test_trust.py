@@ -108,8 +108,8 @@ def test_status_says_whether_claude_code_runs_them(world: World, place: str) -> 
     world.run("hooks", "install", "claude-code", "--yes")
     file = world.root / place if place.startswith("home") else world.project / place
     file.parent.mkdir(exist_ok=True)
-    told = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps({**told, "disableAllHooks": True}))
+    ran = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**ran, "disableAllHooks": True}))
     done = world.run("hooks", "status")
     assert (done.returncode, str(file) in done.stdout) == (1, True), done.stdout
     (world.project / ".claude").mkdir(exist_ok=True)

@@ -73,7 +73,7 @@ def installed_packages_are_not_copied(stage: Stage) -> None:
     stage.expect(_growth(stage, size) < _MB, "installed packages were stored")
 
 
-def packages_that_nobody_ignores_are_not_copied(stage: Stage) -> None:
+def packages_that_no_rule_ignores_are_not_copied(stage: Stage) -> None:
     """The same, in a project whose `.gitignore` does not know them."""
     dice = random.Random(3)
     for number in range(300):

@@ -81,7 +81,7 @@ class Driver(ABC):
 
     def restore_files(self, token: Token) -> None:
         """Take back the files, and leave the conversation."""
-        self._cannot("tell files from a conversation")
+        self._cannot("keep files apart from a conversation")
 
     def undo(self) -> None:
         """Take back the last restore, or what the agent did last."""

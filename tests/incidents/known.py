@@ -57,7 +57,7 @@ SHADOW_GIT_FAILS = frozenset(
         "package_that_was_moved_out_stays",
         "huge_file_is_not_stored",
         "build_output_costs_nothing",
-        "packages_that_nobody_ignores_are_not_copied",
+        "packages_that_no_rule_ignores_are_not_copied",
         "store_in_the_project_does_not_store_itself",
         # crashes
         "killed_in_the_middle_of_a_restore",

@@ -37,16 +37,16 @@ def test_a_store_is_closed_while_a_thread_begins_to_write(
         return result
 
     monkeypatch.setattr(place, name, slow)
-    told: list[object] = []
+    reported: list[object] = []
     thread = threading.Thread(
-        target=lambda: told.append(outcome(lambda: store.create(SessionInfo(id="s"))))
+        target=lambda: reported.append(outcome(lambda: store.create(SessionInfo(id="s"))))
     )
     thread.start()
     inside.wait()
     store.close()
     go.set()
     thread.join()
-    assert [type(error) for error in told] == [Closed]
+    assert [type(error) for error in reported] == [Closed]
     assert files_of(tmp_path) == []
 
 
@@ -61,8 +61,8 @@ def test_a_store_is_closed_while_a_thread_is_in_its_transaction(tmp_path: Path) 
             go.wait()
             execute("INSERT INTO notes VALUES('', '/x', 'text', '')")
 
-    told: list[object] = []
-    threads = [threading.Thread(target=lambda: told.append(outcome(write)))]
+    reported: list[object] = []
+    threads = [threading.Thread(target=lambda: reported.append(outcome(write)))]
     threads[0].start()
     inside.wait()
     threads.append(threading.Thread(target=store.close))
@@ -71,7 +71,7 @@ def test_a_store_is_closed_while_a_thread_is_in_its_transaction(tmp_path: Path) 
     go.set()
     for thread in threads:
         thread.join()
-    assert told == [None]
+    assert reported == [None]
     again = Database(tmp_path / "x.db", synced=False)
     with again.reading() as connection:
         assert connection.execute("SELECT text FROM notes").fetchall() == [("text",)]
@@ -85,15 +85,15 @@ def test_a_lock_that_is_shut_while_a_thread_waits_for_it(holder: str, tmp_path: 
     lock, other = (FileLock(tmp_path / "lock", "it") for _ in range(2))
     held = lock if holder == "thread" else other
     held.acquire()
-    told: list[object] = []
-    thread = threading.Thread(target=lambda: told.append(outcome(lock.acquire)))
+    reported: list[object] = []
+    thread = threading.Thread(target=lambda: reported.append(outcome(lock.acquire)))
     thread.start()
     time.sleep(0.05)
     lock.shut()
     held.release()
     thread.join()
     other.close()
-    assert [type(error) for error in told] == [Closed]
+    assert [type(error) for error in reported] == [Closed]
     assert files_of(tmp_path) == []
 
 
@@ -118,7 +118,7 @@ def test_a_lock_is_not_closed_under_its_holder(end: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
 def test_a_store_makes_no_file_after_it_was_closed(kind: str, tmp_path: Path) -> None:
-    """Whoever comes too late, as the background may, does not make its lock again."""
+    """A thread that comes too late, as the background may, does not make its lock again."""
     folder = tmp_path / "store"
     folder.mkdir()
     store = open_store(f"file:{folder}" if kind == "file" else f"sqlite:///{folder}/x.db")

@@ -30,15 +30,15 @@ def test_a_session_is_on_the_disk_before_it_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fork's record, its events and their names are synced before its log gets its name."""
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     fsync, rename = os.fsync, os.rename
 
     def noting_sync(fd: int) -> None:
-        told.append(("sync", os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{tmp_path}/")))
+        reported.append(("sync", os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{tmp_path}/")))
         fsync(fd)
 
     def noting_rename(source: Path, target: Path) -> None:
-        told.append(("rename", target.name))
+        reported.append(("rename", target.name))
         rename(source, target)
 
     with JSONLStore(tmp_path) as store:
@@ -48,11 +48,11 @@ def test_a_session_is_on_the_disk_before_it_exists(
         monkeypatch.setattr(os, "rename", noting_rename)
         store.create(SessionInfo("b", parent_id="a", relation="fork"), base=("a", 2))
         assert [len(event.data["text"]) for event in store.read("b")] == [3_000_000] * 2
-    at = told.index(("rename", "messages.jsonl"))
-    before = [name.partition(".jsonl.")[0] for _, name in told[:at]]
+    at = reported.index(("rename", "messages.jsonl"))
+    before = [name.partition(".jsonl.")[0] for _, name in reported[:at]]
     assert sorted(before[:-1]) == ["sessions/b/.messages", "sessions/b/metadata.json"]
     assert before[-1] == "sessions/b"
-    assert told[at + 1 :] == [("sync", "sessions/b"), ("sync", "sessions")]
+    assert reported[at + 1 :] == [("sync", "sessions/b"), ("sync", "sessions")]
 
 
 def test_a_tail_reads_no_more_than_it_needs(

@@ -25,7 +25,7 @@ NOBODY = 65534
 def test_a_session_deleted_during_a_look_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """Whoever goes through all sessions, as a collection does, passes over it."""
+    """What goes through all sessions, as a collection does, passes over it."""
     place, name = {"logs": (jsonl, "log_names"), "info": (infos, "read_record")}[verb]
     real: Callable[..., Any] = getattr(place, name)
 

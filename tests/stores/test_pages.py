@@ -35,8 +35,8 @@ URLS = {
 Shown = tuple[int, str, int | None, Said]
 
 
-def opened(scheme: str, place: Path, told: list[Problem] | None = None) -> Store:
-    return open_store(URLS[scheme].format(place=place), on_damage=(told or []).append)
+def opened(scheme: str, place: Path, reported: list[Problem] | None = None) -> Store:
+    return open_store(URLS[scheme].format(place=place), on_damage=(reported or []).append)
 
 
 def in_pages(pages: Iterator[Page]) -> list[Shown]:
@@ -118,8 +118,8 @@ def grow(
 def test_any_log(tmp_path: Path, scheme: str, seed: int, most: int) -> None:
     """Rewinds, forks, purges and notes of others: every history is the same both ways."""
     rng = random.Random(seed)
-    told: list[Problem] = []
-    with small_pages(most), opened(scheme, tmp_path, told) as store:
+    reported: list[Problem] = []
+    with small_pages(most), opened(scheme, tmp_path, reported) as store:
         store.create(SessionInfo("a"))
         head = grow(store, "a", rng, 0, 120)
         store.purge("a", rng.sample(range(1, head), 6))
@@ -139,23 +139,23 @@ def test_any_log(tmp_path: Path, scheme: str, seed: int, most: int) -> None:
         with Buffered(store, owns=False) as buffered:
             buffered.append("a", [some_event(rng, 0)])
             same(buffered, "a")
-    assert told == []
+    assert reported == []
 
 
-def told_by(scheme: str, place: Path, read: Callable[[Store], object]) -> set[tuple[Any, ...]]:
+def reported_by(scheme: str, place: Path, read: Callable[[Store], object]) -> set[tuple[Any, ...]]:
     """The damage that a read meets, in a store of its own.
 
     Without copies of lines: of a block of them, pages that begin in it know only a part.
     """
-    told: list[Problem] = []
-    with open_store(URLS[scheme].format(place=place), on_damage=told.append) as store:
+    reported: list[Problem] = []
+    with open_store(URLS[scheme].format(place=place), on_damage=reported.append) as store:
         read(store)
-    return {(problem.what, problem.seqs) for problem in told if problem.what != "duplicate"}
+    return {(problem.what, problem.seqs) for problem in reported if problem.what != "duplicate"}
 
 
 def same_damage(scheme: str, place: Path) -> set[tuple[Any, ...]]:
-    fast = told_by(scheme, place, lambda store: list(store.pages("a")))
-    assert fast == told_by(scheme, place, lambda store: list(store.walk("a")))
+    fast = reported_by(scheme, place, lambda store: list(store.pages("a")))
+    assert fast == reported_by(scheme, place, lambda store: list(store.walk("a")))
     return fast
 
 

@@ -75,7 +75,7 @@ def test_files_go_back(tmp_path: Path, project: Path, data: Path, more: dict[str
 
 
 def test_a_place_of_its_own_counts(tmp_path: Path, project: Path, data: Path) -> None:
-    """Whoever sets `contents` is asked for no other."""
+    """A store that sets `contents` is asked for no other."""
     own = {"contents": tmp_path / "mine", "url": "mine:x"}
     with plain(tmp_path, **own) as store, Session.create(store, "s", cwd=project) as s:
         s.checkpoint("here")

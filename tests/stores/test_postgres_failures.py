@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,18 +21,6 @@ from backtrail.stores.postgres import leases as leasing
 from backtrail.testing.store.base import child, joined
 
 
-@pytest.fixture
-def own_server() -> Iterator[postgres.Server]:
-    """A server that a test may stop."""
-    postgres.server()
-    server = postgres.Server.make()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 def note(by: int, n: int) -> NewEvent:
     """The n-th event of a writer."""
     return NewEvent("user_message", {"by": by, "n": n})
@@ -43,7 +30,7 @@ def note(by: int, n: int) -> NewEvent:
 
 
 def write_on(url: str, by: int, file: Path, stop: Path) -> None:
-    """Append until told to stop, and note each event that was acknowledged."""
+    """Append until asked to stop, and note each event that was acknowledged."""
     n = 0
     with open_store(url) as store, open(file, "w") as acknowledged:
         while not stop.exists():
@@ -75,13 +62,13 @@ def check_stops(server: postgres.Server, place: Path, stops: int) -> None:
         assert store.verify() == []
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     stored = {(event.seq, event.id, event.data["by"], event.data["n"]) for event in events}
-    told = set()
+    reported = set()
     for file in files:
         for line in file.read_text().splitlines():
             seq, id, by, n = line.split()
-            told.add((int(seq), id, int(by), int(n)))
-    assert len(told) > 50
-    assert told <= stored
+            reported.add((int(seq), id, int(by), int(n)))
+    assert len(reported) > 50
+    assert reported <= stored
     assert max(Counter((by, n) for _, _, by, n in stored).values()) == 1
 
 
@@ -454,7 +441,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
             open_store(url)
 
 
-def test_a_role_without_rights_is_told(own_server: postgres.Server) -> None:
+def test_a_role_without_rights_is_reported(own_server: postgres.Server) -> None:
     """A role that may not make tables needs them made; one that may not write hears it."""
     with psycopg.connect(own_server.url, autocommit=True) as connection:
         connection.execute("CREATE ROLE reader LOGIN")

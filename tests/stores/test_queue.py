@@ -416,7 +416,7 @@ def test_ctrl_c_at_any_moment_of_the_first_job_of_all() -> None:
 
 
 def test_ctrl_c_at_any_moment_of_a_wait_for_the_disk(tmp_path: Path) -> None:
-    """Whoever waits for the same file is not left waiting."""
+    """A waiter for the same file is not left waiting."""
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     file = syncing.SyncFile("file", fd)
     count = 0
@@ -588,16 +588,16 @@ def test_a_wait_for_a_fork_has_an_end(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sqlite_connections, "WAIT", 0.05)
     database = sqlite_connections.Database(tmp_path / "x.db", synced=False)
     assert database.rest(False)
-    told: list[str] = []
+    reported: list[str] = []
 
     def wait(work: Callable[[], object]) -> None:
         try:
             work()
         except SessionBusy as error:
-            told.append(str(error))
+            reported.append(str(error))
 
     ended([begun(wait, database.enter), begun(wait, database.take)])
-    assert len(told) == 2 and all("waits for a fork" in text for text in told)
+    assert len(reported) == 2 and all("waits for a fork" in text for text in reported)
     database.go_on()
     database.go_on()
     database.give(database.take())
@@ -660,7 +660,7 @@ def test_a_failed_sync_fails_for_all_that_wait_for_it(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lone one and those that queue behind it; none of them is acknowledged."""
-    told: list[str] = []
+    reported: list[str] = []
     with open_store(scheme.format(tmp_path), durability="synced") as store:
         store.create(SessionInfo("s"))
         store.append("s", NEW)
@@ -669,17 +669,17 @@ def test_a_failed_sync_fails_for_all_that_wait_for_it(
         def work() -> None:
             try:
                 store.append("s", NEW)
-                told.append("stored")
+                reported.append("stored")
             except StoreFailed as error:
-                told.append("acknowledges nothing" if "acknowledges" in str(error) else "?")
+                reported.append("acknowledges nothing" if "acknowledges" in str(error) else "?")
 
         threads = [begun(work)]
         assert inside.wait(10)
         threads += [begun(work) for _ in range(4)]
-        until(lambda: store.queue._jobs.qsize() + len(told) >= 3 or store.queue._writer)
+        until(lambda: store.queue._jobs.qsize() + len(reported) >= 3 or store.queue._writer)
         go.set()
         ended(threads)
-        assert told == ["acknowledges nothing"] * 5
+        assert reported == ["acknowledges nothing"] * 5
 
 
 @SCHEMES
@@ -768,11 +768,11 @@ def test_each_session_gets_its_own(
             store.create(SessionInfo(id))
             store.append(id, [NewEvent("user_message", {"of": id})])
         inside, go = held_sync(monkeypatch)
-        told: dict[str, list[str]] = {"a": [], "b": []}
+        reported: dict[str, list[str]] = {"a": [], "b": []}
 
         def work(id: str) -> None:
             [event] = store.append(id, [NewEvent("user_message", {"of": id})])
-            told[id].append(event.id)
+            reported[id].append(event.id)
 
         threads = []
         for id in "aabab":
@@ -786,7 +786,7 @@ def test_each_session_gets_its_own(
             events = list(store.read(id))
             assert [event.data for event in events] == [{"of": id}] * count
             assert [event.seq for event in events] == list(range(1, count + 1))
-            assert sorted(event.id for event in events[1:]) == sorted(told[id])
+            assert sorted(event.id for event in events[1:]) == sorted(reported[id])
 
 
 @SCHEMES
@@ -824,7 +824,7 @@ def test_closing_leaves_no_caller_waiting(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the disk is at is stored; what waits is stored, or its caller hears that it is not."""
-    told: list[str] = []
+    reported: list[str] = []
     url = scheme.format(tmp_path)
     store = open_store(url, durability="synced")
     store.create(SessionInfo("s"))
@@ -834,9 +834,9 @@ def test_closing_leaves_no_caller_waiting(
     def work() -> None:
         try:
             store.append("s", NEW)
-            told.append("stored")
+            reported.append("stored")
         except (Closed, StoreFailed):
-            told.append("refused")
+            reported.append("refused")
 
     threads = [begun(work)]
     assert inside.wait(10)
@@ -845,9 +845,9 @@ def test_closing_leaves_no_caller_waiting(
     time.sleep(0.05)
     go.set()
     ended([*threads, closing])
-    assert len(told) == 6 and "stored" in told
+    assert len(reported) == 6 and "stored" in reported
     with open_store(url) as again:
-        assert len(list(again.read("s"))) >= 1 + told.count("stored")
+        assert len(list(again.read("s"))) >= 1 + reported.count("stored")
 
 
 @SCHEMES
@@ -866,7 +866,7 @@ def test_a_forked_child_has_a_queue_of_its_own(
             started.set()
             go.wait(20)
 
-        # The writer is held while it tells, with more waiting behind it.
+        # The writer is held while it reports, with more waiting behind it.
         jobs.put(Job(Call("s", drafts([NewEvent("user_message", {"n": 2})])), stop))
         assert started.wait(20)
         jobs.put(Job(Call("s", drafts([NewEvent("user_message", {"n": 3})]))))
@@ -931,12 +931,12 @@ store = open_store({url!r}, durability="synced")
 for id in "abcd":
     store.create(SessionInfo(id))
 stop = threading.Event()
-told = dict.fromkeys("abcd", 0)
+written = dict.fromkeys("abcd", 0)
 
 def work(id):
     while not stop.is_set():
-        store.append(id, [NewEvent("user_message", {{"n": told[id]}})])
-        told[id] += 1
+        store.append(id, [NewEvent("user_message", {{"n": written[id]}})])
+        written[id] += 1
 
 threads = [threading.Thread(target=work, args=(id,)) for id in "abc"]
 for thread in threads:
@@ -956,12 +956,12 @@ while stopping.is_alive():
         open_to.append(True)
         while stopping.is_alive():
             store.append("d", [NewEvent("user_message", {{}})])
-            told["d"] += 1
+            written["d"] += 1
     except KeyboardInterrupt:
         interrupts += 1
 for thread in threads:
     thread.join()
-print(interrupts, *told.values(), flush=True)
+print(interrupts, *written.values(), flush=True)
 """
 
 
@@ -975,10 +975,10 @@ def test_a_process_that_is_interrupted_over_and_over_goes_on(tmp_path: Path, sch
         [sys.executable, "-c", script], capture_output=True, timeout=60, env=environment, text=True
     )
     assert done.returncode == 0, done.stderr
-    interrupts, *told = map(int, done.stdout.split())
+    interrupts, *reported = map(int, done.stdout.split())
     assert interrupts > 10
     with open_store(url) as store:
         assert not store.verify()
-        for id, count in zip("abcd", told, strict=True):
+        for id, count in zip("abcd", reported, strict=True):
             stored = len(list(store.read(id)))
             assert stored == count if id != "d" else count <= stored <= count + interrupts

@@ -69,9 +69,9 @@ def test_the_old_go_when_the_store_is_opened(url: str, caplog: pytest.LogCapture
             assert ids(again) - {note._id} == {"pinned", "live", "young", "resumed"}
             assert again.memory("/any/where").read() == "keep this too"
         assert note.read() == "keep this"
-        told = [signal for signal in heard if signal.name == "store.retention"]
-        assert [set(signal.metadata["sessions"]) for signal in told] == [{"old", "older"}]
-        assert told[0].measurements["count"] == 2
+        reported = [signal for signal in heard if signal.name == "store.retention"]
+        assert [set(signal.metadata["sessions"]) for signal in reported] == [{"old", "older"}]
+        assert reported[0].measurements["count"] == 2
         assert sum("older" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -113,8 +113,8 @@ def test_a_dry_run_names_and_removes_nothing(url: str) -> None:
         add(store, "b", 50)
         add(store, "live", 40)
         with store.lease("live"):
-            told = retention.sweep(store, "30d", dry_run=True)
-            assert [info.id for info in told] == ["a", "b"]
+            reported = retention.sweep(store, "30d", dry_run=True)
+            assert [info.id for info in reported] == ["a", "b"]
             assert ids(store) == {"a", "b", "live"}
             assert [info.id for info in retention.sweep(store, "30d")] == ["a", "b"]
         assert ids(store) == {"live"}

@@ -227,7 +227,7 @@ def test_full_disk_is_reported_and_passes(tmp_path: Path) -> None:
 
 
 def test_locked_by_another_program_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign writer makes an append wait, then `SessionBusy`; records are still read."""
+    """A foreign writer makes an append wait, then `SessionBusy`; reads and searches go on."""
     monkeypatch.setattr(schema, "BUSY_TIMEOUT", 50)
     with opened(tmp_path) as store, raw(tmp_path) as other:
         store.create(SessionInfo(id="s"))
@@ -237,6 +237,7 @@ def test_locked_by_another_program_is_busy(tmp_path: Path, monkeypatch: pytest.M
             store.append("s", [said("y")])
         assert store.info("s").message_count == 1
         assert [info.message_count for info in store.sessions()] == [1]
+        assert [hit.event.seq for hit in store.search("x")] == [1]
         other.execute("ROLLBACK")
         assert store.append("s", [said("y")])[0].seq == 2
 
@@ -478,7 +479,7 @@ def test_wal_is_checkpointed_in_the_background(tmp_path: Path) -> None:
 
 
 def test_close_leaves_a_short_wal_although_a_thread_reads(tmp_path: Path) -> None:
-    """Whoever opens the database next reads all of it, each time."""
+    """The next process to open the database reads all of it, each time."""
     store = opened(tmp_path)
     store.create(SessionInfo(id="s"))
     for _ in range(40):

@@ -80,17 +80,17 @@ def test_a_change_is_never_read_as_if_it_were_the_event(tmp_path: Path, change: 
     with raw(tmp_path) as connection:
         connection.execute(f"UPDATE events SET {change} WHERE key & 15 = 2")
     right = [event for event in events if event.seq != 2]
-    told: list[Problem] = []
+    reported: list[Problem] = []
 
     def check(found: object, expected: object) -> None:
         assert found == expected
-        assert {seq for problem in told for seq in problem.seqs} <= {2}
-        told.clear()
+        assert {seq for problem in reported for seq in problem.seqs} <= {2}
+        reported.clear()
 
-    with opened(tmp_path, on_damage=told.append) as store:
+    with opened(tmp_path, on_damage=reported.append) as store:
         check(list(store.read("s")), right)
         list(store.read("s"))
-        assert [problem.seqs for problem in told] == [(2,)]
+        assert [problem.seqs for problem in reported] == [(2,)]
         check(list(store.read("s", reverse=True)), right[::-1])
         check(store.tail("s", 6), right)
         check(store.history("s"), [e for e in right if e.seq not in (3, 4)])
@@ -127,7 +127,7 @@ def test_a_purge_does_not_make_damage_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted_by", ["list", "search"])
 def test_a_log_shorter_than_what_was_counted_is_reported(tmp_path: Path, counted_by: str) -> None:
-    """The numbers that are gone are named, are not used again, and stay told."""
+    """The numbers that are gone are named, are not used again, and stay reported."""
     events = filled(tmp_path)
     with opened(tmp_path) as store:
         store.sessions() if counted_by == "list" else store.search("word")

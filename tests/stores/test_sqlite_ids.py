@@ -66,7 +66,7 @@ def test_id_that_ends_in_another_number(store: Store, tmp_path: Path) -> None:
 
 
 def test_given_id_that_ends_in_its_own_number(store: Store, tmp_path: Path) -> None:
-    """Whoever made it up, it needs no index: a copy of a log does not either."""
+    """Whatever made it, it needs no index: a copy of a log does not either."""
     ids = [f"{'é' * 28}{n:08x}" for n in (1, 2, 3)]
     stored = store.append("s", [said(n, id) for n, id in enumerate(ids)])
     assert indexed(tmp_path) == set()

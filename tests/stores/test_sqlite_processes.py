@@ -176,7 +176,7 @@ def test_fork_waits_for_a_thread_that_opens_or_closes(tmp_path: Path, step: str)
 
 
 def test_fork_leaves_a_closed_store_closed(tmp_path: Path) -> None:
-    """Whoever still holds the object gets no descriptor back, in neither process."""
+    """A holder of the object gets no descriptor back, in neither process."""
     parent = Script(
         """
         store.create(SessionInfo(id="s"))

@@ -50,9 +50,16 @@ def change(store: Store, rng: random.Random, names: list[str]) -> None:
         store.search("alpha")
 
 
+@pytest.mark.parametrize("many", [1, 5, fulltext._MANY])
 @pytest.mark.parametrize("seed", range(4))
-def test_search_equals_the_plain_one(tmp_path: Path, seed: int) -> None:
-    """Same hits, same order, same snippets: case, accents, scripts, phrases, forks, purges."""
+def test_search_equals_the_plain_one(
+    tmp_path: Path, seed: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same hits, same order, same snippets: case, accents, scripts, phrases, forks, purges.
+
+    Also where so many match that sessions are gone through one by one.
+    """
+    monkeypatch.setattr(fulltext, "_MANY", many)
     rng = random.Random(seed)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         names = ["s0", "s1"]
@@ -98,7 +105,7 @@ def test_search_finds_a_word_longer_than_the_index_keeps(tmp_path: Path) -> None
 def test_catch_up_goes_in_slices_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every event is indexed once, whatever the slice and whoever appended meanwhile."""
+    """Every event is indexed once, whatever the slice and whatever was appended meanwhile."""
     monkeypatch.setattr(fulltext, "SLICE", 3)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         for name in ("a", "b"):

@@ -59,7 +59,7 @@ def test_a_removed_database_acknowledges_nothing_more(tmp_path: Path, asking: st
     store.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux can tell by the name")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux shows it by the name")
 def test_a_sync_does_not_ask_for_the_times_of_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

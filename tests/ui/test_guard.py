@@ -1,4 +1,4 @@
-"""Nobody but the person's own window gets at a viewer: each guard, and a control without it."""
+"""Only the person's own window gets at a viewer: each guard, and a control without it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog
 
 from backtrail import Session
+from backtrail.stores import open_store
 from backtrail.stores.base import Store
 
 from .viewer import Viewer, shot, viewing, window
@@ -32,9 +33,26 @@ MARKED = f"""```html
 NAME = "<img src=x onerror=hacked=1>"
 
 
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+    """A viewer of a session in which every field is hostile."""
+    place = tmp_path_factory.mktemp("hostile")
+    with open_store(f"sqlite:///{place}/store.db") as store:
+        fill(store, place / "project")
+        with viewing(store) as found:
+            yield found
+
+
 @pytest.fixture
 def hostile(store: Store, root: Path) -> Iterator[Viewer]:
-    """A viewer of a session in which every field is hostile."""
+    """The same for a test that changes it."""
+    fill(store, root)
+    with viewing(store) as found:
+        yield found
+
+
+def fill(store: Store, root: Path) -> None:
+    """The session."""
     root.mkdir()
     (root / "a.py").write_text("x = 1\n")
     picture = {
@@ -62,8 +80,6 @@ def hostile(store: Store, root: Path) -> Iterator[Viewer]:
         s.checkpoint(EVIL)
         s.append({"role": "user", "content": EVIL})
     (root / "a.py").write_text("mine\n")
-    with viewing(store) as found:
-        yield found
 
 
 PAGES = [
@@ -80,43 +96,37 @@ def _waved_off(seen: list[str], dialog: Dialog) -> None:
     dialog.dismiss()
 
 
-def test_nothing_of_it_runs(hostile: Viewer, browser: Browser) -> None:
-    """On every screen, with all that can be unfolded: no script, no element of theirs."""
-    for path in PAGES:
-        with window(browser, hostile.url(path), clean=False) as found:
-            page = found.page
-            dialogs: list[str] = []
-            page.on("dialog", partial(_waved_off, dialogs))
-            page.locator("main *").first.wait_for()
-            page.wait_for_function("() => !document.querySelector('.loading')")
-            for button in page.locator("button.call-head, button.file-head, summary").all():
-                button.click()
-            page.wait_for_timeout(100)
-            assert page.evaluate("window.hacked") is None
-            assert (
-                page.locator(
-                    "img[src='x'], main script, iframe, svg[onload], a[href^='javascript']"
-                ).count()
-                == 0
-            )
-            assert dialogs == [] and found.elsewhere == []
-            assert [one for one in found.wrong if "rusted" in one] == []
-            if path == "/s/work":
-                shot(page, "hostile")
-                text = page.inner_text("main")
-                assert EVIL in text
-                assert "⟨U+202E⟩" in text and "\u202e" not in text
-                assert "␛" in text and "\x1b" not in text
-                assert page.locator("img[src^='data:image/svg']").count() == 0
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_of_it_runs(shown: Viewer, browser: Browser, path: str) -> None:
+    """With all that can be unfolded: no script, no element of theirs; marks are made visible."""
+    with window(browser, shown.url(path), clean=False) as found:
+        page = found.page
+        dialogs: list[str] = []
+        page.on("dialog", partial(_waved_off, dialogs))
+        page.locator("main *").first.wait_for()
+        page.wait_for_function("() => !document.querySelector('.loading')")
+        for button in page.locator("button.call-head, button.file-head, summary").all():
+            button.click()
+        page.wait_for_timeout(100)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator(THEIRS).count() == 0
+        assert dialogs == [] and found.elsewhere == []
+        assert [one for one in found.wrong if "rusted" in one] == []
+        text = page.inner_text("main")
+        assert "\u202e" not in text and "\x1b" not in text
+        if path == "/s/work":
+            shot(page, "hostile")
+            assert EVIL in text and "⟨U+202E⟩" in text and "␛" in text
+            assert page.locator("img[src^='data:image/svg']").count() == 0
 
 
-def test_the_policy_would_stop_what_slipped_through(hostile: Viewer, browser: Browser) -> None:
+def test_the_policy_would_stop_what_slipped_through(shown: Viewer, browser: Browser) -> None:
     """A page that made HTML of it would fail; without the policy the same text runs."""
     insert = (
         "text => { const box = document.createElement('div'); box.innerHTML = text;"
         "document.body.append(box); }"
     )
-    with window(browser, hostile.url(), clean=False) as found:
+    with window(browser, shown.url(), clean=False) as found:
         found.page.locator("main *").first.wait_for()
         with pytest.raises(Exception, match="TrustedHTML"):
             found.page.evaluate(insert, EVIL)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
+import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 from playwright.sync_api import Browser
 
@@ -94,7 +95,7 @@ def test_a_server_that_ends_and_comes_back(store: Store, root: Path, browser: Br
 
 
 def test_a_session_in_use_is_named(viewer: Viewer, browser: Browser, root: Path) -> None:
-    """Going back waits for nobody: who holds the session is said, and nothing is done."""
+    """Going back does not wait: the holder of the session is named, and nothing is done."""
     before = files_in(root)
     with window(browser, viewer.url("/s/work/undo"), clean=False) as found:
         page = found.page
@@ -111,18 +112,41 @@ def test_a_session_in_use_is_named(viewer: Viewer, browser: Browser, root: Path)
     assert "LICENSE" not in files_in(root)
 
 
+def test_a_call_under_way_is_waited_for_or_overruled(
+    viewer: Viewer, browser: Browser, root: Path
+) -> None:
+    """It is named, and nothing is done; who insists goes back all the same."""
+    address = viewer.url("/s/work/undo")
+    with Session.create(viewer.store, "other", cwd=root) as s, s.tool("bash"):  # noqa: SIM117
+        with window(browser, address, clean=False) as found:
+            page = found.page
+            page.get_by_role("button", name="Undo 1 file").click()
+            page.get_by_role("alert").get_by_text("is under way").wait_for()
+            assert "LICENSE" in files_in(root)
+            page.get_by_role("checkbox", name="Go back though a call is under way").check()
+            page.get_by_role("button", name="Undo 1 file").click()
+            page.get_by_role("heading", name="Undone").wait_for()
+    assert "LICENSE" not in files_in(root)
+
+
 def test_a_database_that_is_locked_can_be_read(
     viewer: Viewer, browser: Browser, tmp_path: Path
 ) -> None:
-    """Another program holds its write lock: the page shows all the same."""
-    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    try:
+    """Another program holds its write lock: the page shows all the same; it writes again after."""
+    # In a process of its own: those of one process do not lock each other out.
+    lock = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1], isolation_level=None)"
+        ".execute('BEGIN IMMEDIATE'); print('locked', flush=True); input()"
+    )
+    words = [sys.executable, "-c", lock, f"{tmp_path}/store.db"]
+    with Popen(words, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "locked\n"
         with window(browser, viewer.url("/s/work")) as found:
             found.page.get_by_role("article", name="prompt 3").wait_for()
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
+            found.page.goto(viewer.base + "/s/work/undo")
+            found.page.get_by_role("button", name="Undo 1 file").wait_for()
+        other.kill()
+    assert viewer.ask("/api/s/work/label", {"title": "x"})[0] == 200
 
 
 def test_a_read_only_viewer_offers_nothing_that_it_refuses(

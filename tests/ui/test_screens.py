@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from .viewer import AXE, Viewer, shot, window
+from backtrail import Session
+from backtrail.stores import open_store
+
+from .viewer import AXE, Viewer, shot, viewing, window, work
 
 SCREENS = {
     "home": ("/", "heading", "Sessions"),
     "session": ("/s/work", "heading", "The greeter"),
     "event": ("/s/work/e/2", "heading", "The greeter"),
     "diff": ("/s/work/diff?turn=PROMPT", "heading", "What this turn changed"),
+    "range": ("/s/work/diff?from=0&to=PROMPT", "heading", "From the beginning to prompt 2"),
+    "sessions": ("/s/work/diff?other=second", "heading", "Two sessions"),
     "tree": ("/s/work/tree", "heading", "Where it went"),
     "rewind": ("/s/work/rewind?before=PROMPT", "button", "Rewind 2 files"),
+    "undo": ("/s/work/undo", "button", "Undo 1 file"),
     "file": ("/s/work/file?path=notes.md", "heading", "notes.md"),
+    "then": ("/s/work/file?path=app.py&at=PROMPT", "heading", "app.py"),
     "files": ("/s/work/file", "link", "app.py"),
     "search": ("/search?q=clean", "link", "All clean."),
     "health": ("/health", "heading", "Health"),
+    "captured": ("/s/work/health", "heading", "Not captured in this session"),
+    "nothing": ("/nothing", "link", "All sessions"),
 }
 """By name: the address, and what is on the page once it is there."""
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
+    """A viewer for tests that change nothing: of the session `work`, and a second one."""
+    place = tmp_path_factory.mktemp("still")
+    with open_store(f"sqlite:///{place}/store.db") as store:
+        work(store, place / "project")
+        work(store, place / "other", "second", title="Another", tags=["tried"])
+        with Session.resume(store, "second") as s, s.turn("More."), s.tool("bash"):
+            (place / "other/app.py").write_text("def hello():\n    return 'Hello!'\n")
+        with viewing(store) as found:
+            yield found
 
 
 def prompt(viewer: Viewer, number: int) -> int:
@@ -37,21 +61,63 @@ def opened(page: Page, name: str) -> None:
     page.wait_for_function("() => !document.querySelector('.loading')")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_screen(viewer: Viewer, browser: Browser, name: str, scheme: str) -> None:
-    """It fits a phone and a desk, fails at nothing, and has no fault that axe knows."""
-    path = SCREENS[name][0].replace("PROMPT", str(prompt(viewer, 2)))
-    with window(browser, viewer.url(path), scheme=scheme) as found:
-        opened(found.page, name)
-        shot(found.page, f"{name}-{scheme}")
-        faults = axe(found.page)
-        found.page.set_viewport_size({"width": 360, "height": 740})
-        found.page.wait_for_timeout(150)
-        shot(found.page, f"{name}-{scheme}-narrow")
-        assert found.page.evaluate("document.documentElement.scrollWidth") <= 360
-        faults += axe(found.page)
+def test_a_screen(still: Viewer, browser: Browser, name: str) -> None:
+    """It fits a phone and a desk, fails at nothing; light and dark, axe knows no fault in it."""
+    path = SCREENS[name][0].replace("PROMPT", str(prompt(still, 2)))
+    with window(browser, still.url(path)) as found:
+        page, faults = found.page, []
+        opened(page, name)
+        for width, height in ((1280, 800), (360, 740)):
+            page.set_viewport_size({"width": width, "height": height})
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                page.wait_for_timeout(60)
+                shot(page, f"{name}-{scheme}-{width}")
+                faults += axe(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert faults == []
+
+
+def test_what_opens_on_a_screen(still: Viewer, browser: Browser) -> None:
+    """Dialogs, what is unfolded, what differs in a conflict: axe knows no fault in these either."""
+    with window(browser, still.url("/s/work")) as found:
+        page, faults = found.page, []
+        page.get_by_role("article", name="prompt 3").wait_for()
+        for button in page.locator("button.call-head, button.file-head, summary").all():
+            button.click()
+        page.locator(".diff").first.wait_for()
+        faults += axe(page)
+        page.get_by_role("tab", name="All files").click()
+        page.get_by_role("tree").get_by_text("LICENSE").wait_for()
+        faults += axe(page)
+        page.keyboard.press("?")
+        page.get_by_role("dialog", name="Keys").wait_for()
+        faults += axe(page)
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+k")
+        page.get_by_role("option").nth(8).wait_for()
+        faults += axe(page)
+        page.keyboard.press("Escape")
+        page.goto(still.base + f"/s/work/rewind?before={prompt(still, 2)}")
+        page.get_by_role("button", name="What differs").click()
+        page.locator(".diff").first.wait_for()
+        faults += axe(page)
+        page.goto(still.base + f"/s/work/diff?turn={prompt(still, 2)}&path=notes.md")
+        page.get_by_role("button", name="Side by side").click()
+        page.locator("table.split").wait_for()
+        faults += axe(page)
+    assert faults == []
+
+
+def test_a_session_that_is_not_there(still: Viewer, browser: Browser) -> None:
+    """Each screen says so; axe knows no fault in that either."""
+    with window(browser, still.url("/s/nobody"), clean=False) as found:
+        for rest in ("", "/tree", "/diff", "/file", "/rewind", "/undo", "/health"):
+            found.page.goto(f"{still.base}/s/nobody{rest}")
+            found.page.get_by_text(re.compile("no (such )?session")).first.wait_for()
+            assert axe(found.page) == [], rest
+        assert found.elsewhere == []
 
 
 def axe(page: Page) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import zlib
@@ -118,3 +119,35 @@ def test_a_long_session_opens_like_a_short_one(
     with capsys.disabled():
         ratio = sorted(took["long"])[1] / sorted(took["short"])[1]
         print(f"\nopen 100,000 events against 100: {ratio:.2f} times ({took})")
+
+
+@pytest.mark.torture
+def test_an_event_is_on_the_screen_soon(
+    viewer: Viewer, browser: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eighty events as they come; how long each took to be seen is printed."""
+    watch = """() => {
+        globalThis.seen = {};
+        new MutationObserver(() => {
+            for (const one of document.querySelectorAll(".step")) {
+                const tick = /tick (\\d+)/.exec(one.textContent)?.[1];
+                if (tick) globalThis.seen[tick] ??= Date.now();
+            }
+        }).observe(document.body, {subtree: true, childList: true, characterData: true});
+    }"""
+    with window(browser, viewer.url("/s/work")) as found:
+        found.page.get_by_role("article", name="prompt 3").wait_for()
+        found.page.wait_for_timeout(1000)
+        found.page.evaluate(watch)
+        began: dict[str, float] = {}
+        with Session.resume(viewer.store, "work", files=False) as s:
+            for n in range(80):
+                began[str(n)] = time.time() * 1000
+                s.append({"role": "assistant", "content": f"tick {n}"})
+                time.sleep(0.1 + 0.0013 * n)
+        found.page.get_by_text("tick 79").wait_for()
+        seen: dict[str, float] = found.page.evaluate("globalThis.seen")
+    # What had left the window before it was there counts as never seen.
+    took = sorted(seen.get(n, math.inf) - began[n] for n in began)
+    with capsys.disabled():
+        print(f"\nevent to screen: median {took[39]:.0f} ms, p95 {took[75]:.0f} ms")

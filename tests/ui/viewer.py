@@ -156,6 +156,7 @@ def window(
         color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": height},
     )
+    context.set_default_timeout(15_000)
     try:
         page = context.new_page()
         found = Window(page, context)
@@ -181,7 +182,7 @@ def window(
 
 
 def shot(page: Page, name: str) -> None:
-    """A picture of a page, where somebody wants to look at it: `BACKTRAIL_SHOTS` is a folder."""
+    """A picture of a page, for a person to look at: `BACKTRAIL_SHOTS` is a folder."""
     folder = os.environ.get("BACKTRAIL_SHOTS")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,11 @@
 
     claude_sdk        Claude Agent SDK            `BacktrailSessionStore`
     langgraph         LangGraph                   `BacktrailSaver`, `BacktrailStore`
+    openai_agents     OpenAI Agents SDK           `BacktrailSession`
+    google_adk        Google ADK                  `BacktrailSessionService`, `…ArtifactService`
+    pydantic_ai       pydantic-ai                 `BacktrailConversationStore`
+    strands           Strands Agents              `BacktrailSessionRepository`, `BacktrailStorage`
+    agent_framework   Microsoft Agent Framework   `…HistoryProvider`, `…CheckpointStorage`
 
 One module and one extra a framework. A module imports its framework's interface and nothing
 else of it, and nothing here imports a module: a caller that has no framework pays for none.

@@ -221,7 +221,7 @@ def _last_operation(session: Session) -> int:
 
 
 def place_of(session: Session, target: Event, *, before: bool) -> str:
-    """A point in words: by the number of its prompt, or its label; else by that of its event."""
+    """A point in words: by the number of its prompt, or its label; an event has its number else."""
     numbers = Numbers(session.store, session.id)
     place, name = f"event {target.seq}", target.data.get("name")
     if target.kind == "user_message":
@@ -233,7 +233,7 @@ def place_of(session: Session, target: Event, *, before: bool) -> str:
     elif target.kind in ("tool_result", "action") and isinstance(name, str):
         number = numbers.had(target.seq)
         of = "" if number is None else f" of prompt {number}"
-        place = f"{brief(name, 60)}{of} (event {target.seq}, {ago(target.ts)})"
+        place = f"{brief(name, 60)}{of} ({ago(target.ts)})"
     return f"{'before ' if before else ''}{place}"
 
 

@@ -146,7 +146,7 @@ def _agent(
     given.model = name
     given.base_url = given.base_url or _server_of(known, name) or call.settings.text("base_url")
     if given.base_url is None and name.startswith("openai:"):
-        # Told by the environment of today, which need not be that of tomorrow.
+        # Known from the environment of today, which need not be that of tomorrow.
         given.base_url = os.environ.get("OPENAI_BASE_URL") or None
     options: dict[str, Json] = {
         "tools": [tool.strip() for tool in given.tools.split(",") if tool.strip()],

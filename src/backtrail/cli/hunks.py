@@ -1,4 +1,4 @@
-"""A diff for people: changed lines in the colours of their language, changed words marked."""
+"""A diff for people: lines that came and went in colour, changed words marked."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING
 
 from ..files.differences import notes, printed
 from ..files.matching import match
-from .output import Output, clean, shortened
+from .output import Output
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ..files.differences import FileDiff
 
-_PLUS, _MINUS = "on #0f2a17", "on #331416"
-_PLUS_WORD, _MINUS_WORD = "on #1d6b3a", "on #84292f"
-_MOST = 100_000
-"""Characters of all files above which syntax is not coloured any more: it would take long."""
-
-_MOST_WORDS = 1_000_000
-"""Characters above that, behind which words are not compared any more."""
+_MOST = 1_000_000
+"""Characters of all files above which words are not compared any more: it would take long."""
 
 _LONGEST = 2000
 """Characters of a line above which its words are not compared."""
@@ -47,11 +40,7 @@ def print_diff(out: Output, files: Sequence[FileDiff], indent: str = "") -> None
         # Not splitlines: a form feed or a lone \r in a line of code ends no line of a diff.
         lines = file.text.removesuffix("\n").split("\n") if file.text else []
         left -= len(file.text)
-        if lines and out.in_color and left > 0:
-            for text in _highlighted(file.path, lines):
-                out.console.print(text, soft_wrap=True)
-            continue
-        marked = _changed_words(lines) if out.in_color and left > -_MOST_WORDS else {}
+        marked = _changed_words(lines) if out.in_color and left > 0 else {}
         for at, line in enumerate(lines):
             out.spans((indent, ""), *_spans(line, marked.get(at, ())))
 
@@ -79,30 +68,6 @@ def _spans(line: str, parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
         yield line[first:end], f"{style} reverse"
         at = end
     yield line[at:], style
-
-
-def _highlighted(path: str, raw: list[str]) -> list[Text]:
-    """The lines of a diff in the colours of their language, on green or red."""
-    from rich.syntax import Syntax
-    from rich.text import Text
-
-    marked = _changed_words(raw)
-    lines = [clean(shortened(line)) for line in raw]
-    body = [at for at, line in enumerate(lines) if at > 1 and line[:1] in ("+", "-", " ")]
-    code = "\n".join(lines[at][1:] for at in body)
-    syntax = Syntax(code, Syntax.guess_lexer(path, code), theme="ansi_dark")
-    coloured = syntax.highlight(code).split("\n", allow_blank=True)
-    found = [Text(line, _style(line)) for line in lines]
-    for at, line in zip(body, coloured, strict=False):
-        mark = lines[at][:1]
-        whole = Text(mark, _STYLES.get(mark, "")) + line
-        if mark in "+-":
-            if lines[at] == raw[at]:
-                for first, end in marked.get(at, ()):
-                    whole.stylize_before(_PLUS_WORD if mark == "+" else _MINUS_WORD, first, end)
-            whole.stylize_before(_PLUS if mark == "+" else _MINUS)
-        found[at] = whole
-    return found
 
 
 def _changed_words(lines: Sequence[str]) -> dict[int, list[Part]]:

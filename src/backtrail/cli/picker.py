@@ -49,7 +49,7 @@ _KEYS = {
     **{b"%d" % digit: str(digit) for digit in range(10)},
 }  # fmt: skip
 
-_CHANGES = 16
+_CHANGES = 21
 """Columns of what a turn did to the files, so that what was said stands below each other."""
 
 _LINGER = 0.05
@@ -403,7 +403,7 @@ class Rows(Sequence[str]):
         net = self._reader.net(events[1:])
         plus, minus = sum(f.insertions for f in net.own), sum(f.deletions for f in net.own)
         count = things(file.folder for file in net.own)
-        perhaps = f"({len(net.perhaps)} perhaps not its own)" if net.perhaps else ""
+        perhaps = f"({len(net.perhaps)} perhaps)" if net.perhaps else ""
         lost = len(missing(events))
         unseen = f"({lost} not captured)" if lost else ""
         return " ".join(filter(None, (count, signed(plus, minus), perhaps, unseen)))

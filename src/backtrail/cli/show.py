@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from .._startup.frozen import replace
 from ..errors import NotFound
 from ..files.names import one_line
 from ..session.titles import title_of
@@ -99,7 +100,7 @@ class _Printer:
             when = f"  {event}{ago(turn.prompt.ts)}"
             self._out.spans((f"prompt {turn.number}", "bold cyan"), (when, "dim"))
             self._text(turn.prompt.text, "> ", "bold", _LINES)
-        for step in steps:
+        for step in _behind_calls(steps):
             self._step(step)
 
     def _step(self, step: steps.Step) -> None:
@@ -150,6 +151,27 @@ class _Printer:
             self._out.line(f"{mark}{row}".rstrip(), style)
         if len(shown) < len(rows):
             self._out.line(f"{mark}… {plural(len(rows) - len(shown), 'more line')}", "dim")
+
+
+def _behind_calls(found: list[steps.Step]) -> list[steps.Step]:
+    """The steps of a turn, with what a call did to the files behind its answer.
+
+    A framework appends the messages of a turn when its calls are over and their actions recorded.
+    """
+    early = {
+        one.calls[0].id: replace(one, parts=(), answers=(), note="")
+        for one in found
+        if one.folded and one.calls and one.at > one.seq
+    }
+    if not early:
+        return found
+    rows: list[steps.Step] = []
+    for step in found:
+        if step.kind == "action" and step.folded and step.at > step.seq:
+            continue
+        rows.append(step)
+        rows += [early.pop(one.call_id) for one in step.answers if one.call_id in early]
+    return [*rows, *early.values()]
 
 
 def _arguments(value: object) -> str:

@@ -164,10 +164,16 @@ def _apart(
     call: Call, info: SessionInfo, since: list[FileDiff], coming: list[Event]
 ) -> tuple[list[FileDiff], list[FileDiff]]:
     """Of what changed since: what others did, and what the agent put back by itself."""
+    from ..exchange.export.document import Reader
+    from ..session.filepoints import event_diff
+
     calls = [event for event in coming if event.kind != "files_changed"]
+    went_back = [event for event in coming if author_of(event) == "going back"]
     own = {file.path for file in _net(call, info, calls).files}
-    rest = [event for event in coming if event.kind == "files_changed"]
-    back = {file.path for file in _net(call, info, rest).files}
+    with Reader(call.store, info) as reader:
+        get = reader.contents()
+        diffs = [event_diff(get, event) for event in went_back if get is not None]
+    back = {file.path for diff in diffs for file in diff.files}
     others = [file for file in since if file.path not in own | back]
     return others, [file for file in since if file.path in back]
 

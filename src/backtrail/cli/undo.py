@@ -41,7 +41,7 @@ def undo(call: Call) -> int:
     if _is_finished(call, "undone"):
         known = read_operations(session.store, session.id)
         if not _finishes(call, known):
-            return _told(call, session, "took back", known.undone[-1], "redo")
+            return _report(call, session, "took back", known.undone[-1], "redo")
     return take_back(call, session, "undo")
 
 
@@ -59,7 +59,7 @@ def redo(call: Call) -> int:
     session = call.session(call.arguments.session)
     if _is_finished(call, "redone"):
         known = read_operations(session.store, session.id)
-        return _told(call, session, "did again", known.done[-1], "undo")
+        return _report(call, session, "did again", known.done[-1], "undo")
     return take_back(call, session, "redo")
 
 
@@ -71,7 +71,7 @@ def _is_finished(call: Call, kind: str) -> bool:
     return call.finished is not None and call.finished.kind == kind
 
 
-def _told(
+def _report(
     call: Call, session: Session, done: str, what: Operation, back: Literal["undo", "redo"]
 ) -> int:
     """Report an operation that was finished when the session was opened."""

@@ -363,10 +363,13 @@ CVS = b"CVS"
 
 _FOLDED = frozenset(name.decode().casefold() for name in CONTROL | CONTROL_FILES)
 _SHORT = r"(?:git|hg|sl|svn|jj|bzr|pijul|fslcko)~[0-9]+"
-_IGNORED = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+_IGNORED = (
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
 )
-"""What HFS+ leaves out where it compares names."""
+"""What file systems leave out where they compare names: Unicode's default ignorable code points,
+as ext4 and f2fs do in folders that fold case. Those of HFS+ are among them."""
 
 
 def is_control(name: bytes) -> bool:
@@ -382,10 +385,10 @@ _FIRST = frozenset([b".", b"_", *(bytes([byte]) for byte in range(0x80, 0x100))]
 
 @lru_cache(4096)
 def _is_folded(name: bytes) -> bool:
-    text = name.decode("utf-8", "surrogateescape").translate(_IGNORED).casefold()
+    text = re.sub(_IGNORED, "", name.decode("utf-8", "surrogateescape")).casefold()
     for part in text.split("\\"):
         plain = part.partition(":")[0].rstrip(". ")
-        if plain in _FOLDED or plain == "CVS" or ("~" in plain and re.fullmatch(_SHORT, plain)):
+        if plain in _FOLDED or ("~" in plain and re.fullmatch(_SHORT, plain)):
             return True
     return False
 

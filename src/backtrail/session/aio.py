@@ -1,38 +1,71 @@
 """AsyncSession: a session for asyncio and trio.
 
 It has the names and signatures of `Session` and works on the same stores. Store calls run
-in worker threads (`threads.py`), so the loop is never blocked.
+in worker threads (`threads.py`), so the loop is never blocked. A method that does just what that
+of `Session` does, in such a thread, is made of it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import Literal, Self, Unpack
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
-from ..events import Checkpoint, Event, Format, Json, Problem, SessionInfo
-from ..events.calls import ToolCall
-from ..events.history import Branch
+from ..events import Event, Format, Json, Problem, SessionInfo
 from ..events.messages import message_event
-from ..files.changes.blame import BlameLine
 from ..files.differences import Diff
-from ..files.restore.conflicts import Decisions
 from ..stores.base import Store
 from .aio_drive import Turning
 from .aio_parts import AsyncParts, AsyncStream, AsyncSubscription, AsyncTurn
-from .fileplans import Mode, Scope
-from .filepoints import TurnChanges
 from .keywords import SessionOptions, checked, folder
-from .listeners import Delta
 from .parts import Parts
 from .points import Target
 from .session import Session
 from .threads import AsyncSideLog, Follow, Pages, finish, patient, read, run
 from .toolcalls import Call
 from .turns import Content, Limits, Result, Retry, limits_of
-from .views import Rewind, State, end_event, own_event, user_message
+from .views import end_event, own_event, user_message
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Sync = Callable[Concatenate[Session, P], T]
+Async = Callable[Concatenate["AsyncSession", P], Coroutine[Any, Any, T]]
+
+
+def _reading(method: Sync[P, T]) -> Async[P, T]:
+    """A method of `Session` that waits for no lock, in a worker thread."""
+
+    @wraps(method)
+    async def waited(self: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await read(method, self._session, *args, **kwargs)
+
+    return waited
+
+
+def _writing(method: Sync[P, T]) -> Async[P, T]:
+    """A method of `Session` in a worker thread; listeners are woken."""
+
+    @wraps(method)
+    async def waited(self: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._parts.write(method, self._session, *args, **kwargs)
+
+    return waited
+
+
+def _moving(method: Sync[P, T]) -> Async[P, T]:
+    """A way back: one task at a time, but for a preview."""
+
+    @wraps(method)
+    async def waited(self: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs.get("dry_run"):
+            return await run(method, self._session, *args, **kwargs)
+        async with self._parts.driving():
+            return await self._parts.write(method, self._session, *args, **kwargs)
+
+    return waited
 
 
 class AsyncSession:
@@ -152,9 +185,7 @@ class AsyncSession:
         event = message_event(message, id, kind, format, usage, cost_usd, ts)
         return (await self._parts.append([event]))[0]
 
-    async def extend(self, messages: Sequence[object]) -> list[Event]:
-        """Append several messages as one batch, or what is new in a whole conversation."""
-        return await self._parts.write(self._session.extend, messages)
+    extend = _writing(Session.extend)
 
     async def record(
         self, kind: str, data: Mapping[str, Json] | None = None, *, id: str | None = None
@@ -162,13 +193,8 @@ class AsyncSession:
         """Append an event of your own kind."""
         return (await self._parts.append([own_event(kind, data, id)]))[0]
 
-    async def answer(self, call_id: str, result: object) -> Event:
-        """Settle a call that has no result with what came of it; see `Session.answer`."""
-        return await self._parts.write(self._session.answer, call_id, result)
-
-    async def give_up(self, call_id: str) -> Event:
-        """Settle a call that has no result as interrupted."""
-        return await self._parts.write(self._session.give_up, call_id)
+    answer = _writing(Session.answer)
+    give_up = _writing(Session.give_up)
 
     async def update(self, **changes: Json) -> SessionInfo:
         """Change title, key, model, agent_name, cwd, tags or metadata."""
@@ -249,66 +275,17 @@ class AsyncSession:
 
     # --- going back ----------------------------------------------------------------------
 
-    async def checkpoint(
-        self, label: str | None = None, *, at: Target | None = None,
-        metadata: Mapping[str, Json] | None = None,
-    ) -> Checkpoint:  # fmt: skip
-        """Mark a point to go back to: now, or the event `at`."""
-        return await self._parts.write(self._session.checkpoint, label, at=at, metadata=metadata)
-
-    async def delete_checkpoint(self, target: Target) -> Checkpoint:
-        """Delete a checkpoint; see `Session.delete_checkpoint`."""
-        return await self._parts.write(self._session.delete_checkpoint, target)
-
-    async def rewind(
-        self, to: Target | None = None, *, before: Target | None = None,
-        turn: Event | int | str | None = None, scope: Scope = "both",
-        mode: Mode = "mine", paths: Collection[str] | None = None,
-        on_conflict: Decisions | None = None, dry_run: bool = False, force: bool = False,
-        expected: str | None = None,
-    ) -> Rewind:  # fmt: skip
-        """Continue from an earlier point: `to` keeps that event, `before` drops it too."""
-        rewind = partial(self._session.rewind, to, before=before, turn=turn, scope=scope, mode=mode)
-        move = partial(rewind, paths=paths, on_conflict=on_conflict, force=force, expected=expected)
-        return await self._move(move, dry_run)
-
-    async def undo(
-        self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
-        expected: str | None = None,
-    ) -> Rewind:  # fmt: skip
-        """Take back the last turn or rewind that is not undone yet, files included."""
-        undo = partial(self._session.undo, on_conflict=on_conflict, force=force, expected=expected)
-        return await self._move(undo, dry_run)
-
-    async def redo(
-        self, *, on_conflict: Decisions = "keep", dry_run: bool = False, force: bool = False,
-        expected: str | None = None,
-    ) -> Rewind:  # fmt: skip
-        """Take back the last undo, if nothing was said or done since."""
-        redo = partial(self._session.redo, on_conflict=on_conflict, force=force, expected=expected)
-        return await self._move(redo, dry_run)
-
-    async def _move(self, move: Callable[..., Rewind], dry_run: bool) -> Rewind:
-        if dry_run:
-            return await run(move, dry_run=True)
-        async with self._parts.driving():
-            return await self._parts.write(move)
+    checkpoint = _writing(Session.checkpoint)
+    delete_checkpoint = _writing(Session.delete_checkpoint)
+    rewind = _moving(Session.rewind)
+    undo = _moving(Session.undo)
+    redo = _moving(Session.redo)
 
     # --- reading -------------------------------------------------------------------------
 
-    async def info(self) -> SessionInfo:
-        """The session's record."""
-        return await read(self._session.info)
-
-    async def messages(
-        self, format: Format | None = None, *, repair: bool = True
-    ) -> list[dict[str, Json]]:
-        """The conversation as it stands; see `Session.messages`."""
-        return await read(self._session.messages, format, repair=repair)
-
-    async def history(self) -> list[Event]:
-        """The live path through the main log, oldest first."""
-        return await read(self._session.history)
+    info = _reading(Session.info)
+    messages = _reading(Session.messages)
+    history = _reading(Session.history)
 
     def events(
         self, *, after: int = 0, until: int | None = None, limit: int | None = None,
@@ -318,25 +295,11 @@ class AsyncSession:
         read = partial(self._session.events, after=after, until=until, limit=limit)
         return Pages(partial(read, reverse=reverse, kinds=kinds))
 
-    async def pending(self) -> list[ToolCall]:
-        """Tool calls that have no result yet."""
-        return await read(self._session.pending)
-
-    async def state(self) -> State:
-        """Messages, usage, turns and open calls, for a loop of your own."""
-        return await read(self._session.state)
-
-    async def as_map(self) -> dict[str, Json]:
-        """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""
-        return await read(self._session.as_map)
-
-    async def branches(self) -> list[Branch]:
-        """Ways the conversation went and was taken back from."""
-        return await read(self._session.branches)
-
-    async def checkpoints(self) -> list[Checkpoint]:
-        """The session's checkpoints, oldest first."""
-        return await read(self._session.checkpoints)
+    pending = _reading(Session.pending)
+    state = _reading(Session.state)
+    as_map = _reading(Session.as_map)
+    branches = _reading(Session.branches)
+    checkpoints = _reading(Session.checkpoints)
 
     def follow(self, after: int | None = None) -> AsyncIterator[Event]:
         """Events as they come, from any process, until the session is closed.
@@ -348,26 +311,10 @@ class AsyncSession:
 
     # --- files ---------------------------------------------------------------------------
 
-    async def diff(
-        self, a: Target | None = None, b: Target | None = None, *,
-        paths: Collection[str | os.PathLike[str]] | None = None,
-    ) -> Diff:  # fmt: skip
-        """What differs in the files between two points; see `Session.diff`."""
-        return await read(self._session.diff, a, b, paths=paths)
-
-    async def blame(
-        self, path: str | os.PathLike[str], at: Target | None = None
-    ) -> list[BlameLine]:
-        """The author of each line of a file; see `Session.blame`."""
-        return await read(self._session.blame, path, at)
-
-    async def changes(self) -> list[TurnChanges]:
-        """What happened to the files, turn by turn: by which call, or by others."""
-        return await read(self._session.changes)
-
-    async def not_captured(self) -> list[tuple[str, str, int]]:
-        """What the last scan did not keep: path, reason, size."""
-        return await read(self._session.not_captured)
+    diff = _reading(Session.diff)
+    blame = _reading(Session.blame)
+    changes = _reading(Session.changes)
+    not_captured = _reading(Session.not_captured)
 
     async def relocate(self, cwd: str | os.PathLike[str] | None = None) -> Diff:
         """Take another directory as the session's workspace; see `Session.relocate`."""
@@ -382,9 +329,7 @@ class AsyncSession:
         """
         return AsyncSubscription(self._parts, size, after)
 
-    async def emit(self, delta: Delta) -> None:
-        """Hand a delta to the subscribers; it is not stored."""
-        await self._parts.write(self._session.emit, delta)
+    emit = _writing(Session.emit)
 
     # --- ending --------------------------------------------------------------------------
 

@@ -364,7 +364,7 @@ class Capture:
                 for path in several(full):
                     inside(workspace.root, path)
             named, call.outside = declared(workspace.root, full)
-        begun = self.recorder.begin(call.name, call.id, named, wait=BASELINE_WAIT)
+        begun = self.recorder.begin(call.name, call.id or call.of, named, wait=BASELINE_WAIT)
         try:
             self.flush()
         except BaseException:

@@ -39,7 +39,7 @@ from .points import Target, Turns, find_event
 _LAST = 100
 
 _MANY = 500
-"""Files above which nobody waits for their lines to be counted when a turn ends."""
+"""Files above which a turn ends without a count of their lines."""
 
 
 @dataclass(frozen=True, slots=True)

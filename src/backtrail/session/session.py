@@ -9,6 +9,7 @@ from typing import Literal, Self, Unpack
 
 from ..events import Checkpoint, Event, Format, Json, SessionInfo
 from ..events.calls import INTERRUPTED, ToolCall, pending
+from ..events.calls import repair as repaired
 from ..events.history import Branch, branches
 from ..events.messages import as_message, message_event
 from ..files.changes.blame import BlameLine
@@ -360,8 +361,9 @@ class Session:
 
     def state(self) -> State:
         """Messages, usage, turns and open calls, for a loop of your own."""
-        info = self.info()
-        return State(self.id, self.messages(), info.usage, info.turn_count, self.pending())
+        info, messages = self.info(), self.messages(repair=False)
+        open_calls = pending(messages)
+        return State(self.id, repaired(messages), info.usage, info.turn_count, open_calls)
 
     def as_map(self) -> dict[str, Json]:
         """The conversation as `session_id`, `messages`, `last_user`, `last_assistant`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -37,6 +37,9 @@ THREADS = 16
 
 A call that writes may wait for a lock; those that only read have threads of their own.
 """
+
+ROUND = 16
+"""How many tasks go on in one round of the loop, of those whose appends were written together."""
 
 _PAGE = 256
 _POLL = 0.05
@@ -171,18 +174,22 @@ class Loop:
             self._soon = asyncio.get_running_loop().call_soon_threadsafe
             self.event = asyncio.Event
 
-    def arrived(self, jobs: list[Queued]) -> None:
+    def arrived(self, jobs: Iterable[Queued]) -> None:
         """Wake the tasks whose appends are done."""
         try:
-            self._soon(_arrive, jobs)
+            self._soon(self._arrive, iter(jobs))
         except RuntimeError:
             # The loop has ended, and all its tasks with it.
             return
 
-
-def _arrive(jobs: list[Queued]) -> None:
-    for job in jobs:
-        job.waiter.set()
+    def _arrive(self, jobs: Iterator[Queued]) -> None:
+        """Wake some of them, and the others in the next rounds: all else has its turn between."""
+        woken = 0
+        for job in islice(jobs, ROUND):
+            job.waiter.set()
+            woken += 1
+        if woken == ROUND:
+            self.arrived(jobs)
 
 
 _loop: RunVar[Loop] = RunVar("backtrail.aio.loop")

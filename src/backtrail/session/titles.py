@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ..events import SessionInfo
-from ..events.history import NOTED
-from ..events.messages import speech_of
-from ..stores.base import Store
+if TYPE_CHECKING:
+    from ..events import SessionInfo
+    from ..stores.base import Store
 
 FORK = "⑂"
 """What stands before the title of a fork that was given none."""
@@ -25,6 +25,10 @@ def title_of(
     """
     if info.title:
         return shortened(masked(info.title), limit)
+    # Here, so that a command line that shows its help loads neither events nor codecs.
+    from ..events.history import NOTED
+    from ..events.messages import speech_of
+
     said = list(store.read(info.id, kinds=("user_message",), limit=2))
     if len(said) == 2 and said[1].data.get(NOTED) == said[0].seq:
         # A hook noted the first, before the agent recorded what was said before it.

@@ -13,7 +13,9 @@ from ..events.messages import message_event
 class Call:
     """A call under way. Set `result`; it goes into the event that ends the call.
 
-    With `only_files`, a call that leaves the files as they were leaves no event.
+    With `only_files`, a call that leaves the files as they were leaves no event. `of` is the id of
+    a model's call that this carries out, where the answer is appended by the caller: without an
+    `id` it is an action all the same.
     """
 
     def __init__(self, name: str, input: Json, id: str | None) -> None:
@@ -21,6 +23,7 @@ class Call:
         self.input = input
         self.id = id
         self.result: object = None
+        self.of: str | None = None
         self.only_files = False
         self.event: Event | None = None
         self.outside: list[str] = []
@@ -41,7 +44,8 @@ def ending_event(
         details["error"] = True
     result = _as_json(call.result) if error is None else error_text(error)
     if call.id is None:
-        return NewEvent("action", {**details, "input": _as_json(call.input), "result": result})
+        about = details if call.of is None else {**details, "call": call.of}
+        return NewEvent("action", {**about, "input": _as_json(call.input), "result": result})
     return result_event(call.id, asking, result, details)
 
 

@@ -8,6 +8,7 @@ a row. A part that ends in `*` matches words that begin so. All parts must occur
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
@@ -46,18 +47,18 @@ class Query:
             for phrase, begins in zip(self.phrases, self.begins, strict=True)
         )
 
-    @property
-    def pattern(self) -> str:
-        """A regular expression for any of the phrases in a folded text."""
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Any of the phrases in a folded text."""
         found = (
             r"\W+".join(map(re.escape, phrase)) + (r"\w*" if begins else "")
             for phrase, begins in zip(self.phrases, self.begins, strict=True)
         )
-        return rf"(?<!\w)(?:{'|'.join(found)})(?!\w)"
+        return re.compile(rf"(?<!\w)(?:{'|'.join(found)})(?!\w)")
 
     def snippet(self, text: str) -> str:
         """The surroundings of the first phrase that occurs in `text`, on one line."""
-        found = re.search(self.pattern, text.casefold())
+        found = self.pattern.search(text.casefold())
         # Folding may change lengths ("ß" becomes "ss"); then positions are only near.
         start, end = found.span() if found else (0, 0)
         first, last = max(0, start - _WIDTH), min(len(text), end + _WIDTH)

@@ -73,6 +73,10 @@ class Asked:
         """The session that the request is about."""
         return self.path["id"]
 
+    def place(self, seq: int | None) -> str:
+        """Where an event of the session is, as people count; empty for none."""
+        return "" if seq is None else self.outlines.of(self.store, self.id).place(seq)
+
     def record(self) -> SessionInfo:
         """The session's record; what is counted in it may be of an earlier moment."""
         return self.store.record(self.id)

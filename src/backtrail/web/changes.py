@@ -34,12 +34,13 @@ def changed(asked: Asked) -> Json:
             "perhaps": {visible(name): _by(whose) for name, whose in found.perhaps.items()},
             "plus": sum(file.insertions for file in found.files),
             "minus": sum(file.deletions for file in found.files),
+            "places": [asked.place(asked.number(name)) for name in ("event", "from", "to")],
         }
     file = next((one for one in found.files if visible(one.path) == path), None)
     if file is None:
         raise NotFound(f"`{path}` does not differ there")
     rows = diff_rows(file.path, file.text)
-    first = asked.count("from", 0, 1 << 31)
+    first = asked.count("skip", 0, 1 << 31)
     return {
         "file": file_row(file), "modes": file.modes,
         "rows": rows[first : first + ROWS], "total": len(rows),

@@ -1,7 +1,7 @@
 """What happens in a session or in the store while it is looked at, as a stream of small events.
 
 `EventSource` sends no header, so no token: the page reads the stream with `fetch`. Each event says
-how far the log goes; its id is that number, and who comes back names it.
+how far the log goes; its id is that number, and a reader that comes back names it.
 """
 
 from __future__ import annotations

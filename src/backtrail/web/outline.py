@@ -32,6 +32,13 @@ class Outline:
         """The number of the prompt whose turn an event is in; 0 before the first."""
         return bisect_right(self.prompts, seq)
 
+    def place(self, seq: int) -> str:
+        """Where an event is, as people count: in the turn of a prompt, or by its own number."""
+        if not self.is_live(seq):
+            return f"event {seq}"
+        number = self.number_of(seq)
+        return f"prompt {number}" if number else "the beginning"
+
     def turn(self, seq: int) -> tuple[int, int]:
         """The first and the last number of the turn that an event is in."""
         at = self.number_of(seq)

@@ -64,7 +64,8 @@ def folder(asked: Asked) -> Json:
         rows.append([visible(shown(name)), *_described(entry or earlier), _status(earlier, entry)])
     # Folders first, as people look for them.
     rows.sort(key=lambda row: (row[1] != "directory", row[0]))
-    return {"entries": rows[:_NAMES], "more": max(0, len(rows) - _NAMES)}
+    place = asked.place(asked.number("at"))
+    return {"entries": rows[:_NAMES], "more": max(0, len(rows) - _NAMES), "place": place}
 
 
 def _real(get: Get, tree: bytes | None, path: str) -> bytes:
@@ -121,8 +122,10 @@ def content(asked: Asked) -> Json:
         entry = None if tree is None else Present(get, tree).at(_real(get, tree, path))
         if entry is None:
             raise NotFound(f"there is no {path} at that point")
-        row: dict[str, Json] = {"path": visible(path), "kind": entry.kind, "size": entry.size,
-                                "mode": f"{entry.mode:o}"}  # fmt: skip
+        row: dict[str, Json] = {
+            "path": visible(path), "kind": entry.kind, "size": entry.size,
+            "mode": f"{entry.mode:o}", "place": asked.place(asked.number("at")),
+        }  # fmt: skip
         if entry.kind == "link":
             return row | {"link": visible(shown(entry.value))}
         if entry.kind != "file":

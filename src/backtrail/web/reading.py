@@ -17,6 +17,7 @@ from ..formats.parts import Answer, Aside, Picture, Text, Thought, pretty, words
 from ..session.filepoints import last_tree
 from ..session.points import read_operations
 from .answers import Asked
+from .branches import back_to
 from .home import session_row
 from .outline import head_of, live
 
@@ -35,7 +36,7 @@ _TURNS = 60
 
 def session(asked: Asked) -> Json:
     """What a session is, and what may be done with it."""
-    store, info = asked.store, asked.record()
+    store, info = asked.store, asked.store.info(asked.id)
     operations = read_operations(store, info.id)
     return {
         **session_row(store, info),
@@ -61,7 +62,8 @@ def _operation(asked: Asked, seq: int) -> Json:
     if event.kind == "user_message":
         said = one_line(speech_of(event.data.get("message")), 80)
         return {"seq": seq, "what": f"the turn “{said}”"}
-    return {"seq": seq, "what": f"the rewind of event {seq}"}
+    went = back_to(event, asked.outlines.of(asked.store, asked.id))
+    return {"seq": seq, "what": f"the rewind {went}".rstrip()}
 
 
 def outline(asked: Asked) -> Json:
@@ -186,7 +188,8 @@ def event(asked: Asked) -> Json:
     found = next(asked.store.read(asked.id, log=name, after=seq - 1, until=seq), None)
     if found is None:
         raise NotFound(f"session `{asked.id}` has no event {seq}")
-    return step_row(step_of(found), [], longest=400_000) | {"data": _raw(found)}
+    row = step_row(step_of(found), [], longest=400_000) | {"data": _raw(found)}
+    return row if log is not None else row | {"place": asked.place(seq)}
 
 
 def _raw(event: Event) -> str:
@@ -260,7 +263,7 @@ _TELLING = ("command", "cmd", "file_path", "path", "filePath", "pattern", "query
 
 
 def brief_of(arguments: Json) -> str:
-    """What a call is about, on a line: the argument that tells most."""
+    """What a call is about, on a line: the argument that says most."""
     if isinstance(arguments, str):
         import msgspec
 

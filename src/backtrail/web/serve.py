@@ -113,7 +113,7 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 
 class Idle:
-    """Counts what is under way, so that a server nobody looks at can stop."""
+    """Counts what is under way, so that an idle server can stop."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -138,17 +138,17 @@ class AnthropicServer(ModelServer):
         start = {**usage, "output_tokens": 1}
         message: dict[str, Json] = {"id": "msg_1", "type": "message", "role": "assistant"}
         message |= {"model": body["model"], "content": [], "stop_reason": None, "usage": start}
-        told: list[dict[str, Json]] = [{"type": "message_start", "message": message}]
-        told.append({"type": "ping"})
+        notified: list[dict[str, Json]] = [{"type": "message_start", "message": message}]
+        notified.append({"type": "ping"})
         for index, block in enumerate(blocks):
-            told += _told(index, block, answer.piece)
+            notified += _reported(index, block, answer.piece)
         called = any(block["type"] == "tool_use" for block in blocks)
         stop = answer.stop_reason or ("tool_use" if called else "end_turn")
         delta = {"stop_reason": stop, "stop_sequence": None}
         final = {"output_tokens": usage["output_tokens"]}
-        told.append({"type": "message_delta", "delta": delta, "usage": final})
-        told.append({"type": "message_stop"})
-        return [sse(event, event["type"]) for event in told]
+        notified.append({"type": "message_delta", "delta": delta, "usage": final})
+        notified.append({"type": "message_stop"})
+        return [sse(event, event["type"]) for event in notified]
 
     def _remember(self, blocks: list[Json], before: str) -> None:
         thoughts = [_fingerprint(b) for b in blocks if b["type"].endswith("thinking")]
@@ -166,7 +166,7 @@ class AnthropicServer(ModelServer):
         return sse({"type": "error", "error": error}, "error")
 
 
-def _told(index: int, block: Json, piece: int) -> list[dict[str, Json]]:
+def _reported(index: int, block: Json, piece: int) -> list[dict[str, Json]]:
     """The events of one block. A `tool_use` may give its input as text, to be malformed."""
     kind = block["type"]
     empty = dict(block)

@@ -157,7 +157,7 @@ class ModelServer(ABC):
                 self.refused.append(str(refused))
                 return Failure(400, str(refused), kind="invalid_request_error")
             if not self._script:
-                # Not transient, so that nobody tries again.
+                # Not transient, so that it is not tried again.
                 return Failure(400, "the script of the test server is over")
             step = self._script.popleft()
         return step(body) if callable(step) else step
@@ -191,12 +191,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(Failure(404, f"no such path: {self.path}"))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        told = self.home.answer(body, headers)
+        notified = self.home.answer(body, headers)
         try:
-            if isinstance(told, Failure):
-                self._fail(told)
+            if isinstance(notified, Failure):
+                self._fail(notified)
             else:
-                self._stream(told if isinstance(told, Broken) else Broken(told, -1), body)
+                self._stream(
+                    notified if isinstance(notified, Broken) else Broken(notified, -1), body
+                )
         except (BrokenPipeError, ConnectionResetError):
             self.home.disconnected += 1
             self.close_connection = True
@@ -205,9 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(failure.status, self.home.failure(failure), failure.headers)
 
     def _reply(
-        self, status: int, told: Mapping[str, Json], headers: Mapping[str, str] | None = None
+        self, status: int, notified: Mapping[str, Json], headers: Mapping[str, str] | None = None
     ) -> None:
-        body = json.dumps(told).encode()
+        body = json.dumps(notified).encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

@@ -37,7 +37,7 @@ BETWEEN = "outside edit tools"
 """The name of what happened to files otherwise: by a shell, or by a person."""
 
 _BACKUP = re.compile(r"[0-9A-Za-z]{1,64}@v[0-9]{1,9}")
-_UNKNOWN = Entry("skipped", 0, 0, b"the transcript does not tell")
+_UNKNOWN = Entry("skipped", 0, 0, b"the transcript does not say")
 _GATHERED = 32 << 20
 _BOM = b"\xef\xbb\xbf"
 

@@ -285,9 +285,9 @@ def _sentence(event: Event, note: str) -> str:
     if kind == "checkpoint":
         return f"checkpoint: {note}" if data.get("label") else ""
     if kind in ("rewound", "undone", "redone"):
-        back = f", back to event {event.follows}" if event.follows is not None else ""
         dropped = data.get("events_dropped")
-        return f"{kind}{back}" + (f", {dropped} left behind" if dropped else "")
+        events = f", {dropped:,} event{'' if dropped == 1 else 's'} left behind" if dropped else ""
+        return f"{kind}{events}"
     if kind == "turn_end":
         error = f" ({data['error']})" if data.get("error") else ""
         return "" if note == "end_turn" else f"the turn ended: {note}{error}"

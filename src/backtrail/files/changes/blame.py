@@ -19,7 +19,7 @@ from ..matching import lines_of, match
 from ..trees import Entry
 
 Author = Literal["agent", "others", "shared", "uncertain", "unknown"]
-"""The hand that wrote a line: an `agent`'s call; `others`, whom no session of the root recorded;
+"""The hand that wrote a line: an `agent`'s call; `others`, that no session of the root recorded;
 calls of several sessions (`shared`), a call or perhaps a person meanwhile (`uncertain`). It is
 `unknown` where the contents that would say it were given up."""
 

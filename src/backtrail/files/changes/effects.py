@@ -259,7 +259,7 @@ def changes_of(
             for part in files.get("parts", [files])
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"event {seq} does not tell what it did to the files: {error!r}") from error
+        raise Damaged(f"event {seq} does not say what it did to the files: {error!r}") from error
 
 
 def ranges_of(took: Json) -> Ranges | None:

@@ -31,6 +31,7 @@ from .schema import (
     Execute,
     Older,
     Schema,
+    be_patient,
     closed,
     connect,
     cut_wal,
@@ -402,7 +403,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            self._execute("BEGIN IMMEDIATE")
+            self._begin(writer)
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
@@ -420,6 +421,17 @@ class Writing:
                 self._roll_back()
             finally:
                 database.lock.release()
+
+    def _begin(self, writer: apsw.Connection) -> None:
+        if self._wait >= WAIT:
+            self._execute("BEGIN IMMEDIATE")
+            return
+        # Programs that know nothing of our lock are not waited for longer either.
+        writer.set_busy_timeout(int(self._wait * 1000))
+        try:
+            self._execute("BEGIN IMMEDIATE")
+        finally:
+            be_patient(writer)
 
     def head(self, log: int) -> int | None:
         """Where a log ends, if that is known."""

@@ -93,6 +93,17 @@ def refuse_links(*parts: str | os.PathLike[str]) -> None:
             )
 
 
+def has_folder(part: str | os.PathLike[str]) -> bool:
+    """Whether a part of a store is there, as a folder; `Unsafe` if it is a link."""
+    try:
+        mode = os.lstat(part).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if stat.S_ISLNK(mode):
+        refuse_links(part)
+    return stat.S_ISDIR(mode)
+
+
 def make_store_folder(path: Path) -> None:
     """`make_directory` for the folder of a store that a URL names: what is made is reported."""
     made = make_directory(path)

@@ -161,6 +161,11 @@ def lock_for(path: str) -> FileLock:
     return FileLock(f"{path}-lock", f"the database {path}")
 
 
+def be_patient(connection: apsw.Connection) -> None:
+    """Wait for other programs as long as is usual."""
+    connection.set_busy_timeout(BUSY_TIMEOUT)
+
+
 # --- opening -----------------------------------------------------------------------------
 
 
@@ -240,7 +245,7 @@ def connect(path: str) -> apsw.Connection:
     # reach out of their page.
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.execute("PRAGMA cell_size_check = ON")
-    connection.set_busy_timeout(BUSY_TIMEOUT)
+    be_patient(connection)
     return connection
 
 
@@ -386,7 +391,7 @@ def cut_wal(writer: apsw.Connection) -> None:
         # A reader is at work: another time.
         pass
     finally:
-        writer.set_busy_timeout(BUSY_TIMEOUT)
+        be_patient(writer)
 
 
 # --- errors ------------------------------------------------------------------------------

@@ -113,14 +113,15 @@ class JSONLStore(Store):
         with self._failing(f"open the store in {self.root}"):
             if self.scope:
                 fs.refuse_links(self.root / "scopes", self._top)
-            fs.refuse_links(self._place)
-            is_new = not self.scope and not os.path.isdir(self._place)
+            is_there = fs.has_folder(self._place)
+            if not is_there:
+                fs.make_store_folder(self.root)
             # A scan that comes by knows the folder for a store's before anything is in it.
-            fs.make_store_folder(self.root)
             fs.mark(self.root)
-            if is_new:
-                make_identity(self.root)
-            fs.make_directory(self._sessions)
+            if not is_there:
+                if not self.scope:
+                    make_identity(self.root)
+                fs.make_directory(self._sessions)
             fs.refuse_network(self._place)
         forks.register(self)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import psycopg
 
-from ...errors import NotFound
+from ...errors import NotFound, StoreFailed
 from ...events import (
     MAIN_LOG,
     Checkpoint,
@@ -352,9 +352,13 @@ class PostgresStore(Store):
         self._link.check_open()
         if limit < 1:
             return []
-        if self._link.standby:
+        try:
+            if self._link.standby:
+                return super().search(text, limit=limit)
+            catch_up(self._link)
+        except StoreFailed:
+            # It takes no more words: a role that may only read, a full disk.
             return super().search(text, limit=limit)
-        catch_up(self._link)
         return hits(self._link, self.scope, query, limit, self._report)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:

@@ -109,7 +109,7 @@ def purge(execute: Execute, scope: str, session_id: str, seqs: Collection[int], 
         if 0 < seq <= MAX_SEQ and (span := log.span_of(seq)) is not None
     ]
     for number in sorted({number for number, _ in places}):
-        # Whoever brings the search up to date locks the same row.
+        # What brings the search up to date locks the same row.
         execute("SELECT 1 FROM backtrail.logs WHERE n = %s FOR UPDATE", (number,))
     for number, seq in places:
         query = f"SELECT {COLUMNS} FROM backtrail.events e WHERE log = %s AND seq = %s"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -19,12 +20,12 @@ import psycopg
 from msgspec.structs import replace
 
 from ..._startup.frozen import NamedTuple
-from ...errors import AlreadyExists, Damaged, InvalidData, InvalidId, NotFound
+from ...errors import AlreadyExists, Damaged, InvalidData, InvalidId, NotFound, StoreFailed
 from ...events import MAX_SEQ, Event, SessionInfo, check_session_id, timestamp
 from ...events.history import Fold, fold, walk
 from ..disk.checks import UNDECODABLE
 from ..records import Filters, Wanted, folded, resolved
-from .link import Execute, Link
+from .link import Execute, Link, Lost
 from .spans import Log, read_log, spans_of
 
 # The order of `SessionInfo`.
@@ -205,7 +206,9 @@ def current(link: Link, kept: Kept) -> SessionInfo:
     usage = msgspec.json.encode(found.usage).decode()
     spent = (usage, found.cost_usd, storable(found.exit_reason))
     if not link.standby:
-        link.read(lambda execute: execute(_STORE, (log.n, *counts, *spent, info.head)))
+        # Only a copy of what the log says: whoever may not write, or has no room, still reads.
+        with suppress(StoreFailed, Lost):
+            link.attempt(lambda execute: execute(_STORE, (log.n, *counts, *spent, info.head)))
     return found
 
 

@@ -4,7 +4,7 @@ The server's clock says when a lease ends. Its holder counts by a clock of its o
 asked, and so stops first. One thread renews all leases of a store. Each append of the holder names
 it, so that one that lost its lease changes nothing, whatever it believes.
 
-A holder on this machine also has a file locked that bears its name: that tells the others here at
+A holder on this machine also has a file locked that bears its name: that shows the others here at
 once that it died.
 """
 
@@ -82,11 +82,11 @@ class Leases:
         if log is None:
             raise NotFound(f"no session `{session_id}`")
         holder, owner, process = os.urandom(16).hex(), me(), os.getpid()
+        path, left = _path(holder), False
         with ExitStack() as ending:
-            path = _path(holder)
             with suppress(OSError):
                 make_directory(path.parent)
-                ending.callback(_unlink, path, process)
+                ending.callback(lambda: None if left else _unlink(path, process))
                 ending.enter_context(file_lease(path, session_id, 0))
             self._take(log.n, session_id, holder, owner, wait)
             try:
@@ -96,8 +96,12 @@ class Leases:
                 # A forked child does not hold it.
                 if os.getpid() == process:
                     self._held.pop(log.n, None)
+                    # Where it cannot be given back, as the store is closed, its file stays: not
+                    # locked any more, it tells the others here that the holder is gone.
+                    left = True
                     with suppress(StoreFailed, ValueError):
                         self._link.read(lambda execute: execute(_GIVE, (log.n, holder)))
+                        left = False
 
     def _take(self, log: int, session_id: str, holder: str, owner: Owner, wait: float) -> None:
         deadline = time.monotonic() + wait

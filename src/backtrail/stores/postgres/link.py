@@ -79,6 +79,7 @@ class Link:
         """Called on the first connection after a loss, and whether the server is another one."""
         self._texts: dict[str, bytes] = {}
         self._closed = False
+        self._met = False
         self._prepares = True
         self.line = ""
         """The timeline of the server: another one has another history."""
@@ -230,7 +231,7 @@ class Link:
                 connection = self.open()
                 break
             except psycopg.OperationalError as error:
-                if not self._lost or time.monotonic() > deadline or not _may_pass(error):
+                if not self._met or time.monotonic() > deadline or not _may_pass(error):
                     raise self.refused(error) from error
             self.check_open()
             time.sleep(pause * (1 + random.random()))
@@ -239,7 +240,7 @@ class Link:
             self._greet(connection)
         except psycopg.Error as error:
             connection.close()
-            if not self._lost:
+            if not self._met:
                 raise self.failure(error) from error
             raise Lost(_first_line(error)) from error
         except BaseException:
@@ -277,7 +278,7 @@ class Link:
             if (self._lost or moved) and self.reconnected is not None:
                 self.reconnected(Execute(self, connection), moved)
             self.line = line or self.line
-            self._lost = False
+            self._lost, self._met = False, True
 
     def close(self) -> None:
         """Close what rests; what is in use is closed when it is given back."""

@@ -2,7 +2,7 @@
 
 Sending the news in the append itself would make appends queue for a lock of the whole server. So a
 thread with a connection of its own sends, every 10 ms at most, the numbers of the logs that were
-written to. Another one listens, once somebody follows. News only wake: readers read by number, and
+written to. Another one listens, once a caller follows. News only wake: readers read by number, and
 look by themselves where no news come through, as behind a pooler. The first thread also brings the
 search up to date while nothing is appended.
 """

@@ -85,7 +85,7 @@ def _words(log: int, row: tuple[Any, ...]) -> set[str]:
 
 # Every session that reads a found event: its owner, and the forks that share it.
 _FIND = f"""
-WITH found AS (SELECT log, seq FROM backtrail.words WHERE words @> %s::text[]),
+WITH found AS (SELECT log, seq FROM backtrail.words WHERE words @> %s::text[]/*begins*/),
 readers AS (
   SELECT f.log, f.seq, l.session FROM found f JOIN backtrail.logs l ON l.n = f.log
   UNION ALL
@@ -98,6 +98,12 @@ JOIN backtrail.logs m ON m.session = s.n AND m.name = 'messages'
 JOIN backtrail.events e ON e.log = r.log AND e.seq = r.seq
 WHERE s.scope = %s ORDER BY m.updated_at DESC, s.n DESC, r.seq DESC LIMIT %s OFFSET %s
 """
+
+# No index knows how words begin: without a whole word beside it, all words are looked at.
+_BEGINS = (
+    " AND NOT EXISTS(SELECT 1 FROM unnest(%s::text[]) AS b(start) WHERE NOT EXISTS("
+    "SELECT 1 FROM unnest(words) AS w(word) WHERE starts_with(w.word, b.start)))"
+)
 
 
 def hits(
@@ -131,11 +137,19 @@ def hits(
 def _candidates(
     link: Link, scope: str, query: Query, limit: int
 ) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
-    wanted = sorted({word[:_LONGEST] for phrase in query.phrases for word in phrase})
+    whole: set[str] = set()
+    starts: set[str] = set()
+    for phrase, begins in zip(query.phrases, query.begins, strict=True):
+        cut = [word[:_LONGEST] for word in phrase]
+        if begins:
+            starts.add(cut.pop())
+        whole.update(cut)
+    text = _FIND.replace("/*begins*/", _BEGINS if starts else "")
+    wanted = [sorted(whole), sorted(starts)] if starts else [sorted(whole)]
     size, at = min(limit * 2 + 20, 500), 0
     while True:
-        values = (wanted, scope, size, at)
-        rows = link.read(lambda execute, v=values: execute.all(_FIND, v))  # type: ignore[misc]
+        values = (*wanted, scope, size, at)
+        rows = link.read(lambda execute, v=values: execute.all(text, v))  # type: ignore[misc]
         for log, session_id, *row in rows:
             yield log, session_id, tuple(row)
         if len(rows) < size:

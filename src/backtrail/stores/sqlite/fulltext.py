@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import islice
 
 import apsw
 
-from ...errors import Damaged, StoreFailed
-from ...events import MAIN_LOG, MESSAGE_KINDS, Hit, Problem, check_session_id, decode_data
+from ...errors import Damaged, SessionBusy, StoreFailed
+from ...events import MAIN_LOG, MESSAGE_KINDS, Event, Hit, Problem, check_session_id, decode_data
 from ...events.messages import text_of
 from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from ..disk.database import Database
@@ -53,6 +55,8 @@ def catch_up(database: Database) -> bool:
         while waiting:
             with database.writing() as execute:
                 index_slice(execute, waiting)
+    except SessionBusy:
+        return False
     except StoreFailed as error:
         if error.errno not in NO_ROOM:
             raise
@@ -151,6 +155,53 @@ WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 """
 
 
+_MANY = 500
+"""Events that match, from which on sessions are gone through instead: the first ones suffice."""
+
+_SOME = "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?"
+_NEXT_SESSIONS = (
+    "SELECT n, id, updated_at FROM sessions WHERE scope = ? AND (updated_at, n) < (?, ?) "
+    "ORDER BY updated_at DESC, n DESC LIMIT 100"
+)
+_READS = (
+    "SELECT n, 4294967295, NULL FROM logs WHERE session = ?1 UNION ALL "
+    "SELECT h.source, h.until, h.log FROM logs l CROSS JOIN shares h ON h.log = l.n "
+    "WHERE l.session = ?1"
+)
+_IN_LOG = (
+    "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? "
+    "ORDER BY rowid DESC LIMIT 100"
+)
+
+
+def _walk(database: Database, scope: str, wanted: str) -> Iterator[tuple[int, str, int | None]]:
+    """What `_FIND` finds, in its order, but no further than it is asked for."""
+    updated, last = "~", 0
+    while True:
+        with database.reading() as connection:
+            sessions = connection.execute(_NEXT_SESSIONS, (scope, updated, last)).fetchall()
+        for last, session_id, updated in sessions:  # noqa: B007 - where the next page begins
+            with database.reading() as connection:
+                parts = connection.execute(_READS, (last,)).fetchall()
+            keys = [_in_log(database, wanted, *part) for part in parts]
+            for key, fork in merge(*keys, key=lambda found: -(found[0] & SEQ_BITS)):
+                yield key, session_id, fork
+        if not sessions:
+            return
+
+
+def _in_log(
+    database: Database, wanted: str, log: int, until: int, fork: int | None
+) -> Iterator[tuple[int, int | None]]:
+    """The events of a log that match, newest first."""
+    first, last = log << 32, log << 32 | until
+    while last >= first:
+        with database.reading() as connection:
+            keys = connection.execute(_IN_LOG, (wanted, first, last)).fetchall()
+        yield from ((key, fork) for (key,) in keys)
+        last = keys[-1][0] - 1 if keys else -1
+
+
 _EVENT = f"SELECT {COLUMNS} FROM events WHERE key = ?"
 
 
@@ -160,26 +211,36 @@ def hits(
     """What the index finds, newest session and newest event first, with the text it is in."""
     found: list[Hit] = []
     seen: set[tuple[int, str, str]] = set()
-    for key, session_id in _candidates(database, scope, query):
-        with database.reading() as connection:
+    candidates = _candidates(database, scope, query)
+    while wanted := list(islice(candidates, limit - len(found))):
+        for session_id, event in _events(database, wanted, damage):
+            # A copy of an event, in a session that was copied, is the same event.
+            if (event.seq, event.id, event.ts) in seen:
+                continue
+            text = text_of(event.data.get("message"))
+            # FTS5 cuts words of over 32 KB, so the text has the last word.
+            if query.matches(text):
+                seen.add((event.seq, event.id, event.ts))
+                found.append(Hit(check_session_id(session_id), event, query.snippet(text)))
+    return found
+
+
+def _events(
+    database: Database, wanted: list[tuple[int, str]], damage: Callable[[Problem], None]
+) -> Iterator[tuple[str, Event]]:
+    """The events of these keys, each with its session; `damage` is told of those that are lost."""
+    with database.reading() as connection:
+        execute, unsealed = connection.execute, dict[int, int]()
+        for key, session_id in wanted:
+            log = key >> 32
             try:
-                row = connection.execute(_EVENT, (key,)).get
-                unsealed = unsealed_in(connection.execute, key >> 32)
-                event = None if row is None else event_of(row, unsealed)
+                row = execute(_EVENT, (key,)).get
+                if log not in unsealed:
+                    unsealed[log] = unsealed_in(execute, log)
+                if row is not None:
+                    yield session_id, event_of(row, unsealed[log])
             except (Damaged, apsw.CorruptError, UnicodeDecodeError) as error:
                 damage(problem(session_id, MAIN_LOG, key & SEQ_BITS, str(error)))
-                continue
-        # A copy of an event, in a session that was copied, is the same event.
-        if event is None or (event.seq, event.id, event.ts) in seen:
-            continue
-        text = text_of(event.data.get("message"))
-        # FTS5 cuts words of over 32 KB, so the text has the last word.
-        if query.matches(text):
-            seen.add((event.seq, event.id, event.ts))
-            found.append(Hit(check_session_id(session_id), event, query.snippet(text)))
-            if len(found) >= limit:
-                break
-    return found
 
 
 def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[int, str]]:
@@ -192,15 +253,16 @@ def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[
         for phrase, begins in zip(query.phrases, query.begins, strict=True)
     )
     with database.reading() as connection:
-        rows = connection.execute(_FIND, (wanted, scope)).fetchall()
+        few = len(connection.execute(_SOME, (wanted, _MANY)).fetchall()) < _MANY
+        rows = connection.execute(_FIND, (wanted, scope)).fetchall() if few else ()
     seen: set[int] = set()
-    sound: dict[int | None, bool] = {None: True}
-    for key, session_id, fork in rows:
+    sound: dict[int, bool] = {}
+    for key, session_id, fork in rows if few else _walk(database, scope, wanted):
         if key in seen:
             continue
-        if fork not in sound:
+        if fork is not None and fork not in sound:
             with database.reading() as connection:
                 sound[fork] = has_parts(connection.execute, fork)
-        if sound[fork]:
+        if fork is None or sound[fork]:
             seen.add(key)
             yield key, session_id

@@ -1,7 +1,7 @@
 // The page: which screen an address is, and what stays around it.
 import { html, render, useState, useEffect, Icon, Failure, Empty } from "./core.js";
 import { begin, onServer, post, of } from "./api.js";
-import { go, link, onRoute, open, Toasts, Dialogs, useKeys, toast } from "./shell.js";
+import { arrived, go, link, onRoute, open, Toasts, Dialogs, useKeys, toast } from "./shell.js";
 
 const screens = {
   home: () => import("./home.js").then((m) => m.HomeScreen),
@@ -51,19 +51,22 @@ function App() {
     // An address and its screen change together.
     let over = false;
     if (!screens[wanted.screen]) { setView({ at: wanted, Screen: null }); return; }
-    screens[wanted.screen]().then((Screen) => over || setView({ at: wanted, Screen }));
+    const load = () => screens[wanted.screen]().then((Screen) => over || setView({ at: wanted, Screen }), () => over || setTimeout(load, 1000));
+    load();
     return () => { over = true; };
   }, [wanted]);
+  // Behind the effects of the screen: by now it has its keys and its focus.
+  useEffect(() => { const timer = setTimeout(arrived); return () => clearTimeout(timer); }, [view]);
   const { at, Screen } = view;
   useEffect(() => { const name = { home: "Sessions", session: "Session" }[at.screen] ?? at.screen[0].toUpperCase() + at.screen.slice(1); document.title = `${name} · Backtrail`; }, [at.screen]);
-  useKeys({ "/": () => go("/search"), "?": () => open("help"), "g h": () => go("/"), "g s": () => go("/search") }, []);
+  useKeys({ "/": () => go("/search"), "?": () => open("help"), "g h": () => go("/"), "g s": () => go("/search") });
   const flip = () => { const next = theme() === "dark" ? "light" : "dark"; theme(next); setDark(next === "dark"); };
-  const screen = at.screen === "none" ? html`<${Empty} title="There is nothing at this address"><p><a href="/">All sessions</a></p></${Empty}>`
+  const screen = at.screen === "none" ? html`<${Empty} page title="There is nothing at this address"><p><a href="/">All sessions</a></p></${Empty}>`
     : Screen ? html`<${Screen} key=${at.screen} ...${at} />` : null;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>To the content</a>
     <header class="bar">
-      <a class="brand" href="/"><${Icon} name="back" />Backtrail</a>
+      <a class="brand" href="/" aria-label="Backtrail"><${Icon} name="back" /><span class=${at.id ? "not-narrow" : ""}>Backtrail</span></a>
       ${at.id ? html`<a class="crumb" href=${link(at.id)}>${at.screen === "session" ? "Session" : "← Session"}</a>` : null}
       <span class="grow"></span>
       <button class="find" onClick=${() => open("palette")} aria-keyshortcuts="Control+K"><${Icon} name="search" /><span>Go to…</span><kbd>⌘K</kbd></button>

@@ -78,12 +78,13 @@ const PATHS = {
 export const Icon = ({ name }) =>
   html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 
-export function Empty({ title, children }) {
-  return html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;
+// `page`: there is nothing else on the page, so this is its heading.
+export function Empty({ title, children, page }) {
+  return html`<div class="empty">${page ? html`<h1 class="empty-title">${title}</h1>` : html`<p class="empty-title">${title}</p>`}${children}</div>`;
 }
 
-export function Failure({ error, again }) {
-  return html`<div class="failure" role="alert"><p>${error.message}</p>
+export function Failure({ error, again, page }) {
+  return html`${page ? html`<h1 class="sr">This cannot be shown</h1>` : null}<div class="failure" role="alert"><p>${error.message}</p>
     ${again ? html`<button onClick=${again}>Try again</button>` : null}</div>`;
 }
 

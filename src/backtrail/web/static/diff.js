@@ -17,7 +17,7 @@ export function DiffOf({ id, params, small = false, isSplit = false, rows: given
   if (!data) return html`<div class="loading">Reading…</div>`;
   const rows = [...data.rows, ...more];
   if (!rows.length) return html`<p class="muted pad">${data.file?.[1] === "renamed" ? "Renamed, and else the same." : data.modes ? `Mode ${data.modes[0]} → ${data.modes[1]}` : "No lines differ."}</p>`;
-  const next = () => get(of(id, "/diff"), { ...params, from: rows.length }).then((found) => setMore([...more, ...found.rows]));
+  const next = () => get(of(id, "/diff"), { ...params, skip: rows.length }).then((found) => setMore([...more, ...found.rows]));
   return html`<div class=${`diff ${small ? "diff-small" : ""}`} tabindex="0" role="region" aria-label=${`Diff of ${params?.path ?? "the file"}`}>
     ${isSplit && !small ? html`<${Split} rows=${rows} />` : html`<${Inline} rows=${rows} small=${small} />`}
     ${rows.length < data.total ? html`<button class="link" onClick=${next}>${plural(data.total - rows.length, "more line")}</button>` : null}</div>`;
@@ -72,9 +72,10 @@ export function DiffScreen({ id, params }) {
   };
   const flip = () => { split = !isSplit; setSplit(split); try { localStorage.setItem(KEY, split ? "1" : "0"); } catch { /* private */ } };
   useKeys({ n: () => show(at + 1), p: () => show(at - 1), j: () => show(at + 1), k: () => show(at - 1), "]": () => hunk(1), "[": () => hunk(-1), s: flip,
-    Escape: () => go(link(id, where.turn ? `/e/${where.turn}` : "")) }, [data, at, isSplit]);
-  const title = where.other ? "Two sessions" : where.turn ? "What this turn changed" : where.event ? `What event ${where.event} changed`
-    : where.from === 0 || where.from === "0" ? where.to ? `From the beginning to event ${where.to}` : "What changed since the beginning" : `From event ${where.from}${where.to ? ` to event ${where.to}` : ""}`;
+    Escape: () => go(link(id, where.turn ? `/e/${where.turn}` : "")) });
+  const places = data?.places ?? ["…", "…", "…"];
+  const title = where.other ? "Two sessions" : where.turn ? "What this turn changed" : where.event ? `What a step of ${places[0]} changed`
+    : where.from === 0 || where.from === "0" ? where.to ? `From the beginning to ${places[2]}` : "What changed since the beginning" : `From ${places[1]} ${where.to ? `to ${places[2]}` : "on"}`;
   return html`<div class="screen diff-screen">
     <header class="head"><div class="head-title"><h1>${title}</h1>
       <p class="facts">${data ? html`<span>${plural(files.length, "file")}</span><span><${Lines} plus=${data.plus} minus=${data.minus} /></span>` : null}</p></div>

@@ -15,8 +15,8 @@ function AllFiles({ id, at, dir }) {
   const above = dir.includes("/") ? dir.slice(0, dir.lastIndexOf("/")) : "";
   const [here, setHere] = useState(0), rows = useRef([]);
   const move = (delta) => { const next = Math.max(0, Math.min((data?.entries.length ?? 1) - 1, here + delta)); setHere(next); rows.current[next]?.focus(); };
-  useKeys({ j: () => move(1), k: () => move(-1), Escape: () => go(dir ? link(id, `/file${query({ at, dir: above })}`) : link(id)) }, [data, here, dir]);
-  return html`<div class="screen"><header class="head"><div class="head-title"><h1>${dir || "Files"}</h1><p class="facts"><span>${at ? `as they were at event ${at}` : "as they were last seen"}</span></p></div>
+  useKeys({ j: () => move(1), k: () => move(-1), Escape: () => go(dir ? link(id, `/file${query({ at, dir: above })}`) : link(id)) });
+  return html`<div class="screen"><header class="head"><div class="head-title"><h1>${dir || "Files"}</h1><p class="facts"><span>${at ? `as they were at ${data?.place ?? "a moment"}` : "as they were last seen"}</span></p></div>
     <nav class="head-acts" aria-label="Files">${at ? html`<a class="button" href=${link(id, `/file${query({ dir })}`)}>Now</a>` : null}${dir ? html`<a class="button" href=${link(id, `/file${query({ at, dir: above })}`)}>Up</a>` : null}</nav></header>
     ${error ? html`<${Failure} error=${error} again=${again} />` : !data ? html`<div class="loading">Reading…</div>` : !data.entries.length ? html`<${Empty} title="Nothing in here" />` : html`
     <ul class="entries">${data.entries.map(([name, kind, bytes], n) => { const path = dir ? `${dir}/${name}` : name; return html`<li key=${name}>
@@ -39,7 +39,7 @@ function OneFile({ id, params }) {
   const list = useRef(null);
   const show = (n) => rows[n] && go(link(id, `/file${query({ path, at: rows[n].seq, of: rows[n].session === id ? undefined : rows[n].session })}`), { replace: true });
   useEffect(() => { setBlame(null); if (!gone && lines) get(of(owner, "/blame"), { path, at }).then((found) => setBlame(found.lines), () => setBlame(false)); }, [owner, path, at, gone, content.data]);
-  useKeys({ j: () => show(chosen + 1), k: () => show(Math.max(0, chosen - 1)), Escape: () => go(link(id)), b: () => setTab("file"), d: () => setTab("diff") }, [rows, chosen]);
+  useKeys({ j: () => show(chosen + 1), k: () => show(Math.max(0, chosen - 1)), Escape: () => go(link(id)), b: () => setTab("file"), d: () => setTab("diff") });
   const copy = async () => {
     try { const made = await post(of(owner, "/copy"), { path, ...(at ? { at: Number(at) } : {}) }); toast(`Written: ${made.made}`); } catch (error) { toast(error.message, "bad"); }
   };
@@ -49,7 +49,7 @@ function OneFile({ id, params }) {
     return html`<div class="src"><span class="src-n">${n + 1}</span>${blame ? html`<span class="src-who">${first ? who[1] && who[2] ? html`<a href=${link(who[1], `/e/${who[2]}`)} title=${who[4]}>${who[3]}</a>` : html`<span class="muted">${who[3]}</span>` : ""}</span>` : null}<code><${Code} spans=${lines[n]} /></code></div>`;
   };
   return html`<div class="screen file-screen">
-    <header class="head"><div class="head-title"><h1><${Path} path=${path} /></h1><p class="facts"><span>${chosen >= 0 ? html`as event ${at} left it` : at ? `at event ${at}` : "as it was last seen"}</span>${content.data?.size !== undefined ? html`<span>${size(content.data.size)}</span>` : null}</p></div>
+    <header class="head"><div class="head-title"><h1><${Path} path=${path} /></h1><p class="facts"><span>${chosen >= 0 ? html`as ${rows[chosen].by} left it${content.data?.place ? `, ${content.data.place}` : ""}` : at ? `at ${content.data?.place ?? "a moment"}` : "as it was last seen"}</span>${content.data?.size !== undefined ? html`<span>${size(content.data.size)}</span>` : null}</p></div>
       <nav class="head-acts" aria-label="File">
         ${chosen >= 0 ? html`<div class="switch" role="group" aria-label="View"><button aria-pressed=${tab === "file"} onClick=${() => setTab("file")}>File</button><button aria-pressed=${tab === "diff"} onClick=${() => setTab("diff")}>Change</button></div>` : null}
         <button disabled=${info?.read_only || gone} onClick=${copy}><${Icon} name="copy" />Copy beside</button>

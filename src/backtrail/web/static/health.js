@@ -8,8 +8,8 @@ const Card = ({ title, state, children }) => html`<section class=${`health-card 
 export function HealthScreen({ id }) {
   const { data, error, again } = useData(() => get("health"), []);
   const own = useData(() => id ? get(of(id, "/uncaptured")) : Promise.resolve(null), [id]);
-  useKeys({ Escape: () => go(id ? link(id) : "/") }, [id]);
-  if (error) return html`<${Failure} error=${error} again=${again} />`;
+  useKeys({ Escape: () => go(id ? link(id) : "/") });
+  if (error ?? own.error) return html`<${Failure} page error=${error ?? own.error} again=${again} />`;
   if (!data) return html`<div class="loading">Reading…</div>`;
   const { contents, misses, calls } = data;
   const part = contents ? contents.used / contents.budget : 0;
@@ -23,6 +23,6 @@ export function HealthScreen({ id }) {
       <${Card} title="Restores" state=${contents?.cut_short.length ? "warning" : "ok"}>${contents?.cut_short.length ? html`<p>Cut short, and finished by the next look at the folder:</p><ul class="plain-list">${contents.cut_short.map((path) => html`<li><code>${path}</code></li>`)}</ul>` : html`<p>None was cut short.</p>`}</${Card}>
       <${Card} title="Calls under way" state=${calls?.some((one) => !one.lives && !one.over) ? "warning" : "ok"}>${calls?.length ? html`<ul class="plain-list">${calls.map((one) => html`<li>${one.what}${one.lives ? "" : html` <span class="is-warn">its process is gone</span>`}</li>`)}</ul>` : html`<p>None is open.</p>`}</${Card}>
       <${Card} title="Folders" state=${data.gone.length ? "warning" : "ok"}>${data.gone.length ? html`<p>Of ${plural(data.gone.length, "session")} the folder is gone:</p><ul class="plain-list">${data.gone.slice(0, 20).map((one) => html`<li><a href=${link(one.id)}>${one.title || one.short}</a> <code>${one.cwd}</code></li>`)}</ul>` : html`<p>Every session's folder is there.</p>`}</${Card}>
-      <${Card} title="Settings" state="ok"><dl class="facts-list">${data.settings.map(([name, value, origin]) => html`<div><dt>${name}</dt><dd>${value === "None" ? "not set" : value} <span class="muted">${origin}</span></dd></div>`)}</dl></${Card}>
+      <${Card} title="Settings" state="ok"><dl class="facts-list">${data.settings.map(([name, value, origin]) => html`<div><dt>${name}</dt><dd>${{ None: "not set", True: "on", False: "off" }[value] ?? value} <span class="muted">${origin}</span></dd></div>`)}</dl></${Card}>
     </div></div>`;
 }

@@ -24,7 +24,7 @@ export function HomeScreen({ params }) {
     "/": () => find.current?.focus(), e: () => one && !data.read_only && setEditing({ id: one.id, what: "title" }), "#": () => one && !data.read_only && setEditing({ id: one.id, what: "tag" }),
     p: () => one && change(one, { tags: { pinned: !one.pinned } }), x: () => one && change(one, { tags: { archived: !one.archived } }, one.archived ? "Listed again" : "Archived"),
     y: () => one && copy(one), r: () => one && go(link(one.id, "/rewind")),
-  }, [sessions, at, data]);
+  });
   const running = sessions.filter((session) => session.running).length;
   return html`<div class="home">
     <aside class="folders" aria-label="Folders">

@@ -52,7 +52,7 @@ export function RewindScreen({ id, verb, params }) {
       if (problem.status === 409) { setMoved(true); await look(); } else setError(problem);
     } finally { setBusy(false); }
   };
-  useKeys({ Escape: () => go(link(id)), "1": () => setScope("both"), "2": () => setScope("conversation"), "3": () => setScope("files") }, [id]);
+  useKeys({ Escape: () => go(link(id)), "1": () => setScope("both"), "2": () => setScope("conversation"), "3": () => setScope("files") });
 
   if (result) return html`<${Result} id=${id} verb=${verb} result=${result} />`;
   const title = params.turn ? "Take one turn out" : paths ? `Restore ${paths[0]}` : verb === "undo" ? "Undo" : verb === "redo" ? "Redo" : target?.before ? "Rewind to before a prompt" : "Rewind to a point";
@@ -72,7 +72,7 @@ export function RewindScreen({ id, verb, params }) {
       ${scope !== "conversation" ? html`<label class="apart"><input type="checkbox" checked=${mode === "exact"} onChange=${(event) => setMode(event.target.checked ? "exact" : "mine")} />Make files exactly as they were, also what others changed</label>` : null}</fieldset>` : null}
     ${moved ? html`<p class="moved" role="alert">Files or session have moved since you looked, so nothing was done. This is the plan as it is now.</p>` : null}
     ${error ? html`<${Failure} error=${error} again=${look} />` : null}
-    ${error?.status === 423 ? html`<label class="pad"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> Go back though a call is under way there</label>` : null}
+    ${force || error?.message.includes("--force") ? html`<label class="pad"><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> Go back though a call is under way there</label>` : null}
     ${!plan && !error && target ? html`<div class="loading">Looking what it would do…</div>` : null}
     ${plan ? html`
       <section class="sums" aria-label="In short">
@@ -105,7 +105,7 @@ function Where({ id, verb, point, before, turn, info }) {
   }
   if (!said) return null;
   const text = (said.parts ?? []).filter((part) => part.t === "text").map((part) => part.text).join(" ") || said.parts?.find((part) => part.t === "call")?.brief || said.note || said.kind;
-  return html`<blockquote class="where"><span class="muted">${turn ? "only this turn leaves the files; later ones and the conversation stay · " : before ? "before " : "after "}event ${point}</span> ${text.slice(0, 300)}</blockquote>`;
+  return html`<blockquote class="where"><span class="muted">${turn ? "only this turn leaves the files; later ones and the conversation stay · " : before ? "before " : "after "}${said.place}</span> ${text.slice(0, 300)}</blockquote>`;
 }
 
 function Conflict({ id, file, at, why, choice, choose }) {

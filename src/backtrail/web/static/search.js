@@ -26,8 +26,8 @@ export function SearchScreen({ params }) {
   }, [q]);
   const hits = found?.hits ?? [];
   const move = (delta) => { const next = Math.max(0, Math.min(hits.length - 1, at + delta)); setAt(next); rows.current[next]?.focus(); };
-  const open = (hit) => hit && go(link(hit.session, `/e/${hit.seq}`));
-  useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), "/": () => box.current?.focus(), Enter: () => open(hits[at]), Escape: () => history.back() }, [hits, at]);
+  const open = (hit) => hit && (box.current?.blur(), go(link(hit.session, `/e/${hit.seq}`)));
+  useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), "/": () => box.current?.focus(), Enter: () => open(hits[at]), Escape: () => history.back() });
   let last = null;
   return html`<div class="screen search"><h1 class="sr">Search</h1>
     <input ref=${box} class="search-box" type="search" aria-label="Search" placeholder="Words, or “words in a row”" value=${text} onInput=${(event) => setText(event.target.value)}

@@ -43,6 +43,7 @@ export function SessionScreen({ id, seq, narrow }) {
   const [at, setAt] = useState(seq ?? null), [version, bump] = useState(0), [pane, setPane] = useState("talk");
   const [hold, setHold] = useState(null), [working, setWorking] = useState(false), [shownAt, setShownAt] = useState(0);
   const steps = useRef(new Map()), asking = useRef(new Set()), list = useRef(null), contents = useRef(null);
+  const seen = useRef(false);
   const state = useRef({}); state.current = { course, prompts, at, info };
 
   const take = (found) => {
@@ -53,7 +54,7 @@ export function SessionScreen({ id, seq, narrow }) {
     }
     bump((n) => n + 1);
   };
-  const readInfo = () => get(of(id)).then(setInfo, (problem) => problem.status === 404 ? setGone(true) : setError(problem));
+  const readInfo = () => get(of(id)).then((found) => { seen.current = true; setInfo(found); }, (problem) => problem.status === 404 ? setGone(true) : setError(problem));
   const readCourse = () => get(of(id, "/outline")).then((found) => {
     setCourse(new Course(found.ranges)); setPrompts(found.prompts);
     return found;
@@ -155,10 +156,10 @@ export function SessionScreen({ id, seq, narrow }) {
     y: () => info && copyText(info.resume).then((ok) => toast(ok ? "Resume line copied" : info.resume)),
     b: () => go(link(id, `/file${query({ at: at ?? undefined })}`)),
     Escape: () => at !== null && now(), G: now,
-  }, [prompts, chosen, at, info, course]);
+  });
 
-  if (gone) return html`<${Empty} title="This session was deleted"><p><a href="/">All sessions</a></p></${Empty}>`;
-  if (error && !course) return html`<${Failure} error=${error} again=${() => location.reload()} />`;
+  if (gone) return html`<${Empty} page title=${seen.current ? "This session was deleted" : "There is no such session"}><p><a href="/">All sessions</a></p></${Empty}>`;
+  if (error && !course) return html`<${Failure} page error=${error} again=${() => location.reload()} />`;
 
   const row = (i) => {
     const one = course.seq(i), found = steps.current.get(one);
@@ -226,7 +227,8 @@ function Scrubber({ id, course, prompts, at, shown, move, now, info, hold, setHo
   };
   const marks = prompts.length <= 240 ? prompts : [];
   const n = lower(prompts, at ?? Infinity);
-  const label = at === null ? "now" : `event ${at}${n ? `, prompt ${n}` : ""}`;
+  const later = n && at !== null ? course.at(at) - course.at(prompts[n - 1]) : 0;
+  const label = at === null ? "now" : n ? `prompt ${n}${later ? `, step ${later}` : ""}` : "the beginning";
   return html`<div class=${`scrub ${at === null ? "" : "scrub-back"}`}>
     <div class="scrub-line">
       <div class="scrub-marks" aria-hidden="true">${count > 1 ? marks.map((seq) => html`<i key=${seq} class=${seq === prompts[n - 1] && at !== null ? "on" : ""} style=${{ left: `${100 * (course.at(seq) + 1) / count}%` }}></i>`) : null}</div>
@@ -234,7 +236,7 @@ function Scrubber({ id, course, prompts, at, shown, move, now, info, hold, setHo
         onInput=${(event) => { const to = Number(event.target.value); to >= count ? now() : move(course.seq(Math.max(0, to - 1))); }}
         onChange=${release} onKeyUp=${(event) => event.key === "Enter" && release()} />
     </div>
-    <output class="scrub-where">${at === null ? "Now" : html`Event ${at.toLocaleString("en")}${n ? html` <span class="muted">· prompt ${n}</span>` : null}`}</output>
+    <output class="scrub-where">${at === null ? "Now" : n ? html`Prompt ${n}${later ? html` <span class="muted">· step ${later.toLocaleString("en")}</span>` : null}` : "Beginning"}</output>
     ${hold && at !== null ? html`<div class="hold" role="status">
       ${hold.busy ? "Looking what going back here would do…" : hold.error ? html`<span class="is-bad">${hold.error.message}</span>` : html`
         <span>Going back here: <strong>${plural(hold.plan.files.filter((one) => !["skip", "conflict"].includes(one.action)).length, "file")}</strong> <${Lines} plus=${hold.plan.plus} minus=${hold.plan.minus} />${", "}<strong>${plural(hold.plan.dropped, "event")}</strong> ${hold.plan.dropped === 1 ? "leaves" : "leave"} the conversation${hold.plan.conflicts ? html`, <strong class="is-warn">${plural(hold.plan.conflicts, "conflict")}</strong>` : null}</span>`}

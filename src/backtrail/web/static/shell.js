@@ -1,5 +1,5 @@
 // What is around every screen: addresses, keys, notices, the palette, help.
-import { html, useState, useEffect, useRef, Icon, isTyping } from "./core.js";
+import { html, useState, useEffect, useLayoutEffect, useRef, Icon, isTyping } from "./core.js";
 import { get } from "./api.js";
 
 export const link = (id, rest = "") => `/s/${encodeURIComponent(id)}${rest}`;
@@ -9,9 +9,10 @@ export function go(path, { replace = false, quiet = false } = {}) {
   if (path === location.pathname + location.search) return;
   history[replace ? "replaceState" : "pushState"](null, "", path);
   // A quiet change is one that the screen has made itself.
-  if (!quiet) { for (const one of routes) one(); }
+  if (!quiet) moved();
 }
-addEventListener("popstate", () => { for (const one of routes) one(); });
+function moved() { held ??= []; for (const one of routes) one(); }
+addEventListener("popstate", moved);
 addEventListener("click", (event) => {
   const to = event.target.closest?.("a[href]");
   if (!to || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -26,8 +27,8 @@ let shown = [];
 export function toast(text, kind = "") {
   const one = { text, kind, key: Math.random() };
   shown = [...shown.slice(-2), one];
-  for (const tell of notices) tell(shown);
-  setTimeout(() => { shown = shown.filter((other) => other !== one); for (const tell of notices) tell(shown); }, kind === "bad" ? 9000 : 4000);
+  for (const notify of notices) notify(shown);
+  setTimeout(() => { shown = shown.filter((other) => other !== one); for (const notify of notices) notify(shown); }, kind === "bad" ? 9000 : 4000);
 }
 export function Toasts() {
   const [list, set] = useState([]);
@@ -37,23 +38,42 @@ export function Toasts() {
 
 // --- keys: those of the screen, then those that hold everywhere ---
 const stack = [];
-export function useKeys(keys, needs) {
-  useEffect(() => { stack.push(keys); return () => stack.splice(stack.indexOf(keys), 1); }, needs);
+// Always those of the last rendering: what is seen can be acted on.
+export function useKeys(keys) {
+  const last = useRef(keys);
+  last.current = keys;
+  useLayoutEffect(() => { stack.push(last); return () => stack.splice(stack.indexOf(last), 1); }, []);
 }
 let before = "";
+// While a screen comes, what is typed waits for it: it was meant for what the address says.
+let held = null;
+export function arrived() {
+  const keys = held ?? [];
+  held = null;
+  for (const key of keys) {
+    const box = document.activeElement;
+    if (isTyping({ target: box }) && key.length === 1) { box.value += key; box.dispatchEvent(new Event("input", { bubbles: true })); }
+    else press({ key, target: document.body, preventDefault() {} });
+  }
+}
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
   if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") { event.preventDefault(); open("palette"); return; }
   if (event.metaKey || event.ctrlKey || event.altKey) return;
   if (isTyping(event)) { if (event.key === "Escape") event.target.blur(); return; }
+  if (held) { event.preventDefault(); held.push(event.key); return; }
+  press(event);
+});
+function press(event) {
   const name = before === "g" ? `g ${event.key}` : event.key;
   before = event.key === "g" && before !== "g" ? "g" : "";
   // A button that has the focus is pressed by these.
   if ((event.key === "Enter" || event.key === " ") && event.target.closest?.("button, a, summary, input")) return;
   for (let i = stack.length - 1; i >= 0; i--) {
-    if (stack[i][name]) { event.preventDefault(); stack[i][name](event); return; }
+    const act = stack[i].current[name];
+    if (act) { event.preventDefault(); act(event); return; }
   }
-});
+}
 
 const openers = new Set();
 export const open = (what) => { for (const one of openers) one(what); };

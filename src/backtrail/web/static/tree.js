@@ -39,8 +39,8 @@ export function TreeScreen({ id }) {
     if (near) { setAt(near.seq); rows.current.get(near.seq)?.focus(); }
   };
   useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), ArrowLeft: () => sideways(-1), ArrowRight: () => sideways(1),
-    Enter: () => node && go(link(id, `/e/${node.seq}`)), f: () => node && fork(id, node.seq, data.session), r: () => node && go(link(id, `/rewind${query(node.kind === "user_message" ? { before: node.seq } : { to: node.seq })}`)), Escape: () => go(link(id)) }, [data, chosen]);
-  if (error) return html`<${Failure} error=${error} again=${again} />`;
+    Enter: () => node && go(link(id, `/e/${node.seq}`)), f: () => node && fork(id, node.seq, data.session), r: () => node && go(link(id, `/rewind${query(node.kind === "user_message" ? { before: node.seq } : { to: node.seq })}`)), Escape: () => go(link(id)) });
+  if (error) return html`<${Failure} page error=${error} again=${again} />`;
   if (!data) return html`<div class="loading">Reading…</div>`;
   return html`<div class="screen tree-screen">
     <header class="head"><div class="head-title"><h1>Where it went</h1><p class="facts"><span>${data.session.title}</span><span>${plural(data.branches.length, "way")} left behind</span></p></div></header>
@@ -52,12 +52,12 @@ export function TreeScreen({ id }) {
           return html`<li key=${one.seq} class=${`node lane-${lane} ${one.live ? "" : "left"} ${one.kind} ${one.seq === chosen ? "at" : ""}`}>
             <i class="node-dot" aria-hidden="true"></i>
             <button class="node-text" aria-current=${one.seq === chosen ? "true" : null} ref=${(node) => rows.current.set(one.seq, node)} onClick=${() => setAt(one.seq)} onDblClick=${() => go(link(id, `/e/${one.seq}`))}>
-              <span>${text}</span><span class="muted">${one.kind === "user_message" ? "" : `${WORD[one.kind] ?? one.kind} · `}event ${one.seq} · <time title=${moment(one.ts)}>${clock(one.ts)}</time>${one.live ? "" : " · left behind"}</span></button>
+              <span>${text}</span><span class="muted">${one.kind === "user_message" ? "" : `${WORD[one.kind] ?? one.kind} · `}${one.place.startsWith("event") ? "" : `${one.place} · `}<time title=${moment(one.ts)}>${clock(one.ts)}</time>${one.live ? "" : " · left behind"}</span></button>
             ${one.seq === chosen ? html`<span class="node-acts"><a class="button small" href=${link(id, `/e/${one.seq}`)}>Look</a>
               <button class="small" disabled=${data.session.read_only} onClick=${() => fork(id, one.seq, data.session)}><${Icon} name="fork" />Continue from here</button>
               <a class="button small" href=${link(id, `/rewind${query(one.kind === "user_message" ? { before: one.seq } : { to: one.seq })}`)}><${Icon} name="back" />Rewind</a></span>` : null}</li>`;
         })}</ol>` : html`<${Empty} title="Nothing was said yet" />`}</section>
       <aside aria-label="Forks"><h2>Forks</h2><ul class="family">${data.family.map((one) => html`<li key=${one.id} style=${{ paddingLeft: `${one.depth * 16}px` }}>
-        <a href=${link(one.id)} aria-current=${one.id === id ? "page" : null}>${one.title || one.short}</a><span class="muted">${one.parent ? `from event ${one.fork_seq} · ` : ""}${plural(one.turns, "turn")} · <${Ago} ts=${one.updated} /></span></li>`)}</ul></aside>
+        <a href=${link(one.id)} aria-current=${one.id === id ? "page" : null}>${one.title || one.short}</a><span class="muted">${one.from ? `from ${one.from} · ` : ""}${plural(one.turns, "turn")} · <${Ago} ts=${one.updated} /></span></li>`)}</ul></aside>
     </div></div>`;
 }

@@ -4,7 +4,7 @@ What a call changes is little, and goes into the index, in the statement that st
 to it. More goes into packs, each put once and never changed. Where a content is, and whether it is
 there, is what the tables say: a bucket is never listed.
 
-Every writer of references holds a share of the row with the epoch, whoever removes contents holds
+Every writer of references holds a share of the row with the epoch, what removes contents holds
 it alone; `Blobs` has the two rules that rest on this.
 
     packindex.py    the rows: contents, references, packs

@@ -1,7 +1,7 @@
 """This machine's copy of contents that machines share: written through, read first.
 
-It is safe because every read is checked, whoever stored the bytes. What was erased for good is
-dropped here too: the list of it is looked at again after a second.
+It is safe because every read is checked, whatever process stored the bytes. What was erased for
+good is dropped here too: the list of it is looked at again after a second.
 """
 
 from __future__ import annotations
