@@ -40,8 +40,9 @@ class Scripted(Model):
 
     async def structured_output(self, *_: Any, **__: Any) -> AsyncGenerator[Any, None]:
         """Never asked for, so it ends at once."""
-        for never in ():
-            yield never
+        never: list[Any] = []
+        for one in never:
+            yield one
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncGenerator[Any, None]:
         """The next step, as a provider streams it."""
