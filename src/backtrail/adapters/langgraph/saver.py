@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +15,11 @@ from ...events.lognames import log_name, log_texts
 from ...session import threads
 from ...stores.base import Store
 from .. import Place, needs
-from .building import Builder, restate
-from .records import DROPPED, WRITES, Ref, Whole
-from .thread import Line
-from .values import Codec
+from .building import Builder
+from .codec import Codec
+from .deltas import WRITES, Ref, Whole
+from .line import Line
+from .pruning import remove
 
 with needs("langgraph"):
     from langchain_core.runnables import RunnableConfig
@@ -397,7 +398,8 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
                         if codec.decode(line.whole(seq).metadata).get("run_id") in wanted
                     ]
                     if gone:
-                        self._remove(line, found, gone)
+                        remove(line, found, gone)
+                        self._lines.pop((line.thread_id, line.ns), None)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, or with `delete` none."""
@@ -414,36 +416,8 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
                     keep = self._needed(line, found)
                     gone = [id for id in found if id not in keep]
                     if gone:
-                        self._remove(line, found, gone)
-
-    def _needed(self, line: Line, found: Mapping[str, int]) -> set[str]:
-        """The newest checkpoint, and those whose writes make up its delta channels."""
-        keep: set[str] = set()
-        id = line.top if line.top in found else max(found, default=None)
-        codec = Codec(self.serde)
-        while id is not None and id in found:
-            keep.add(id)
-            whole = line.whole(found[id])
-            counters = codec.decode(whole.metadata).get("counters_since_delta_snapshot")
-            have = whole.values.keys() | whole.lists.keys()
-            id = whole.parent if counters and not counters.keys() <= have else None
-        return keep
-
-    def _remove(self, line: Line, found: Mapping[str, int], gone: Sequence[str]) -> None:
-        """Drop checkpoints: first state again what others take from them, then free them."""
-        left = {id: seq for id, seq in found.items() if id not in set(gone)}
-        wholes = {id: line.whole(seq) for id, seq in left.items()}
-        needed = {
-            ref[0] for whole in wholes.values() for refs in whole.lists.values() for ref in refs
-        }
-        needed |= {seq for whole in wholes.values() for seq in whole.early}
-        for whole in wholes.values():
-            if whole.depth:
-                restate(line, whole)
-        drop = NewEvent(DROPPED, {"checkpoints": [*gone]})
-        line.append(lambda: [drop])
-        line.free(needed)
-        self._lines.pop((line.thread_id, line.ns), None)
+                        remove(line, found, gone)
+                        self._lines.pop((line.thread_id, line.ns), None)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """A thread that begins with all of another: a fork, which shares what is stored."""
