@@ -25,8 +25,10 @@ try:
     import psycopg
     from psycopg.types.string import ByteaBinaryLoader
 except ImportError as error:
+    from ..._startup.extras import install_line
+
     raise Unsupported(
-        "PostgreSQL needs the package `psycopg`: pip install 'backtrail[postgres]'"
+        f"PostgreSQL needs the package `psycopg`: {install_line('postgres')}"
     ) from error
 
 if TYPE_CHECKING:
