@@ -355,7 +355,7 @@ class Appender:
         log = tried.log
 
         def work(execute: Execute) -> list[Event] | None:
-            execute(RAISE, (log.n, log.epoch))
+            execute(RAISE, (log.n,))
             stems = [draft.id[:STEM] for draft in batch if not draft.given]
             if not stems:
                 # By the ids, as any retry is settled.
@@ -436,7 +436,8 @@ _STORE = (
     "SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], "
     "%s::text[], %s::bigint[], %s::text[], %s::bigint[])"
 )
-RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s AND epoch = %s"
+# Whatever the epoch is by now: it waits for a transaction of the long way, too, which names none.
+RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s"
 _LOOK = (
     f"SELECT {COLUMNS} FROM backtrail.events e WHERE e.log = %s AND e.seq > %s "
     "AND left(e.id, 28) = ANY(%s) ORDER BY e.seq"
