@@ -392,7 +392,9 @@ _SHARE = (
 )
 
 
-def share(execute: Execute, rows: list[tuple[int, ...]], parent: int, fork: int, seq: int) -> None:
+def share(
+    execute: Execute, rows: Sequence[tuple[int, ...]], parent: int, fork: int, seq: int
+) -> None:
     """Let a fork read its parent's events, and begin with its counts: none is read again."""
     execute(_SHARE, (*(list(column) for column in zip(*rows, strict=True)), fork, parent, seq))
 
