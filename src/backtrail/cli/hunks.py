@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..files.differences import notes, printed
-from ..files.matching import match
+from ..files.patches import match
 from .output import Output
 
 if TYPE_CHECKING:
