@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import branches, changes, deeds, filetree, health, home, windows
+from . import branches, changes, deeds, filetree, health, hits, home, windows
 from .answers import Asked, Part, endpoint, failure
 from .guard import Guard
 from .live import stream
@@ -33,7 +33,7 @@ _TYPES = {
 
 READ: dict[str, Part] = {
     "/api/home": home.home,
-    "/api/search": home.search,
+    "/api/search": hits.search,
     "/api/health": health.health,
     "/api/s/{id}": windows.session,
     "/api/s/{id}/outline": windows.outline,

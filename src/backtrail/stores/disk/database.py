@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -31,7 +31,7 @@ from .schema import (
     Execute,
     Older,
     Schema,
-    be_patient,
+    begin_soon,
     closed,
     connect,
     cut_wal,
@@ -383,7 +383,7 @@ class Writing:
     def __call__(self) -> Iterator[Execute]:
         """The transaction. A generator: one that an interrupt drops is ended all the same."""
         database = self._database
-        writer = database.hold(self._wait)
+        writer = database.hold(wait := self._wait)
         try:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
@@ -391,7 +391,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            self._begin(writer)
+            begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
@@ -409,17 +409,6 @@ class Writing:
                 self._roll_back()
             finally:
                 database.lock.release()
-
-    def _begin(self, writer: apsw.Connection) -> None:
-        if self._wait >= WAIT:
-            self._execute("BEGIN IMMEDIATE")
-            return
-        # Programs that know nothing of our lock are not waited for longer either.
-        writer.set_busy_timeout(int(self._wait * 1000))
-        try:
-            self._execute("BEGIN IMMEDIATE")
-        finally:
-            be_patient(writer)
 
     def head(self, log: int) -> int | None:
         """Where a log ends, if that is known."""
@@ -443,8 +432,6 @@ class Writing:
     def _roll_back(self) -> None:
         self._moved = {}
         if self._of is not None and self._of.in_transaction:
-            try:
+            # SQLite ends the transaction by itself when it cannot go on with it.
+            with suppress(apsw.Error):
                 self._execute("ROLLBACK")
-            except apsw.Error:
-                # SQLite ends the transaction by itself when it cannot go on with it.
-                pass
