@@ -36,7 +36,6 @@ from .schema import (
     connect,
     cut_wal,
     empty_wal,
-    erase_wal,
     failure,
     migrate,
     prepare,
@@ -260,7 +259,15 @@ class Database:
     def erase_wal(self) -> None:
         """Empty the -wal file, so that nothing old can be read in it."""
         with self.lock.held():
-            erase_wal(self.writer(), self.path)
+            try:
+                self.writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.BusyError as error:
+                raise SessionBusy(
+                    f"the events are purged, but traces stay in {self.path}-wal while another "
+                    "program reads the database: purge again when it is done"
+                ) from error
+            except apsw.Error as error:
+                raise failure(error, self.path) from error
 
     # --- the end ---------------------------------------------------------------------
 
