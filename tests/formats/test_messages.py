@@ -149,7 +149,7 @@ def test_nothing_and_nonsense() -> None:
     """No messages are no messages; an unknown format or role is refused, not guessed."""
     assert convert([], "openai") == []
     with pytest.raises(InvalidData, match="not a format"):
-        convert([], "gemini")  # type: ignore[arg-type]
+        convert([], "klingon")  # type: ignore[arg-type]
     for format, to in PAIRS:
         if format != "responses":
             with pytest.raises(InvalidData, match="role"):

@@ -62,8 +62,10 @@ KINDS = (
 )
 """Kinds the library writes. Any other kind is the caller's and passes through unchanged."""
 
-Format = Literal["openai", "responses", "anthropic"]
-"""How a provider spells a message."""
+Format = Literal[
+    "openai", "responses", "anthropic", "langchain", "gemini", "converse", "pydantic-ai"
+]  # fmt: skip
+"""How a provider or a framework spells a message."""
 
 
 _NOTHING: dict[str, Json] = {}

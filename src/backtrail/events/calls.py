@@ -42,7 +42,33 @@ def calls_in(message: Mapping[str, Json]) -> list[ToolCall]:
     for block in mappings(message.get("content")):
         if block.get("type") == "tool_use":
             found.append(ToolCall(str(block.get("id")), str(block.get("name")), block.get("input")))
+        elif isinstance(use := block.get("toolUse"), Mapping):
+            id = str(use.get("toolUseId"))
+            found.append(ToolCall(id, str(use.get("name")), use.get("input")))
+    if "parts" in message:
+        found += [one for part in mappings(message["parts"]) if (one := _call_of_part(part))]
     return found
+
+
+def _call_of_part(part: Mapping[str, Json]) -> ToolCall | None:
+    """The call in a part of Gemini's, where ids are rare, or of pydantic-ai's."""
+    call = part.get("functionCall") or part.get("function_call")
+    if isinstance(call, Mapping):
+        name = str(call.get("name"))
+        return ToolCall(str(call.get("id") or name), name, call.get("args"))
+    if part.get("part_kind") == "tool-call":
+        name = str(part.get("tool_name"))
+        return ToolCall(str(part.get("tool_call_id") or name), name, part.get("args"))
+    return None
+
+
+def _answered_by_part(part: Mapping[str, Json]) -> str | None:
+    answer = part.get("functionResponse") or part.get("function_response")
+    if isinstance(answer, Mapping):
+        return str(answer.get("id") or answer.get("name"))
+    if part.get("part_kind") in ("tool-return", "retry-prompt") and part.get("tool_name"):
+        return str(part.get("tool_call_id") or part.get("tool_name"))
+    return None
 
 
 def answers_in(message: Mapping[str, Json]) -> set[str]:
@@ -56,6 +82,10 @@ def answers_in(message: Mapping[str, Json]) -> set[str]:
     for block in mappings(message.get("content")):
         if block.get("type") == "tool_result":
             found.add(str(block.get("tool_use_id")))
+        elif isinstance(answer := block.get("toolResult"), Mapping):
+            found.add(str(answer.get("toolUseId")))
+    if "parts" in message:
+        found.update(id for part in mappings(message["parts"]) if (id := _answered_by_part(part)))
     return found
 
 
@@ -197,11 +227,34 @@ def answer_to(
     if message.get("type") in ("function_call", "custom_tool_call"):
         kind = f"{message['type']}_output"
         return {"type": kind, "call_id": call_id, "output": content}
+    if "parts" in message:
+        return _answer_in_parts(call_id, message, content, failed=failed)
     blocks = mappings(message.get("content"))
+    if any("toolUse" in block for block in blocks):
+        answer = {"toolUseId": call_id, "content": [{"text": str(content)}]}
+        status = "error" if failed else "success"
+        return {"role": "user", "content": [{"toolResult": {**answer, "status": status}}]}
+    if message.get("type") in ("ai", "AIMessageChunk"):
+        answer = {"type": "tool", "tool_call_id": call_id, "content": content}
+        return {**answer, "status": "error"} if failed else answer
     if not any(block.get("type") == "tool_use" and block.get("id") == call_id for block in blocks):
         return {"role": "tool", "tool_call_id": call_id, "content": content}
     answer = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return {"role": "user", "content": [{**answer, "is_error": True} if failed else answer]}
+
+
+def _answer_in_parts(
+    call_id: str, message: Mapping[str, Json], content: Json, *, failed: bool
+) -> dict[str, Json]:
+    """The same in the parts of Gemini's messages, or of pydantic-ai's."""
+    name = next((call.name for call in calls_in(message) if call.id == call_id), call_id)
+    if message.get("kind") == "response":
+        part = {"part_kind": "tool-return", "tool_name": name, "tool_call_id": call_id}
+        outcome = {"outcome": "failed"} if failed else {}
+        return {"kind": "request", "parts": [{**part, "content": content, **outcome}]}
+    response = {"error" if failed else "result": content}
+    answer = {"id": call_id, "name": name, "response": response}
+    return {"role": "user", "parts": [{"functionResponse": answer}]}
 
 
 def _joined(groups: list[list[dict[str, Json]]], ours: set[int]) -> list[dict[str, Json]]:
@@ -227,6 +280,8 @@ def _takes_results(message: Mapping[str, Json]) -> bool:
     """Whether this is a message of the user that is not spelled as only OpenAI does."""
     known = ("text", "image", "document", "search_result", "tool_result")
     blocks = _as_blocks(message.get("content"))
+    if "parts" in message:
+        return False
     return message.get("role") == "user" and all(block.get("type") in known for block in blocks)
 
 

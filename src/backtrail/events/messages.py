@@ -78,13 +78,21 @@ _ANTHROPIC = frozenset(
 )
 
 
+_CONVERSE = frozenset({"text", "toolUse", "toolResult"})
+_LANGCHAIN = frozenset({"human", "ai", "system", "tool", "function", "chat"})
+
+
 def format_of(message: Mapping[str, Json]) -> Format:
     """Which provider's spelling a message is in; plain text messages count as OpenAI's."""
+    if isinstance(message.get("parts"), list):
+        return "pydantic-ai" if message.get("kind") in ("request", "response") else "gemini"
     if "role" not in message and isinstance(message.get("type"), str):
-        return "responses"
+        return "langchain" if message["type"] in _LANGCHAIN else "responses"
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
     kinds = {str(block.get("type")) for block in blocks if isinstance(block, Mapping)}
+    if kinds == {"None"} and any(_CONVERSE & block.keys() for block in mappings(content)):
+        return "converse"
     if kinds & {"input_text", "output_text", "refusal", "input_image", "input_file"}:
         return "responses"
     if kinds & _ANTHROPIC or any(kind.endswith(("tool_use", "tool_result")) for kind in kinds):

@@ -11,23 +11,33 @@ from ..errors import InvalidData
 from ..events import Format, Json
 from ..events.calls import answers_in, calls_in, repair
 from ..events.messages import format_of
-from . import anthropic, openai, responses
+from . import anthropic, converse, gemini, langchain, openai, pydantic_ai, responses
 from .parts import Call, Part, Result, Role, Text, Turn
 
 _READ: dict[str, Callable[[Mapping[str, Json]], list[Turn]]] = {
     "openai": openai.to_turns,
     "responses": responses.to_turns,
     "anthropic": anthropic.to_turns,
+    "langchain": langchain.to_turns,
+    "gemini": gemini.to_turns,
+    "converse": converse.to_turns,
+    "pydantic-ai": pydantic_ai.to_turns,
 }
 _WRITE: dict[str, Callable[[Sequence[Turn]], list[dict[str, Json]]]] = {
     "openai": openai.from_turns,
     "responses": responses.from_turns,
     "anthropic": anthropic.from_turns,
+    "langchain": langchain.from_turns,
+    "gemini": gemini.from_turns,
+    "converse": converse.from_turns,
+    "pydantic-ai": pydantic_ai.from_turns,
 }
 _LEGAL_ID = {
     "openai": re.compile(r".{1,64}", re.DOTALL),
     "responses": re.compile(r".{1,64}", re.DOTALL),
     "anthropic": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
+    "converse": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
+    **dict.fromkeys(("langchain", "gemini", "pydantic-ai"), re.compile(r".{1,256}", re.DOTALL)),
 }
 
 
@@ -42,7 +52,7 @@ def convert(
     provider demands it. `docs/reference/formats.md` says what each direction loses.
     """
     if to not in _WRITE:
-        raise InvalidData(f"`{to}` is not a format: use openai, responses or anthropic")
+        raise InvalidData(f"`{to}` is not a format: use {', '.join(_WRITE)}")
     if all(format == to for _, format in messages):
         return [message for message, _ in messages]
     formats = {id(message): format for message, format in messages}

@@ -11,7 +11,6 @@ pictures, and what is not known are parts there.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
@@ -134,8 +133,8 @@ def held_file(data: str, name: str | None) -> Media:
 def decoded_text(data: str) -> str | None:
     """Base64 data as text, None if it is not text."""
     try:
-        return base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+        return binascii.a2b_base64(data, strict_mode=True).decode()
+    except ValueError:
         return None
 
 
@@ -184,7 +183,7 @@ PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_PICTURE = 8 << 20
 """Characters of base64 above which a picture is only named."""
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}", re.ASCII)
+_BASE64 = r"[A-Za-z0-9+/]+={0,2}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +251,9 @@ def shown_in(message: Mapping[str, Json]) -> Iterator[Shown]:
     for name in ("reasoning_content", "reasoning"):
         if text_or_none(message.get(name)):
             yield Thought(message[name])
+    if isinstance(message.get("parts"), list):
+        yield from _of_parts(message["parts"])
+        return
     calls_of_content: set[str] = set()
     if not isinstance(message.get("tool_call_id"), str):
         content = message.get("content")
@@ -265,6 +267,33 @@ def shown_in(message: Mapping[str, Json]) -> Iterator[Shown]:
     yield from (call for call in calls_in(message) if call.id not in calls_of_content)
     if "role" not in message and isinstance(kind, str) and not _is_known(kind):
         yield Aside(kind, pretty(dict(message)))
+
+
+def _of_parts(parts: Json) -> Iterator[Shown]:
+    """The parts of a message of Gemini's or pydantic-ai's."""
+    for part in mappings(parts):
+        calls = calls_in({"parts": [part]})
+        kind = part.get("part_kind")
+        text = part.get("text") if kind is None else part.get("content")
+        if calls:
+            yield from calls
+        elif part.get("thought") or kind == "thinking":
+            yield Thought(text if isinstance(text, str) else "")
+        elif not answers_in({"parts": [part]}):
+            for one in text if isinstance(text, list) else [text]:
+                if isinstance(one, str):
+                    yield from _of_block(one)
+                elif one is not None or kind is None:
+                    yield Aside("a part", pretty(one if one is not None else dict(part)))
+
+
+def _answer_of_part(part: Mapping[str, Json]) -> Answer | None:
+    for id in answers_in({"parts": [part]}):
+        answer_ = part.get("functionResponse") or part.get("function_response")
+        if isinstance(answer_, Mapping):
+            return answer(id, answer_.get("response"))
+        return answer(id, part.get("content"), failed=part.get("part_kind") == "retry-prompt")
+    return None
 
 
 def _is_known(kind: str) -> bool:
@@ -285,8 +314,10 @@ def _of_block(block: Json) -> Iterator[Shown]:
         yield Thought(thought if isinstance(thought, str) else "")
     elif kind == "tool_use":
         yield from calls_in({"content": [block]})
-    elif kind == "tool_result":
+    elif kind == "tool_result" or "toolResult" in block:
         return
+    elif "toolUse" in block:
+        yield from calls_in({"content": [block]})
     elif isinstance(block.get("text"), str) or isinstance(block.get("refusal"), str):
         text = block.get("text") or block.get("refusal")
         if text:
@@ -317,7 +348,9 @@ def _media(block: Mapping[str, Json]) -> Picture | Aside | None:
 
 
 def _picture(media_type: Json, data: str, block: Mapping[str, Json]) -> Picture | Aside:
-    sound = isinstance(media_type, str) and media_type in PICTURES and bool(_BASE64.fullmatch(data))
+    sound = (
+        isinstance(media_type, str) and media_type in PICTURES and bool(re.fullmatch(_BASE64, data))
+    )
     if sound and len(data) <= LARGEST_PICTURE:
         return Picture(str(media_type), data)
     return Aside(f"{block.get('type')} ({str(media_type)[:100]}, {len(data)} characters)")
@@ -332,14 +365,21 @@ def _named(block: Mapping[str, Json], held: Mapping[str, Json]) -> Aside:
 
 def answers_of(message: Mapping[str, Json]) -> list[Answer]:
     """The answers of tools in a message of any format."""
+    if isinstance(message.get("parts"), list):
+        return [one for part in mappings(message["parts"]) if (one := _answer_of_part(part))]
     content = message.get("content")
     if isinstance(message.get("tool_call_id"), str):
-        return [answer(message["tool_call_id"], content, failed=message.get("is_error") is True)]
+        failed = message.get("is_error") is True or message.get("status") == "error"
+        return [answer(message["tool_call_id"], content, failed=failed)]
     if isinstance(content, list) and content:
         return [
             answer(str(b.get("tool_use_id")), b.get("content"), failed=b.get("is_error") is True)
             for b in mappings(content)
             if b.get("type") == "tool_result"
+        ] + [
+            answer(str(r.get("toolUseId")), r.get("content"), failed=r.get("status") == "error")
+            for b in mappings(content)
+            if isinstance(r := b.get("toolResult"), Mapping)
         ]
     failed = message.get("is_error") is True
     return [answer(id, message.get("output"), failed=failed) for id in sorted(answers_in(message))]

@@ -69,7 +69,7 @@ class Line:
         self.tip = event.seq
         self._seen[event.data["id"]] = event.seq
         newest = str(event.data.get("top", event.data["id"]))
-        self.top = max(self.top or newest, newest)
+        self.top = newest if self.top is None else max(self.top, newest)
         self._events[event.seq] = event
         while len(self._events) > _KEPT:
             self._events.popitem(last=False)

@@ -63,6 +63,15 @@ def plain(value: Any, depth: int = 0) -> Any:
     raise _Odd
 
 
+def is_plain(value: Any) -> bool:
+    """Whether JSON gives a value back equal and of the same type."""
+    try:
+        plain(value)
+    except _Odd:
+        return False
+    return True
+
+
 def fresh(value: Any) -> Any:
     """A copy of JSON that shares nothing with it which can be changed."""
     kind = type(value)

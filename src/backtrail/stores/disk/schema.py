@@ -398,6 +398,19 @@ def cut_wal(writer: apsw.Connection) -> None:
         writer.set_busy_timeout(BUSY_TIMEOUT)
 
 
+def erase_wal(writer: apsw.Connection, path: str) -> None:
+    """Leave nothing in the -wal file; `SessionBusy` while another program reads the database."""
+    try:
+        writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError as error:
+        raise SessionBusy(
+            f"the events are purged, but traces stay in {path}-wal while another program reads the "
+            "database: purge again when it is done"
+        ) from error
+    except apsw.Error as error:
+        raise failure(error, path) from error
+
+
 # --- errors ------------------------------------------------------------------------------
 
 _HINTS: dict[type[apsw.Error], tuple[int | None, str]] = {
