@@ -23,6 +23,7 @@ import apsw
 
 from ...errors import BacktrailError, SessionBusy
 from . import fs
+from . import schema as tables
 from .locks import WAIT
 from .resting import PATIENCE, doorway, leak, register, settle
 from .schema import (
@@ -31,7 +32,6 @@ from .schema import (
     Execute,
     Older,
     Schema,
-    begin_soon,
     closed,
     connect,
     cut_wal,
@@ -374,6 +374,15 @@ class Database:
             connection.close()
 
 
+def _begin_soon(writer: apsw.Connection, wait: float) -> None:
+    """Begin a transaction; programs that know nothing of our lock are not waited for longer."""
+    writer.set_busy_timeout(int(wait * 1000))
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+    finally:
+        writer.set_busy_timeout(tables.BUSY_TIMEOUT)
+
+
 class Writing:
     """One transaction: locked, begun at once, committed or rolled back."""
 
@@ -398,7 +407,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
+            _begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
