@@ -47,15 +47,22 @@ test-pythons: .venv
 
 # Debian's PostgreSQL (apt: postgresql pgbouncer), direct and through pgbouncer with a pool of two.
 PG_BIN ?= $(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin)))
-PG_TESTS := tests/stores/test_contract.py tests/stores/test_model.py tests/stores/test_postgres_cuts.py \
-	tests/stores/test_postgres_failures.py tests/files/test_shared_contents.py tests/test_session.py \
-	tests/test_rewind.py tests/test_fork.py tests/test_opening.py tests/test_follow.py
+PG_TESTS := tests/stores/test_contract.py tests/stores/test_model.py $(wildcard tests/stores/test_postgres_*.py) \
+	tests/files/test_shared_contents.py tests/test_session.py tests/test_rewind.py tests/test_fork.py \
+	tests/test_opening.py tests/test_follow.py
+# These name a database of SQLite, and get one of PostgreSQL.
+PG_SUITES := $(addprefix tests/files/test_,blame.py calls.py capture.py cleaning.py left_as_it_is.py lines.py \
+	materializing.py moved.py moved_out.py recorded_once.py refused.py rewinding.py rules_in_force.py \
+	subtracting.py turn_out.py unseen.py) $(addprefix tests/test_,own_turns.py previews.py uncaptured.py)
 
 test-postgres: .venv
 	test -x "$(PG_BIN)/postgres" || { echo "no PostgreSQL: apt install postgresql pgbouncer" >&2; exit 1; }
 	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "ostgres or Cached"
 	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) BACKTRAIL_TEST_PGBOUNCER=$${PGBOUNCER:-pgbouncer} \
-	  $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "(ostgres or Cached) and not cuts and not failures"
+	  $(BIN)/python -m pytest -q -n 2 $(PG_TESTS) -k "(ostgres or Cached) and not test_postgres"
+	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) BACKTRAIL_TEST_STORE=postgresql $(BIN)/python -m pytest -q -n 2 $(PG_SUITES)
+	BACKTRAIL_TEST_PG_BIN=$(PG_BIN) BACKTRAIL_TEST_STORE=postgresql \
+	  BACKTRAIL_TEST_PGBOUNCER=$${PGBOUNCER:-pgbouncer} $(BIN)/python -m pytest -q -n 2 $(PG_SUITES)
 
 # Lines and branches, of this process and of those that the tests start.
 coverage: .venv

@@ -107,8 +107,6 @@ def measure(
             measured.append((part, runner.run(part.name, part.contenders)))
             if out is not None:
                 out.write_text(saved(measured, known, sizes), encoding="utf-8")
-            if part.name != "load":  # the tail is read from the same logs
-                runner.forget()
     say("done")
     return measured, known
 

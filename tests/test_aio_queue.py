@@ -24,6 +24,7 @@ from backtrail import (
     open_store,
     telemetry,
 )
+from backtrail.session import threads
 from backtrail.stores.batches import Call, Outcome
 from backtrail.stores.jsonl import opened
 from backtrail.telemetry import Signal
@@ -131,7 +132,7 @@ async def test_what_waits_is_written_together(
 async def test_all_else_has_a_turn_while_many_appends_come_back(disk_url: str) -> None:
     """However many were written together: their tasks do not go on in one round of the loop."""
     with open_store(disk_url) as store:
-        sessions = [await ready(store, f"s{number}") for number in range(60)]
+        sessions = [await ready(store, f"s{number}") for number in range(80)]
         rounds, ended = 0, list[int]()
 
         async def append(session: AsyncSession) -> None:
@@ -146,8 +147,9 @@ async def test_all_else_has_a_turn_while_many_appends_come_back(disk_url: str) -
             while len(ended) < len(sessions):
                 rounds += 1
                 await anyio.lowlevel.checkpoint()
-        # Most were written together, and came back a few at a time.
-        assert max(ended.count(number) for number in set(ended)) < 40
+        # All but the first were written together. trio takes tasks of a round in any order, so that
+        # two rounds may look like one.
+        assert max(ended.count(number) for number in set(ended)) <= 2 * threads.ROUND
         for session in sessions:
             assert await texts(session) == ["first", "more"]
 

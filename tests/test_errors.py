@@ -10,6 +10,7 @@ from pathlib import Path
 
 import backtrail
 from backtrail import errors
+from backtrail.adapters import MissingFramework
 from backtrail.errors import BacktrailError
 
 SOURCE = Path(backtrail.__file__).parent
@@ -30,7 +31,10 @@ def raised() -> Iterator[tuple[str, type[BaseException]]]:
         ]
         if not classes or name in ("errors", "__main__") or name.startswith("testing"):
             continue
-        module = importlib.import_module(f"backtrail.{name}".rstrip("."))
+        try:
+            module = importlib.import_module(f"backtrail.{name}".rstrip("."))
+        except MissingFramework:
+            continue
         for found in (getattr(module, each) for each in classes):
             if issubclass(found, BaseException):
                 yield f"{name}.{found.__name__}", found

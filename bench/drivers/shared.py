@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,9 +127,14 @@ def fork_flat(job: Job) -> Numbers:
     with server() as made, open_store(made.url) as store:
         store.create(SessionInfo("s"))
         store.append("s", [NewEvent("user_message", data[n % 500]) for n in range(1000)])
-        long = ms(lambda n: store.create(SessionInfo(f"long{n}"), base=("s", 900)), 21)
-        short = ms(lambda n: store.create(SessionInfo(f"short{n}"), base=("s", 9)), 21)
-    return ratio(long, short)
+
+        def forked(at: int, turn: int) -> float:
+            made = f"f{at}-{turn}"
+            return ms(lambda n: store.create(SessionInfo(f"{made}-{n}"), base=("s", at)), 1)
+
+        # In turns: what the disk does meanwhile, it does to both.
+        pairs = [(forked(900, turn), forked(9, turn)) for turn in range(61)]
+    return ratio(*(statistics.median(column) for column in zip(*pairs, strict=True)))
 
 
 def size(job: Job) -> Numbers:
@@ -186,9 +192,12 @@ EACH = 50
 """Events of a session."""
 
 _MORE = (
+    # One a minute.
     "INSERT INTO backtrail.sessions(scope, id, created_at, tags, metadata, sorted_at) "
-    "SELECT '', 'm' || i, t.sorted_at, '[]', '{}', t.sorted_at FROM backtrail.sessions t, "
-    "generate_series(%s::bigint, %s) AS i WHERE t.id = 'model'",
+    "SELECT '', 'm' || i, u.at, '[]', '{}', u.at FROM backtrail.sessions t, "
+    "generate_series(%s::bigint, %s) AS i, LATERAL (SELECT to_char((t.sorted_at::timestamptz - "
+    "i * interval '1 minute') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS at) AS u "
+    "WHERE t.id = 'model'",
     "INSERT INTO backtrail.logs(scope, session, name, head, updated_at) "
     f"SELECT '', s.n, 'messages', {EACH}, s.sorted_at FROM backtrail.sessions s "
     "WHERE s.id <> 'model' AND NOT EXISTS("
@@ -197,53 +206,53 @@ _MORE = (
     "INSERT INTO backtrail.events(scope, log, seq, id, ts, kind, follows, data, crc) "
     "SELECT e.scope, l.n, e.seq, e.id, e.ts, e.kind, e.follows, e.data, "
     "e.crc # mod(e.log << 32 | e.seq, %s::bigint) # mod(l.n << 32 | e.seq, %s::bigint) "
-    "FROM (SELECT l.n FROM backtrail.logs l WHERE l.n > %s ORDER BY l.n) l, "
-    "backtrail.events e WHERE e.log = (SELECT min(log) FROM backtrail.events)",
+    "FROM (SELECT l.n FROM backtrail.logs l WHERE l.n > 1 ORDER BY l.n) l, "
+    "backtrail.events e WHERE e.log = 1",
 )
 
 
-def multiply(link: psycopg.Connection[tuple[object, ...]], first: int, last: int) -> None:
+def multiply(link: psycopg.Connection[tuple[object, ...]], schema: str, sessions: int) -> None:
     """Give the store sessions like its model, which the server makes by itself."""
     from backtrail.stores.postgres.rowgate import PRIME
 
     with link.transaction():
         link.execute("SET LOCAL synchronous_commit = off")
-        row = link.execute("SELECT max(n) FROM backtrail.logs").fetchone()
-        assert row is not None
-        link.execute(_MORE[0], (first, last))
-        link.execute(_MORE[1])
-        link.execute(_MORE[2], (PRIME, PRIME, row[0]))
+        for text, values in zip(_MORE, ((1, sessions), (), (PRIME, PRIME)), strict=True):
+            link.execute(text.replace("backtrail.", f"{schema}.").encode(), values)
     for table in ("events", "logs", "sessions"):
-        link.execute(f"VACUUM ANALYZE backtrail.{table}".encode())
+        link.execute(f"VACUUM ANALYZE {schema}.{table}".encode())
     link.execute("CHECKPOINT")
 
 
 def append_later(job: Job) -> Numbers:
-    """Rates with many events, and with a fifth of them; sessions are picked at random."""
-    few, many = job["events"] // EACH // 5, job["events"] // EACH
-    with server() as made, open_store(f"{made.url}?pool=8") as store:
-        store.create(SessionInfo("model"))
-        said = [{"text": f"{n} " + "words and words " * 15} for n in range(EACH)]
-        store.append("model", [NewEvent("user_message", one) for one in said])
-
-        def measured(sessions: int) -> float:
+    """Rates with many events, and with a fifth of them, in turns; sessions picked at random."""
+    many = job["events"] // EACH
+    said = [{"text": f"{n} " + "words and words " * 15} for n in range(EACH)]
+    with server() as made:
+        url = f"{made.url}?pool=8&schema="
+        with open_store(f"{url}few") as few, open_store(f"{url}backtrail") as all_of_them:
+            for store, name, sessions in (
+                (few, "few", many // 5),
+                (all_of_them, "backtrail", many),
+            ):
+                store.create(SessionInfo("model"))
+                store.append("model", [NewEvent("user_message", one) for one in said])
+                with psycopg.connect(made.url, autocommit=True) as link:
+                    multiply(link, name, sessions)
             rng = random.Random(1)
 
-            def append(n: int) -> None:
-                name = f"m{1 + rng.randrange(sessions)}"
-                store.append(name, [NewEvent("user_message", said[n])])
+            def appending(store: Store, sessions: int) -> float:
+                def append(n: int) -> None:
+                    name = f"m{1 + rng.randrange(sessions)}"
+                    store.append(name, [NewEvent("user_message", said[n])])
 
-            # The first ones fill what the store remembers, and the server's memory.
-            rate(append, 8, job["seconds"])
-            return sorted(rate(append, 8, job["seconds"]) for _ in range(5))[2]
+                return rate(append, 8, job["seconds"])
 
-        with psycopg.connect(made.url, autocommit=True) as link:
-            multiply(link, 1, few)
-            before = measured(few)
-            multiply(link, few + 1, many)
-        after = measured(many)
-        sample(store, many)
-    return ratio(after, before)
+            found = rates(
+                lambda: appending(all_of_them, many), lambda: appending(few, many // 5), turns=9
+            )
+            sample(all_of_them, many)
+    return found
 
 
 def sample(store: Store, sessions: int) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._startup.loading import loader
+from ._startup.loading import homes, loader
 
 if TYPE_CHECKING:
     from . import aio as aio
@@ -96,43 +96,40 @@ if TYPE_CHECKING:
     from .stores.opening import open_store as open_store
     from .stores.redacting import Redacting as Redacting
 
-_HOME = {
-    "AsyncSession": "session.aio",
-    "AsyncSideLog": "session.threads",
-    **dict.fromkeys(("AsyncStream", "AsyncSubscription", "AsyncTurn"), "session.aio_parts"),
-    **dict.fromkeys(("End", "Limits", "LiveTurn"), "session.liveturn"),
-    "Session": "session.session",
-    "SessionOptions": "session.keywords",
-    "SideLog": "session.log",
-    "Branch": "events.history",
-    **dict.fromkeys(("log_name", "log_texts"), "events.lognames"),
-    "Call": "session.toolcalls",
-    "ToolCall": "events.calls",
-    "Turn": "session.turnlog",
-    **dict.fromkeys(("CallChanges", "TurnChanges"), "session.filepoints"),
-    "BlameLine": "files.changes.blame",
-    **dict.fromkeys(("Diff", "FileDiff"), "files.differences"),
-    **dict.fromkeys(("FileChange", "Rewind", "State"), "session.views"),
-    **dict.fromkeys(("Lease", "Store"), "stores.base"),
-    "Memory": "stores.notes",
-    "Buffered": "stores.buffered",
-    "Redacting": "stores.redacting",
-    **dict.fromkeys(("Delta", "Subscription"), "session.listeners"),
-    **dict.fromkeys(("Purged", "purge"), "files.contents.purge"),
-    **dict.fromkeys(("Answer", "aquery", "arun", "query", "run"), "agent.oneshot"),
-    "Result": "session.turns",
-    "copy_sessions": "exchange.copy",
-    "open_store": "stores.opening",
-    **dict.fromkeys(("Event", "Hit", "NewEvent"), "events"),
-    **dict.fromkeys(("Checkpoint", "Message", "Problem", "SessionInfo"), "events.values"),
-    **dict.fromkeys(
-        (
-            *("AlreadyExists", "BacktrailError", "Closed", "Conflict", "Damaged", "InvalidData"),
-            *("InvalidId", "NotFound", "SessionBusy", "StoreFailed", "Unsafe", "Unsupported"),
-        ),
-        "errors",
-    ),
-}
+_HOME = homes(
+    {
+        "agent.oneshot": "Answer aquery arun query run",
+        "errors": "AlreadyExists BacktrailError Closed Conflict Damaged InvalidData "
+        "InvalidId NotFound SessionBusy StoreFailed Unsafe Unsupported",
+        "events": "Event Hit NewEvent",
+        "events.calls": "ToolCall",
+        "events.history": "Branch",
+        "events.lognames": "log_name log_texts",
+        "events.values": "Checkpoint Message Problem SessionInfo",
+        "exchange.copy": "copy_sessions",
+        "files.changes.blame": "BlameLine",
+        "files.contents.purge": "Purged purge",
+        "files.differences": "Diff FileDiff",
+        "session.aio": "AsyncSession",
+        "session.aio_parts": "AsyncStream AsyncSubscription AsyncTurn",
+        "session.filepoints": "CallChanges TurnChanges",
+        "session.keywords": "SessionOptions",
+        "session.listeners": "Delta Subscription",
+        "session.liveturn": "End Limits LiveTurn",
+        "session.log": "SideLog",
+        "session.session": "Session",
+        "session.threads": "AsyncSideLog",
+        "session.toolcalls": "Call",
+        "session.turnlog": "Turn",
+        "session.turns": "Result",
+        "session.views": "FileChange Rewind State",
+        "stores.base": "Lease Store",
+        "stores.buffered": "Buffered",
+        "stores.notes": "Memory",
+        "stores.opening": "open_store",
+        "stores.redacting": "Redacting",
+    }
+)
 
 _MODULES = {
     name: name
@@ -142,69 +139,7 @@ _MODULES = {
     )
 }
 
-__all__ = [
-    "AlreadyExists",
-    "Answer",
-    "AsyncSession",
-    "AsyncSideLog",
-    "AsyncStream",
-    "AsyncSubscription",
-    "AsyncTurn",
-    "BacktrailError",
-    "BlameLine",
-    "Branch",
-    "Buffered",
-    "Call",
-    "CallChanges",
-    "Checkpoint",
-    "Closed",
-    "Conflict",
-    "Damaged",
-    "Delta",
-    "Diff",
-    "End",
-    "Event",
-    "FileChange",
-    "FileDiff",
-    "Hit",
-    "InvalidData",
-    "InvalidId",
-    "Lease",
-    "Limits",
-    "LiveTurn",
-    "Memory",
-    "Message",
-    "NewEvent",
-    "NotFound",
-    "Problem",
-    "Purged",
-    "Redacting",
-    "Result",
-    "Rewind",
-    "Session",
-    "SessionBusy",
-    "SessionInfo",
-    "SessionOptions",
-    "SideLog",
-    "State",
-    "Store",
-    "StoreFailed",
-    "Subscription",
-    "ToolCall",
-    "Turn",
-    "TurnChanges",
-    "Unsafe",
-    "Unsupported",
-    "aquery",
-    "arun",
-    "copy_sessions",
-    "log_name",
-    "log_texts",
-    "open_store",
-    "purge",
-    "query",
-    "run",
-]
+__all__ = sorted(_HOME)  # noqa: PLE0605 - each name stands once, in `_HOME`
 
 __version__ = "0.1.0"
 

@@ -19,6 +19,7 @@ to which id, and what to do next.
 
 These belong to one room, live there, and have their place in the same tree:
 
+    adapters.MissingFramework       (Unsupported)      a framework that is not installed
     agent.hooks.Veto                (BacktrailError)   a hook forbids a call
     agent.models.base.ModelFailed   (BacktrailError)   a model that does not answer
     agent.tools.tool.ToolFailed     (BacktrailError)   a tool that reports its failure to the model

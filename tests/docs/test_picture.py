@@ -8,6 +8,10 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
+from tests.ui.viewer import CHROMIUM
+
 from .pages import ROOT, normal
 
 PICTURE = ROOT / "docs" / "picture.svg"
@@ -49,3 +53,14 @@ def test_the_picture_loads_nothing() -> None:
     assert set(re.findall(r"url\((.)", text)) == {"#"}
     for forbidden in ("@font-face", "@import", "<script", "<image", "href"):
         assert forbidden not in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: `make test-ui` installs it")
+def test_the_picture_of_the_viewer_can_be_made_anew(tmp_path: Path) -> None:
+    """Of a real session, in the size of the one in the README."""
+    made = tmp_path / "picture_ui.png"
+    script = ROOT / "docs" / "picture_ui.py"
+    subprocess.run([sys.executable, script, made], check=True, cwd=tmp_path, timeout=60)
+    sizes = [path.read_bytes()[:24] for path in (made, ROOT / "docs" / "picture_ui.png")]
+    assert sizes[0] == sizes[1]
+    assert sizes[0][:8] == b"\x89PNG\r\n\x1a\n"

@@ -57,8 +57,8 @@ class RestoreCalls(Calls):
                 self._patch_switch(name)
         for name in self.names:
             if name in ("renameat2", "syncfs"):
-                if getattr(beneath, name) is not None:
-                    self._patch(beneath, name)
+                if getattr(beneath.system, name) is not None:
+                    self._patch(beneath.system, name)
             elif name in ("write_journal", "drop_journal"):
                 self._patch(Catalogue, name)
             elif hasattr(os, name):
@@ -123,7 +123,7 @@ class _Serial:
 @contextmanager
 def syncing_all() -> Iterator[None]:
     """A rewind of so many files that the whole file system is synced at once."""
-    assert beneath.syncfs is not None
+    assert beneath.system.syncfs is not None
     with patch.object(workbench, "MANY", 1):
         yield
 
@@ -131,5 +131,5 @@ def syncing_all() -> Iterator[None]:
 @contextmanager
 def without_renameat2() -> Iterator[None]:
     """A system that can neither swap names nor refuse to replace one."""
-    with patch.object(beneath, "renameat2", None):
+    with patch.object(beneath.system, "renameat2", None):
         yield

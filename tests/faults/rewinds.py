@@ -22,7 +22,7 @@ QUIET = ("open", "close", "fsync", "fdatasync", "ftruncate", "pwrite")
 WAYS = {"renameat2": sound, "fallback": without_renameat2}
 """With the system's call for swapping names, and without it."""
 
-SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
+SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.system.syncfs is not None else {})
 """Also with one sync for all files, where the system has that."""
 
 

@@ -49,7 +49,7 @@ REFUSED = tuple(name for name in (*CHANGING, *LOOKING) if name != "close")
 CODES = (errno.ENOSPC, errno.EIO, errno.EACCES)
 
 WAYS = {"renameat2": sound, "fallback": without_renameat2}
-SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
+SYNCS = WAYS | ({"syncfs": syncing_all} if beneath.system.syncfs is not None else {})
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,7 @@ class Cuts:
         self.states["returned"] += 1
 
 
-SYNCS = {"fsync": sound} | ({"syncfs": syncing_all} if beneath.syncfs is not None else {})
+SYNCS = {"fsync": sound} | ({"syncfs": syncing_all} if beneath.system.syncfs is not None else {})
 """Each file by itself, or all at once, where the system has that."""
 
 
@@ -207,7 +207,7 @@ def not_syncing_journals() -> Iterator[None]:
 @contextmanager
 def not_syncing_at_once() -> Iterator[None]:
     """The same where all would be synced at once; directories and the rest are synced."""
-    with syncing_all(), patch.object(beneath, "syncfs", lambda fd: None):
+    with syncing_all(), patch.object(beneath.system, "syncfs", lambda fd: None):
         yield
 
 

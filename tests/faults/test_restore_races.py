@@ -32,7 +32,7 @@ from backtrail.files.trees import Entry, digest_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-    pytest.mark.skipif(beneath.renameat2 is None, reason="the system cannot swap names"),
+    pytest.mark.skipif(beneath.system.renameat2 is None, reason="the system cannot swap names"),
     pytest.mark.timeout(3600),
 ]
 

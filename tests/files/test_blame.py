@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from backtrail import Event, NotFound, Session
-from backtrail.files.matching import match
+from backtrail.files.patches import match
 from backtrail.files.trees import digest_of
 from backtrail.session.lineage import Lineage, Moment
 from backtrail.stores import open_store

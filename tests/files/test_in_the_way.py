@@ -76,7 +76,7 @@ def test_an_empty_folder_that_cannot_be_written_in(
 ) -> None:
     """It makes way for the file that was there, and comes back with its mode."""
     if not exchange:
-        monkeypatch.setattr("backtrail.files.beneath.renameat2", None)
+        monkeypatch.setattr("backtrail.files.beneath.system.renameat2", None)
     with TemporaryDirectory() as place:
         root = Path(place) / "project"
         root.mkdir()

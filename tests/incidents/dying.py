@@ -60,8 +60,8 @@ def _die_at_a_name(left: int) -> None:
 
     for name in NAMES:
         setattr(os, name, counted(getattr(os, name)))
-    if beneath.renameat2 is not None:
-        beneath.renameat2 = counted(beneath.renameat2)
+    if beneath.system.renameat2 is not None:
+        beneath.system.renameat2 = counted(beneath.system.renameat2)
 
 
 if __name__ == "__main__":

@@ -236,3 +236,27 @@ def test_a_password_in_the_environment_will_do(guarded: str, tmp_path: Path) -> 
     words = [sys.executable, "-c", lines]
     assert "no password supplied" in shown(words, tmp_path, env)
     assert shown(words, tmp_path, {**env, "PGPASSWORD": SECRET}).strip() == "opened"
+
+
+# --- how a server does -----------------------------------------------------------------------
+
+
+def test_doctor_says_how_a_server_does(own_server: postgres.Server, tmp_path: Path) -> None:
+    """What it promises, how many connections are in use, how large the tables are."""
+    with open_store(own_server.url) as store, Session.create(store, "s", files=False) as session:
+        session.append({"role": "user", "content": "hi"})
+        # A folder of another machine is none of this one's business.
+        store.create(SessionInfo("t", cwd="/nowhere/here", root="/nowhere/here"))
+    words = [sys.executable, "-m", "backtrail", "doctor", "--store", own_server.url]
+    said = shown(words, tmp_path, dict(os.environ))
+    # The tests' server syncs nothing.
+    assert "warning durability  fsync off: a crash can take events" in said
+    assert "it takes writes" in said
+    assert "2 sessions, 2 events" in said
+    assert "1 logs have events whose words" in said
+    assert "nowhere" not in said
+    own_server.stop("fast")
+    own_server.start(fsync=True)
+    said = shown(words, tmp_path, dict(os.environ))
+    assert "a commit survives a crash" in said
+    assert "warning" not in said.replace("warning hooks", "")

@@ -212,20 +212,20 @@ def test_a_lease_that_ran_out_writes_nothing(
     with open_store(url) as store:
         store.create(SessionInfo("s"))
         heard, say = os.pipe()
+        wait, go = os.pipe()
 
         def hold() -> None:
             os.environ["BACKTRAIL_STATE"] = str(tmp_path / "other")
             with open_store(url) as own, own.lease("s"):
                 own.append("s", [note(1, 0)])
                 os.write(say, b"held")
-                signal.pause()
+                os.read(wait, 1)
                 try:
                     own.append("s", [note(1, 1)])
                     os._exit(1)
                 except SessionBusy:
                     pass
 
-        signal.signal(signal.SIGUSR1, lambda *_: None)
         pid = child(hold)
         try:
             assert os.read(heard, 4) == b"held"
@@ -237,7 +237,7 @@ def test_a_lease_that_ran_out_writes_nothing(
             with store.lease("s", wait=10):
                 store.append("s", [note(2, 0)])
                 os.kill(pid, signal.SIGCONT)
-                os.kill(pid, signal.SIGUSR1)
+                os.write(go, b"!")
                 assert joined([pid]) == [0]
                 store.append("s", [note(2, 1)])
         finally:

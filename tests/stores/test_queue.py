@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from queue import Empty
 from types import CodeType, FrameType
 from typing import Any
 
@@ -158,6 +159,46 @@ def test_the_thread_ends_when_idle_and_begins_again(monkeypatch: pytest.MonkeyPa
         time.sleep(0.0009 + n % 3 * 0.0002)
     until(lambda: "backtrail-test-writer" not in {thread.name for thread in threading.enumerate()})
     assert jobs.do(7) == 7
+
+
+def test_a_job_that_comes_as_the_thread_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller still saw a thread, and started none."""
+    monkeypatch.setattr(queue, "IDLE", 0.001)
+    jobs: Queue[int, int] = Queue(list)
+    done, late = threading.Event(), list[Job[int, int]]()
+    real = jobs._waiting
+
+    def waiting(wait: float) -> list[Job[int, int]]:
+        try:
+            return real(wait)
+        except Empty:
+            if not late:
+                late.append(Job(2, lambda jobs: done.set()))
+                jobs.put(late[0])
+            raise
+
+    monkeypatch.setattr(jobs, "_waiting", waiting)
+    assert jobs.do(1) == 1
+    assert done.wait(30)
+    assert late[0].outcome == 2
+
+
+def test_one_thread_writes_however_often_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers that come before it runs start another, which ends at once."""
+    gate, made = Gate(), list[threading.Thread]()
+    jobs: Queue[int, int] = Queue(gate.write)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: made.append(thread))
+        for number in (1, 2, 3):
+            jobs.put(Job(number))
+    assert len(made) == 3
+    for thread in made:
+        thread.start()
+    assert gate.inside.acquire(timeout=30)
+    until(lambda: sum(thread.is_alive() for thread in made) == 1)
+    gate.go.release(9)
+    assert jobs.do(4) == 8
+    assert gate.groups == [[1, 2, 3], [4]]
 
 
 def test_where_no_thread_can_be_started_the_caller_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,6 +435,21 @@ def test_ctrl_c_at_any_moment_leaves_a_queue_that_works() -> None:
     for number in moments(lambda: jobs.do(1)):
         ended([begun(jobs.do, 2)])
         assert jobs.do(number) == number
+        count += 1
+    assert count > 3
+
+
+def test_ctrl_c_at_any_moment_of_taking_a_job_back() -> None:
+    """It is known to be taken back, or the writer may still begin it."""
+    made: list[Job[int, int]] = []
+    count = 0
+
+    def take_back() -> None:
+        made.append(Job(1))
+        made[-1].take_back()
+
+    for _ in moments(take_back):
+        assert not made or made[-1].is_open == made[-1].begin()
         count += 1
     assert count > 3
 

@@ -179,7 +179,7 @@ def test_keys_lead_everywhere(viewer: Viewer, browser: Browser) -> None:
         page.keyboard.press("/")
         page.get_by_role("searchbox", name="Search").wait_for()
         page.keyboard.type("license")
-        page.get_by_text("1 hit").wait_for()
+        page.get_by_text("2 hits").wait_for()
         page.keyboard.press("Enter")
         page.wait_for_url("**/s/work/e/*")
         page.keyboard.press("?")
@@ -267,3 +267,38 @@ def test_a_file_has_its_versions_and_their_authors(viewer: Viewer, browser: Brow
     root = viewer.store.info("work").root
     made = Path(root or "").glob("notes.md.at-*")
     assert [path.read_text() for path in made] == ["# Notes\n\ngone\n\n\n\nend\n"]
+
+
+def test_subagents_are_below_their_calls(still: Viewer, browser: Browser) -> None:
+    """Folded: what each said; and those that no call is known of, above the conversation."""
+    call = {"id": "c1", "type": "function", "function": {"name": "task", "arguments": "{}"}}
+    with Session.create(still.store, "nested", title="Nested", files=False) as s:
+        s.append({"role": "user", "content": "Delegate."})
+        s.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        for name, start in (("a1", {"call": "c1"}), ("a2", {})):
+            log = s.subagent(name)
+            log.append({"description": f"Count for {name}", **start}, kind="start")
+            said = {"role": "assistant", "content": f"There are three, says {name}."}
+            log.append({"message": said}, kind="message")
+        s.append({"role": "tool", "tool_call_id": "c1", "content": "three"})
+    with window(browser, still.url("/s/nested")) as found:
+        page = found.page
+        page.get_by_role("button", name="Count for a1").click()
+        page.get_by_text("There are three, says a1.").wait_for()
+        page.get_by_text("1 subagent that no call here started").click()
+        page.get_by_role("button", name="Count for a2").click()
+        page.get_by_text("There are three, says a2.").wait_for()
+        shot(page, "subagents")
+        assert axe(page) == []
+        page.goto(still.base + "/search?q=says+a2")
+        page.get_by_role("link", name="subagent There are three, says a2.").click()
+        page.wait_for_url("**/s/nested?agent=a2")
+        page.get_by_text("There are three, says a2.").wait_for()
+
+
+def test_files_are_found_by_their_paths(still: Viewer, browser: Browser) -> None:
+    """In what sessions last saw; a hit leads to the file."""
+    with window(browser, still.url("/search?q=made+txt")) as found:
+        found.page.get_by_role("link", name="file made.txt").first.click()
+        found.page.wait_for_url("**/file?path=made.txt")
+        found.page.get_by_role("heading", name="made.txt").wait_for()

@@ -18,4 +18,6 @@ def install_line(extra: str) -> str:
         needed = []
     wanted = re.compile(rf"""extra == ['"]{re.escape(extra)}['"]""")
     found = [line.partition(";")[0].strip() for line in needed if wanted.search(line)]
-    return "pip install " + " ".join(f"'{one}'" for one in found or [extra])
+    if not found:
+        return f"pip install '.[{extra}]' in a clone of Backtrail"
+    return "pip install " + " ".join(f"'{one}'" for one in found)

@@ -10,6 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 
+def homes(modules: Mapping[str, str]) -> dict[str, str]:
+    """The module of each public name, from the names of each module."""
+    return {name: module for module, names in modules.items() for name in names.split()}
+
+
 def loader(
     package: dict[str, Any], home: Mapping[str, str], modules: Mapping[str, str] | None = None
 ) -> Callable[[str], object]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..errors import InvalidData
@@ -29,11 +29,22 @@ _TEXTS: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "uuid": (UUID, str, UUID),
     "bytes": (bytes, lambda v: base64.b64encode(v).decode(), base64.b64decode),
 }
+_SIMPLE: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "text": json.loads}
 _SERIES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
-def packed(value: object, other: Callable[[object], Json] | None = None) -> Json:
-    """A value as JSON; what is of no known type as `other` has it, else `InvalidData`."""
+class Typed(NamedTuple):
+    """A value of a type that a caller knows: the type's name, and what it is made of."""
+
+    name: str
+    value: object
+
+
+def packed(value: object, other: Callable[[object], object] | None = None) -> Json:
+    """A value as JSON; what is of no known type as `other` has it, else `InvalidData`.
+
+    What `other` gives as `Typed` is made again by the caller of `unpacked`.
+    """
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -62,7 +73,10 @@ def packed(value: object, other: Callable[[object], Json] | None = None) -> Json
             return {MARK: name, "value": write(value)}
     if other is None:
         raise InvalidData(f"a {kind.__name__} cannot be stored without loss: give it as JSON")
-    return packed(other(value))
+    made = other(value)
+    if isinstance(made, Typed):
+        return {MARK: "object", "type": made.name, "value": packed(made.value, other)}
+    return packed(made)
 
 
 def _sound(value: dict[str, object]) -> bool:
@@ -83,28 +97,26 @@ def _text(value: object) -> Json:
     return value
 
 
-def unpacked(value: Json) -> Any:
-    """The value that `packed` was given."""
+def unpacked(value: Json, make: Callable[[str, Any], Any] | None = None) -> Any:
+    """The value that `packed` was given; `make` makes what is `Typed`."""
     if isinstance(value, list):
-        return [unpacked(item) for item in value]
+        return [unpacked(item, make) for item in value]
     if not isinstance(value, dict):
         return value
     kind = value.get(MARK)
     if kind is None:
-        return {key: unpacked(item) for key, item in value.items()}
+        return {key: unpacked(item, make) for key, item in value.items()}
     held = value.get("value")
+    if kind == "object" and make is not None:
+        return make(str(value.get("type")), unpacked(held, make))
     if kind in _SERIES and isinstance(held, list):
-        return _SERIES[kind](unpacked(item) for item in held)
+        return _SERIES[kind](unpacked(item, make) for item in held)
     if kind in _TEXTS and isinstance(held, str):
         return _TEXTS[kind][2](held)
     if kind == "dict" and isinstance(held, list):
-        return {unpacked(key): unpacked(item) for key, item in held}
-    if kind == "int":
-        return int(str(held))
-    if kind == "float":
-        return float(str(held))
-    if kind == "text":
-        return json.loads(str(held))
+        return {unpacked(key, make): unpacked(item, make) for key, item in held}
     if kind == "timedelta" and isinstance(held, list):
         return timedelta(*held)
+    if kind in _SIMPLE and isinstance(held, str):
+        return _SIMPLE[kind](held)
     raise InvalidData(f"a stored value is of the unknown type {kind!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from .._startup.frozen import dataclass
 from .._startup.shell import quoted
 from ..errors import BacktrailError
+from ..stores.wrapper import unwrapped
 from .allow import refuse_agents
 from .call import Call
 from .verbs import Command
@@ -92,6 +93,10 @@ def _checks(call: Call) -> Iterator[Check]:
     yield _sqlite()
     try:
         store = call.store
+        if unwrapped(store).url.startswith("postgresql:"):
+            yield from _server(store)
+            yield from _hooks(call)
+            return
         count = len(store.sessions())
     except (BacktrailError, OSError) as error:
         yield Check("store", "bad", str(error), "name another with --store")
@@ -105,6 +110,20 @@ def _checks(call: Call) -> Iterator[Check]:
     yield _moved(store)
     yield from _captured(store)
     yield from _hooks(call)
+
+
+def _server(store: Store) -> Iterator[Check]:
+    """A store on a server; what is local to the machine of each session is not looked at."""
+    from ..stores.postgres import PostgresStore
+    from ..stores.postgres.health import health
+
+    inner = unwrapped(store)
+    assert isinstance(inner, PostgresStore)
+    found = health(inner.link, inner.scope)
+    yield Check("store", "ok", f"{store.url} opens")
+    for name, state, detail, advice in found:
+        yield Check(name, state, detail, advice)
+    yield from _open_calls(store)
 
 
 def _sqlite() -> Check:
@@ -156,8 +175,7 @@ def _disk(store: Store) -> Check:
     while place is not None and not place.exists():
         place = place.parent
     if place is None:
-        where = "on a server" if store.url.startswith("postgresql:") else "in memory"
-        return Check("disk", "ok", f"this store is {where}")
+        return Check("disk", "ok", "this store is in memory")
     free, floor = shutil.disk_usage(place).free, free_floor(place)
     if free < floor:
         text = f"{size(free)} free, {size(floor)} must stay so: no files are captured"

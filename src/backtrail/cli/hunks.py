@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..files.differences import notes, printed
-from ..files.matching import match
+from ..files.patches import match
 from .output import Output
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _MOST = 1_000_000
 _LONGEST = 2000
 """Characters of a line above which its words are not compared."""
 
-_WORD = re.compile(r"\w+|\s+|.")
+_WORD = r"\w+|\s+|."
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 Part = tuple[int, int]
@@ -92,7 +92,7 @@ def _differing(old: str, new: str) -> tuple[list[Part], list[Part]]:
     """The words of two lines that are not in the other; nothing where most are not."""
     if max(len(old), len(new)) > _LONGEST:
         return [], []
-    a, b = ([word.encode() for word in _WORD.findall(line[1:])] for line in (old, new))
+    a, b = ([word.encode() for word in re.findall(_WORD, line[1:])] for line in (old, new))
     places = match(a, b)
     kept = {place for place in places if place >= 0}
     same = sum(len(a[place]) for place in kept)

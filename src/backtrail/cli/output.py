@@ -347,7 +347,7 @@ _BIDI = "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"
 _UNSEEN = "\u200b\u2060-\u2064\ufeff\U000e0000-\U000e007f"
 """What takes no room and can hide a text; joiners stay, since scripts and emoji need them."""
 _ODD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDI}{_UNSEEN}\ud800-\udfff]")
-_ODD_JSON = re.compile(f"[\x7f-\x9f\u2028\u2029{_BIDI}{_UNSEEN}]")
+_ODD_JSON = f"[\x7f-\x9f\u2028\u2029{_BIDI}{_UNSEEN}]"
 
 
 def clean(text: str, *, newlines: bool = True) -> str:
@@ -405,7 +405,7 @@ def as_json(value: object, *, pretty: bool = False) -> str:
 
         plain = msgspec.to_builtins(value)
         text = json.dumps(plain, indent=2 if pretty else None)
-    return _ODD_JSON.sub(_escaped, text)
+    return re.sub(_ODD_JSON, _escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:

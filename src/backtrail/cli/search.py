@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
@@ -130,26 +129,12 @@ def _hits(call: Call, text: str, limit: int) -> list[Found]:
 
 
 def _of_subagents(store: Store, info: SessionInfo, text: str, limit: int) -> list[Found]:
-    """What the subagents of a session said; the store searches only what was said to a person."""
     from itertools import islice
 
-    from ..events import Hit
-    from ..events.messages import text_of
-    from ..stores.query import Query
+    from ..stores.query import Query, in_side_logs
 
-    query = Query(text)
-
-    def hits() -> Iterator[Found]:
-        for log in store.logs(info.id):
-            if not log.startswith("subagents/"):
-                continue
-            for event in store.read(info.id, log=log, reverse=True, kinds=("message",)):
-                words = text_of(event.data.get("message"))
-                if query.matches(words):
-                    hit = Hit(info.id, event, query.snippet(words))
-                    yield hit, info, log.removeprefix("subagents/")
-
-    return list(islice(hits(), limit))
+    hits = in_side_logs(store, info.id, Query(text), "subagents/")
+    return [(hit, info, name) for name, hit in islice(hits, limit)]
 
 
 def _masked_snippet(hit: Hit, text: str) -> str:
@@ -193,7 +178,7 @@ def _marked(snippet: str, text: str) -> list[Span]:
     """A snippet with the words that were searched for in bold."""
     from ..stores.query import Query
 
-    pieces = re.split(f"(?i)({Query(text).pattern})", snippet)
+    pieces = re.split(f"(?i)({Query(text).pattern.pattern})", snippet)
     return [(piece, "bold yellow" if at % 2 else "") for at, piece in enumerate(pieces)]
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..events import SessionInfo
     from ..stores.base import Store
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 PINNED = "pinned"
 """The tag of a session that is listed first and that retention leaves alone."""
@@ -27,7 +27,7 @@ def short(id: str) -> str:
 
     Ours begin with the time, so eight characters would be the same for a minute.
     """
-    found = _UUID.fullmatch(id)
+    found = re.fullmatch(_UUID, id)
     if found is None:
         return id
     return id[:13] if found[1] == "7" else id[:8]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._startup.loading import loader
+from .._startup.loading import homes, loader
 
 if TYPE_CHECKING:
     from .contents.blobs import Blobs as Blobs
@@ -28,25 +28,17 @@ if TYPE_CHECKING:
     from .contents.verify import verify as verify
     from .restore.materialize import materialize as materialize
 
-_HOME = {
-    "Blobs": "contents.blobs",
-    "Collected": "contents.collect",
-    "MemoryBlobs": "contents.blobs",
-    "SQLiteBlobs": "contents.sqlite",
-    "collect": "contents.collect",
-    "materialize": "restore.materialize",
-    "verify": "contents.verify",
-}
+_HOME = homes(
+    {
+        "contents.blobs": "Blobs MemoryBlobs",
+        "contents.collect": "Collected collect",
+        "contents.sqlite": "SQLiteBlobs",
+        "contents.verify": "verify",
+        "restore.materialize": "materialize",
+    }
+)
 
-__all__ = [
-    "Blobs",
-    "Collected",
-    "MemoryBlobs",
-    "SQLiteBlobs",
-    "collect",
-    "materialize",
-    "verify",
-]
+__all__ = sorted(_HOME)  # noqa: PLE0605 - each name stands once, in `_HOME`
 
 # Readers of paths and plans need no database.
 __getattr__ = loader(globals(), _HOME)

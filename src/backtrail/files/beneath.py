@@ -7,7 +7,6 @@ they hold. So whatever others put there meanwhile is kept.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -15,7 +14,8 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from functools import cached_property
+from typing import Any, Self
 
 from .._startup.hashing import sha256
 from ..errors import Unsafe
@@ -32,52 +32,73 @@ _LOOKS = 5
 Rename = Callable[[int, bytes, int, bytes, int], None]
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
+class _System:
+    """Calls that `os` has not, each looked for when it is first wanted: ctypes is slow to load.
+
+    One is None where the system has none, or in a test.
+    """
+
+    @cached_property
+    def renameat2(self) -> Rename | None:
+        """Moves or swaps names in one step, as flags say."""
+        return _find_renameat2()
+
+    @cached_property
+    def syncfs(self) -> Callable[[int], None] | None:
+        """One sync for all of the file system that an open file is on, which reports errors."""
+        return _find_syncfs()
+
+
+system = _System()
+
+
+def _found(name: str, *types: str) -> Callable[..., int] | None:
+    """A function of the C library that takes these types; it raises nothing."""
+    import ctypes
+
+    call: Any = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    if call is not None:
+        call.argtypes = [getattr(ctypes, type) for type in types]
+    return call  # type: ignore[no-any-return]
+
+
+def _failure(*words: str) -> OSError:
+    """What went wrong in the last call."""
+    import ctypes
+
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code), *words)
 
 
 def _find_renameat2() -> Rename | None:
-    call = getattr(_libc, "renameat2", None)
+    call = _found("renameat2", "c_int", "c_char_p", "c_int", "c_char_p", "c_uint")
     if call is None:
         return None
-    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
 
     def renameat2(source: int, name: bytes, target: int, new: bytes, flags: int) -> None:
-        """Move or swap names, as `flags` say."""
         if call(source, name, target, new, flags) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), os.fsdecode(new))
+            raise _failure(os.fsdecode(new))
 
     return renameat2
 
 
-renameat2: Rename | None = _find_renameat2()
-"""The system's call for moving names atomically; None where there is none, or in a test."""
-
-
 def _find_syncfs() -> Callable[[int], None] | None:
-    call = getattr(_libc, "syncfs", None)
+    call = _found("syncfs", "c_int")
     # Before Linux 5.8 it returned without a word about what could not be written.
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
     if call is None or release is None or tuple(map(int, release.groups())) < (5, 8):
         return None
-    call.argtypes = [ctypes.c_int]
 
     def syncfs(fd: int) -> None:
-        """Sync all of the file system that an open file is on."""
         if call(fd) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+            raise _failure()
 
     return syncfs
 
 
-syncfs: Callable[[int], None] | None = _find_syncfs()
-"""One sync for everything on a file system; None where there is none that reports errors."""
-
-
 def renameat2_is_there() -> bool:
     """Whether names can be moved without replacing any, in one call."""
-    return renameat2 is not None
+    return system.renameat2 is not None
 
 
 @contextmanager
@@ -296,9 +317,9 @@ def _opened_up(top: int, name: str) -> list[str]:
 def put_in(source: int, name: bytes, target: int, new: bytes) -> bool:
     """Move a thing of ours to a name that must be free; False if it is not."""
     try:
-        if renameat2 is not None:
+        if system.renameat2 is not None:
             try:
-                renameat2(source, name, target, new, _NOREPLACE)
+                system.renameat2(source, name, target, new, _NOREPLACE)
                 return True
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.ENOSYS):
@@ -335,10 +356,10 @@ def take_out(source: int, name: bytes, target: int, new: bytes) -> None:
 
 def exchange(source: int, name: bytes, target: int, new: bytes) -> bool:
     """Swap what two names hold; False where the system cannot."""
-    if renameat2 is None:
+    if system.renameat2 is None:
         return False
     try:
-        renameat2(source, name, target, new, _EXCHANGE)
+        system.renameat2(source, name, target, new, _EXCHANGE)
         return True
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOSYS):

@@ -11,7 +11,6 @@ pictures, and what is not known are parts there.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
@@ -134,8 +133,8 @@ def held_file(data: str, name: str | None) -> Media:
 def decoded_text(data: str) -> str | None:
     """Base64 data as text, None if it is not text."""
     try:
-        return base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+        return binascii.a2b_base64(data, strict_mode=True).decode()
+    except ValueError:
         return None
 
 
@@ -184,7 +183,7 @@ PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_PICTURE = 8 << 20
 """Characters of base64 above which a picture is only named."""
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}", re.ASCII)
+_BASE64 = r"[A-Za-z0-9+/]+={0,2}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +348,9 @@ def _media(block: Mapping[str, Json]) -> Picture | Aside | None:
 
 
 def _picture(media_type: Json, data: str, block: Mapping[str, Json]) -> Picture | Aside:
-    sound = isinstance(media_type, str) and media_type in PICTURES and bool(_BASE64.fullmatch(data))
+    sound = (
+        isinstance(media_type, str) and media_type in PICTURES and bool(re.fullmatch(_BASE64, data))
+    )
     if sound and len(data) <= LARGEST_PICTURE:
         return Picture(str(media_type), data)
     return Aside(f"{block.get('type')} ({str(media_type)[:100]}, {len(data)} characters)")

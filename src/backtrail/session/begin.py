@@ -366,14 +366,14 @@ def _finished(store: Store, session_id: str, options: SessionOptions) -> list[Pr
     return at_opening(store, session_id, files=files, cwd=options.get("cwd"))
 
 
-_FORK = re.compile(r" \(fork(?: (\d+))?\)$")
+_FORK = r" \(fork(?: (\d+))?\)$"
 
 
 def _forked(title: str | None) -> str | None:
     """The title of a fork; one without a title goes by what was said first, as its parent does."""
     if title is None:
         return None
-    found = _FORK.search(title)
+    found = re.search(_FORK, title)
     if found is None:
         return f"{title} (fork)"
     return f"{title[: found.start()]} (fork {int(found[1] or 1) + 1})"

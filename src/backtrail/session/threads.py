@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -38,7 +38,7 @@ THREADS = 16
 A call that writes may wait for a lock; those that only read have threads of their own.
 """
 
-ROUND = 16
+ROUND = 32
 """How many tasks go on in one round of the loop, of those whose appends were written together."""
 
 _PAGE = 256
@@ -162,19 +162,22 @@ class Loop:
     """The loop of some sessions, as the writer of a store knows it."""
 
     def __init__(self) -> None:
+        # In the next round: by any thread, and by one of the loop's own.
         self._soon: Callable[..., object]
+        self._next: Callable[..., object]
         # Those of anyio take longer to make than an append.
         self.event: Callable[[], asyncio.Event | Any]
         if is_within_trio():
             import trio
 
-            self._soon = trio.lowlevel.current_trio_token().run_sync_soon
+            self._soon = self._next = trio.lowlevel.current_trio_token().run_sync_soon
             self.event = trio.Event
         else:
-            self._soon = asyncio.get_running_loop().call_soon_threadsafe
+            loop = asyncio.get_running_loop()
+            self._soon, self._next = loop.call_soon_threadsafe, loop.call_soon
             self.event = asyncio.Event
 
-    def arrived(self, jobs: Iterable[Queued]) -> None:
+    def arrived(self, jobs: list[Queued]) -> None:
         """Wake the tasks whose appends are done."""
         try:
             self._soon(self._arrive, iter(jobs))
@@ -184,12 +187,11 @@ class Loop:
 
     def _arrive(self, jobs: Iterator[Queued]) -> None:
         """Wake some of them, and the others in the next rounds: all else has its turn between."""
-        woken = 0
-        for job in islice(jobs, ROUND):
+        some = list(islice(jobs, ROUND))
+        for job in some:
             job.waiter.set()
-            woken += 1
-        if woken == ROUND:
-            self.arrived(jobs)
+        if len(some) == ROUND:
+            self._next(self._arrive, jobs)
 
 
 _loop: RunVar[Loop] = RunVar("backtrail.aio.loop")

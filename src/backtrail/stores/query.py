@@ -8,6 +8,7 @@ a row. A part that ends in `*` matches words that begin so. All parts must occur
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,22 @@ class Query:
         first, last = max(0, start - _WIDTH), min(len(text), end + _WIDTH)
         shown = " ".join(text[first:last].split())
         return ("…" if first else "") + shown + ("…" if last < len(text) else "")
+
+
+def in_side_logs(
+    store: Store, session_id: str, query: Query, prefix: str
+) -> Iterator[tuple[str, Hit]]:
+    """The messages in a session's other logs that match, newest first; each with its log.
+
+    `Store.search` looks at what was said to a person.
+    """
+    for log in store.logs(session_id):
+        if not log.startswith(prefix):
+            continue
+        for event in store.read(session_id, log=log, reverse=True, kinds=("message",)):
+            words = text_of(event.data.get("message"))
+            if query.matches(words):
+                yield log.removeprefix(prefix), Hit(session_id, event, query.snippet(words))
 
 
 def search(store: Store, text: str, limit: int) -> list[Hit]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._startup.extras import install_line
 from ..errors import Unsupported
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from ..stores.base import Store
-
-EXTRA = "web"
-"""The extra that brings what the viewer needs."""
 
 
 def app(store: Store | str | None = None, *, token: str, read_only: bool = False) -> Starlette:
@@ -39,6 +37,4 @@ def check_extra() -> None:
 
     lacking = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if lacking:
-        raise Unsupported(
-            f"the viewer needs {' and '.join(lacking)}: pip install 'backtrail[{EXTRA}]'"
-        )
+        raise Unsupported(f"the viewer needs {' and '.join(lacking)}: {install_line('web')}")

@@ -15,7 +15,7 @@ from ..files.differences import FileDiff, diff
 from ..session.filepoints import last_tree, left_elsewhere, point_at
 from .answers import Asked
 from .colour import diff_rows
-from .reading import check_seq, file_row, turn_events
+from .windows import check_seq, file_row, turn_events
 
 if TYPE_CHECKING:
     from ..events import Json

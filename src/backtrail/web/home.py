@@ -1,21 +1,19 @@
-"""All sessions of a store: by folder, filtered, named, tagged; and words found in them."""
+"""All sessions of a store: by folder, filtered, named, tagged."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidData
-from ..events import Hit, SessionInfo
-from ..exchange.export.page import one_line, visible
+from ..events import SessionInfo
+from ..exchange.export.page import visible
 from ..exchange.resume import resume_line
-from ..exchange.shelf import ARCHIVED, PINNED, is_empty, is_within, short
+from ..exchange.shelf import ARCHIVED, PINNED, is_empty, short
 from ..session.titles import title_of
 from ..stores.base import Store
-from ..stores.query import Query, words_of
 from .answers import Asked
 
 if TYPE_CHECKING:
@@ -145,40 +143,3 @@ def label(asked: Asked) -> Json:
         changes["tags"] = tags
     info = asked.store.update(asked.id, **changes) if changes else asked.record()
     return session_row(asked.store, info)
-
-
-# --- search ------------------------------------------------------------------------------
-
-_HITS = 60
-
-
-def search(asked: Asked) -> Json:
-    """Messages that hold all the words, with the words marked; and sessions called so."""
-    text = asked.text("q") or ""
-    Query(text)
-    store, folder = asked.store, asked.text("folder")
-    hits = store.search(text, limit=asked.count("limit", _HITS, 500))
-    known: dict[str, SessionInfo] = {}
-    rows = []
-    for hit in hits:
-        info = known.get(hit.session_id) or store.record(hit.session_id)
-        known[hit.session_id] = info
-        if folder is None or is_within(info, Path(folder)):
-            rows.append(_hit_row(hit, text))
-    return {
-        "text": text,
-        "hits": rows,
-        "sessions": {id: session_row(store, info) for id, info in known.items()},
-    }
-
-
-def _hit_row(hit: Hit, text: str) -> dict[str, Json]:
-    author = hit.event.kind.removesuffix("_message").replace("_", " ")
-    return {
-        "session": hit.session_id,
-        "seq": hit.event.seq,
-        "ts": hit.event.ts,
-        "kind": author,
-        "snippet": one_line(hit.snippet, 400),
-        "words": words_of(text),
-    }

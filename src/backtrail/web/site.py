@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import branches, changes, deeds, health, home, places, reading
+from . import branches, changes, deeds, filetree, health, hits, home, windows
 from .answers import Asked, Part, endpoint, failure
 from .guard import Guard
 from .live import stream
@@ -33,19 +33,19 @@ _TYPES = {
 
 READ: dict[str, Part] = {
     "/api/home": home.home,
-    "/api/search": home.search,
+    "/api/search": hits.search,
     "/api/health": health.health,
-    "/api/s/{id}": reading.session,
-    "/api/s/{id}/outline": reading.outline,
-    "/api/s/{id}/prompts": reading.prompts,
-    "/api/s/{id}/turns": reading.turns,
-    "/api/s/{id}/events": reading.window,
-    "/api/s/{id}/event/{seq:int}": reading.event,
+    "/api/s/{id}": windows.session,
+    "/api/s/{id}/outline": windows.outline,
+    "/api/s/{id}/prompts": windows.prompts,
+    "/api/s/{id}/turns": windows.turns,
+    "/api/s/{id}/events": windows.window,
+    "/api/s/{id}/event/{seq:int}": windows.event,
     "/api/s/{id}/diff": changes.changed,
-    "/api/s/{id}/folder": places.folder,
-    "/api/s/{id}/file": places.content,
-    "/api/s/{id}/versions": places.versions,
-    "/api/s/{id}/blame": places.blame,
+    "/api/s/{id}/folder": filetree.folder,
+    "/api/s/{id}/file": filetree.content,
+    "/api/s/{id}/versions": filetree.versions,
+    "/api/s/{id}/blame": filetree.blame,
     "/api/s/{id}/tree": branches.tree,
     "/api/s/{id}/uncaptured": health.uncaptured,
 }

@@ -23,7 +23,7 @@ from backtrail.adapters.google_adk import BacktrailArtifactService, BacktrailSes
 
 from ..people import cli
 
-HERE = {"user_id": "u", "session_id": "s"}
+HERE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

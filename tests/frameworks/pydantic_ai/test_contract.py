@@ -129,7 +129,7 @@ def test_random_histories_are_as_in_memory(store: BacktrailConversationStore, se
 
 
 ODD = [
-    ModelRequest(parts=[UserPromptPart(["see", BinaryContent(b"\x00\xff", media_type="image/png")])]),
+    ModelRequest(parts=[UserPromptPart(["see", BinaryContent(b"\xff", media_type="text/pdf")])]),
     ModelResponse(parts=[ThinkingPart("hm", signature="sig"), ToolCallPart("f", {"a": 1}, "c1")]),
     ModelRequest(parts=[ToolReturnPart("f", {"at": datetime(2026, 1, 2), "set": {1, 2}}, "c1")]),
     ModelRequest(parts=[ToolReturnPart("f", (1, (2, b"\x00")), "c1")]),

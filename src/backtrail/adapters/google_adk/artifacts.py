@@ -125,8 +125,8 @@ class BacktrailArtifactService(BaseArtifactService):
         if id is None or (version is not None and version < 0):
             return None
         log = log_name("artifacts", filename)
-        after = {} if version is None else {"until": version + 1}
-        found = next(self.store.read(id, log=log, reverse=True, limit=1, **after), None)
+        until = None if version is None else version + 1
+        found = next(self.store.read(id, log=log, until=until, reverse=True, limit=1), None)
         return found if found is None or version in (None, found.seq - 1) else None
 
     def _load(

@@ -15,7 +15,7 @@ from typing import Literal
 from ..._startup.frozen import NamedTuple, dataclass
 from ...errors import NotFound
 from ...events import AsDict
-from ..matching import lines_of, match
+from ..patches import lines_of, match
 from ..trees import Entry
 
 Author = Literal["agent", "others", "shared", "uncertain", "unknown"]

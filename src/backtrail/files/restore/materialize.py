@@ -14,11 +14,10 @@ from ...stores.disk.fs import failed, sync_directory
 from ...stores.opening import store_at
 from ...stores.records import resolved
 from ..beneath import DIRECTORY, Directories, remove_tree, write_file
-from ..contents.blobs import CachedBlobs
-from ..contents.near import bring_near
+from ..contents.blobs import Blobs, CachedBlobs
 from ..depot import opened
 from ..names import RESERVED, shown
-from ..trees import EMPTY_DIGEST, Get, control_in
+from ..trees import EMPTY_DIGEST, Get, control_in, parse_tree
 from .moves import settled
 from .plan import Step, plan_exact
 from .workbench import Unsynced
@@ -36,8 +35,34 @@ def materialize(
             return materialize(place, tree, into)
     root = _digest(tree)
     with opened(store) as depot:
-        bring_near(depot.blobs, root)
+        _bring_near(depot.blobs, root)
         return write_tree(depot.blobs.get, root, into)
+
+
+def _bring_near(blobs: Blobs, root: bytes) -> None:
+    """Have all that a tree holds on this machine, by one question a level, not one a file.
+
+    What cannot be had is missed when it is read.
+    """
+    if not blobs.far:
+        return
+    level, seen, files = {root} - {EMPTY_DIGEST}, {EMPTY_DIGEST}, set[bytes]()
+    while level:
+        blobs.fetch(level)
+        seen |= level
+        below: set[bytes] = set()
+        for digest in level:
+            try:
+                tree = parse_tree(blobs.get(digest))
+            except (Damaged, NotFound):
+                continue
+            for entry in tree.values():
+                if entry.kind == "directory":
+                    below.add(entry.value)
+                elif entry.kind == "file":
+                    files.add(entry.value)
+        level = below - seen
+    blobs.fetch(files)
 
 
 def _digest(tree: str | bytes | Checkpoint) -> bytes:

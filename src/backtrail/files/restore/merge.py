@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from ..matching import Lines, in_both, lines_of, once_in
+from ..patches import Lines, in_both, lines_of, once_in
 
 Stretch = tuple[bytes | None, bytes | None, Lines, Lines]
 """Part of a text: the lines above and below it (None: there are none), what was left there, and

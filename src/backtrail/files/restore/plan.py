@@ -24,8 +24,8 @@ from ..changes.effects import (
     conflict_with,
     is_already,
 )
-from ..matching import lines_of
 from ..names import shown
+from ..patches import lines_of
 from ..trees import REFUSED, Difference, Entry, Get, Present, alike, control_in, diff_trees, flatten
 
 Action = Literal["create", "write", "delete", "chmod", "link", "merge", "move", "skip", "conflict"]

@@ -156,7 +156,7 @@ class Unsynced:
 
     def __init__(self, place: int, expected: int = 0) -> None:
         self._place = place
-        self._all = beneath.syncfs if expected >= MANY else None
+        self._all = beneath.system.syncfs if expected >= MANY else None
         self._fds: list[int] = []
 
     def add(self, fd: int) -> None:

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -31,11 +31,12 @@ from .schema import (
     Execute,
     Older,
     Schema,
-    be_patient,
+    begin_soon,
     closed,
     connect,
     cut_wal,
     empty_wal,
+    erase_wal,
     failure,
     migrate,
     prepare,
@@ -44,12 +45,11 @@ from .schema import (
 from .sync import SyncFile
 
 _KEPT = 4
+_REMEMBERED = 4096
+_UNKNOWN = -1
 
 # Seconds that closing waits for readers at most.
 _FINISHED = 1.0
-
-_REMEMBERED = 4096
-_UNKNOWN = -1
 
 # The -wal file stays long, so its length alone does not say that there is work.
 _COMMITS = 200
@@ -260,15 +260,7 @@ class Database:
     def erase_wal(self) -> None:
         """Empty the -wal file, so that nothing old can be read in it."""
         with self.lock.held():
-            try:
-                self.writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except apsw.BusyError as error:
-                raise SessionBusy(
-                    f"the events are purged, but traces stay in {self.path}-wal while another "
-                    "program reads the database: purge again when it is done"
-                ) from error
-            except apsw.Error as error:
-                raise failure(error, self.path) from error
+            erase_wal(self.writer(), self.path)
 
     # --- the end ---------------------------------------------------------------------
 
@@ -301,17 +293,14 @@ class Database:
             if sync is not None:
                 closing.callback(sync.retire)
             if writer is not None and sync is not None:
-                self._let_finish()
+                # Threads that read, or copy the -wal in the background, have a moment to finish.
+                deadline = time.monotonic() + _FINISHED
+                while self._used and time.monotonic() < deadline:
+                    time.sleep(0.0002)
                 # A writer at work finishes first.
                 with self.lock.held():
                     self.connection = self.sync = None
                     empty_wal(writer, sync.fd)
-
-    def _let_finish(self) -> None:
-        """Wait a moment for threads that read, or copy the -wal in the background."""
-        deadline = time.monotonic() + _FINISHED
-        while self._used and time.monotonic() < deadline:
-            time.sleep(0.0002)
 
     # --- forks of the process --------------------------------------------------------
 
@@ -321,8 +310,7 @@ class Database:
         `locked` says that another store of this process holds the lock on the same file.
         """
         if not self._open:
-            # Its lock is closed with it, and would be opened again.
-            return False
+            return False  # Its lock is closed with it, and would be opened again.
         self._pausing = True
         if not locked:
             try:
@@ -395,7 +383,7 @@ class Writing:
     def __call__(self) -> Iterator[Execute]:
         """The transaction. A generator: one that an interrupt drops is ended all the same."""
         database = self._database
-        writer = database.hold(self._wait)
+        writer = database.hold(wait := self._wait)
         try:
             if writer is not self._of:
                 self._of, self._execute = writer, writer.cursor().execute
@@ -403,7 +391,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            self._begin(writer)
+            begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()
@@ -421,17 +409,6 @@ class Writing:
                 self._roll_back()
             finally:
                 database.lock.release()
-
-    def _begin(self, writer: apsw.Connection) -> None:
-        if self._wait >= WAIT:
-            self._execute("BEGIN IMMEDIATE")
-            return
-        # Programs that know nothing of our lock are not waited for longer either.
-        writer.set_busy_timeout(int(self._wait * 1000))
-        try:
-            self._execute("BEGIN IMMEDIATE")
-        finally:
-            be_patient(writer)
 
     def head(self, log: int) -> int | None:
         """Where a log ends, if that is known."""
@@ -455,8 +432,6 @@ class Writing:
     def _roll_back(self) -> None:
         self._moved = {}
         if self._of is not None and self._of.in_transaction:
-            try:
+            # SQLite ends the transaction by itself when it cannot go on with it.
+            with suppress(apsw.Error):
                 self._execute("ROLLBACK")
-            except apsw.Error:
-                # SQLite ends the transaction by itself when it cannot go on with it.
-                pass

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -49,12 +48,7 @@ class _Doorway:
             settle()
             time.sleep(_STEP)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._guard:
             self._inside -= 1
 

@@ -161,9 +161,13 @@ def lock_for(path: str) -> FileLock:
     return FileLock(f"{path}-lock", f"the database {path}")
 
 
-def be_patient(connection: apsw.Connection) -> None:
-    """Wait for other programs as long as is usual."""
-    connection.set_busy_timeout(BUSY_TIMEOUT)
+def begin_soon(writer: apsw.Connection, wait: float) -> None:
+    """Begin a transaction; programs that know nothing of our lock are not waited for longer."""
+    writer.set_busy_timeout(int(wait * 1000))
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+    finally:
+        writer.set_busy_timeout(BUSY_TIMEOUT)
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -245,7 +249,7 @@ def connect(path: str) -> apsw.Connection:
     # reach out of their page.
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.execute("PRAGMA cell_size_check = ON")
-    be_patient(connection)
+    connection.set_busy_timeout(BUSY_TIMEOUT)
     return connection
 
 
@@ -391,7 +395,20 @@ def cut_wal(writer: apsw.Connection) -> None:
         # A reader is at work: another time.
         pass
     finally:
-        be_patient(writer)
+        writer.set_busy_timeout(BUSY_TIMEOUT)
+
+
+def erase_wal(writer: apsw.Connection, path: str) -> None:
+    """Leave nothing in the -wal file; `SessionBusy` while another program reads the database."""
+    try:
+        writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError as error:
+        raise SessionBusy(
+            f"the events are purged, but traces stay in {path}-wal while another program reads the "
+            "database: purge again when it is done"
+        ) from error
+    except apsw.Error as error:
+        raise failure(error, path) from error
 
 
 # --- errors ------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class JSONLStore(Store):
         self._reported: set[tuple[str, str, int, str]] = set()
         self._known: set[str] = set()
         self._closed = False
-        self._infos = Infos(self, self._top, self._report)
+        self._infos = Infos(self, self._sessions, self._report)
         self._open = OpenFolders(self._path, self._report)
         self._appender = Appender(self._open, self._failed, synced=self._synced)
         self._names = self._lock()
@@ -419,7 +419,7 @@ class JSONLStore(Store):
 
     def logs(self, session_id: str) -> list[str]:
         with self._reading(session_id):
-            return log_names(self._path(session_id))
+            return log_names(self._name(session_id))
 
     def lease(self, session_id: str, *, wait: float = 0) -> AbstractContextManager[Lease]:
         return file_lease(self._path(session_id) / "lease", session_id, wait)

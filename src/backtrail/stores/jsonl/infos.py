@@ -46,12 +46,13 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Infos:
-    """The records of a store's sessions, below `top`; `report` gets damaged ones."""
+    """The records of the sessions in a store's folder; `report` gets damaged ones."""
 
-    def __init__(self, store: Store, top: Path, report: Callable[[str, str, Damage], None]) -> None:
+    def __init__(
+        self, store: Store, sessions: Path, report: Callable[[str, str, Damage], None]
+    ) -> None:
         self._store = store
-        self._top = top
-        self._sessions = top / "sessions"
+        self._sessions = sessions
         self._report = report
         self._folds: dict[str, FoldCache] = {}
 
@@ -113,7 +114,7 @@ class Infos:
         return found
 
     def _index(self) -> Index:
-        return Index(self._top, str(self._sessions), self._store.scope)
+        return Index(self._sessions.parent, str(self._sessions), self._store.scope)
 
     def listed(self, **filters: Unpack[Filters]) -> tuple[list[SessionInfo], Index]:
         """The sessions that are about what is asked for, oldest first by creation."""

@@ -57,7 +57,7 @@ def _as_folder(part: str) -> str:
     return f"{part}%" if taken else part
 
 
-def log_names(folder: Path, prefix: str = "") -> list[str]:
+def log_names(folder: str | Path, prefix: str = "") -> list[str]:
     """The logs in a folder, sorted; names that no log can have are left out."""
     names: list[str] = []
     with os.scandir(folder) as entries:
@@ -65,7 +65,7 @@ def log_names(folder: Path, prefix: str = "") -> list[str]:
             if entry.is_dir(follow_symlinks=False):
                 inner = f"{prefix}{entry.name.removesuffix('%')}/"
                 with suppress(FileNotFoundError):
-                    names.extend(log_names(Path(entry.path), inner))
+                    names.extend(log_names(entry.path, inner))
             elif entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
                 try:
                     if entry.name != MAIN_FILE and not entry.stat().st_size:

@@ -1,14 +1,14 @@
 """The PostgreSQL store: sessions for many machines, on a server that is there already.
 
 address.py    the URL: what is libpq's, what is ours, what must not be shown
-link.py       connections, transactions, what errors mean
+link.py       connections, transactions, what errors mean; pool.py: those that rest
 tables.py     the tables, numbered migrations
 rowgate.py    the check sum of a row, the gate on its way out
 spans.py      logs: finding one, reading it in pages
 appender.py   one statement an append; outcomes that are not known; servers that lost events
 kept.py       sessions, what is folded from their logs, lists
 leases.py     the right to drive a session; news.py: what wakes followers
-words.py      search; deletion.py, checkup.py, copyin.py: what they say
+words.py      search; deletion.py, checkup.py, health.py, copyin.py: what they say
 """
 
 from __future__ import annotations

@@ -175,10 +175,13 @@ def update_record(execute: Execute, n: int, record: SessionInfo) -> None:
 
 # --- folding -----------------------------------------------------------------------------
 
+# Not synced: what a crash of the server takes back is counted again.
 _STORE = (
-    "WITH l AS (SELECT session FROM backtrail.logs WHERE n = %s AND session IS NOT NULL) "
+    "WITH c AS (SELECT set_config('synchronous_commit', 'off', true)), "
+    "l AS (SELECT session FROM backtrail.logs WHERE n = %s AND session IS NOT NULL) "
     "UPDATE backtrail.sessions s SET folded = %s, message_count = %s, turn_count = %s, "
-    "usage = %s, cost_usd = %s, exit_reason = %s FROM l WHERE s.n = l.session AND s.folded = %s"
+    "usage = %s, cost_usd = %s, exit_reason = %s FROM l, c "
+    "WHERE s.n = l.session AND s.folded = %s"
 )
 
 

@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import Closed, SessionBusy, StoreFailed, Unsupported
 from ..disk import forks
 from .address import Address
+from .pool import Pool
 
 try:
     import psycopg
     from psycopg.types.string import ByteaBinaryLoader
 except ImportError as error:
+    from ..._startup.extras import install_line
+
     raise Unsupported(
-        "PostgreSQL needs the package `psycopg`: pip install 'backtrail[postgres]'"
+        f"PostgreSQL needs the package `psycopg`: {install_line('postgres')}"
     ) from error
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ WAIT = 30.0
 """Seconds to wait for a connection of one's own."""
 
 _PREPARED = 2
+_GOOD = psycopg.pq.ConnStatus.OK
+_AT_REST = psycopg.pq.TransactionStatus.IDLE
 _REPEATS = 8
 
 
@@ -51,15 +56,16 @@ class Lost(Exception):
 class Execute:
     """Runs statements on one connection. `backtrail.` stands for the schema of the store."""
 
-    __slots__ = ("connection", "link")
+    __slots__ = ("_cursor", "connection", "link")
 
     def __init__(self, link: Link, connection: Connection) -> None:
         self.link = link
         self.connection = connection
+        self._cursor = connection.cursor()
 
     def __call__(self, text: str, values: Sequence[object] = ()) -> Cursor:
         """Run one statement; numbers come in binary, a `varchar` as bytes."""
-        return self.connection.execute(self.link.sql(text), values, binary=True)
+        return self._cursor.execute(self.link.sql(text), values, binary=True)
 
     def one(self, text: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
         """The first row of a query."""
@@ -91,10 +97,8 @@ class Link:
     def after_fork(self) -> None:
         """Leave the parent's connections alone, and begin with none."""
         # Kept, so that none is finalised here.
-        _parents.extend(self.__dict__.get("_idle", ()))
-        self._guard = threading.Lock()
-        self._idle: list[tuple[Connection, float]] = []
-        self._room = threading.BoundedSemaphore(self.address.pool)
+        _parents.append(self.__dict__.get("_pool"))
+        self._pool: Pool[Execute] = Pool(self.address.pool)
         self._lost = False
         self._meeting = threading.Lock()
 
@@ -157,9 +161,10 @@ class Link:
         What the server took back by itself, because of a deadlock or a conflict, is done again.
         """
         for turn in range(_REPEATS):
-            connection = self._take()
+            execute = self._take()
+            connection = execute.connection
             try:
-                return work(Execute(self, connection))
+                return work(execute)
             except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected) as error:
                 if turn + 1 == _REPEATS:
                     raise self.failure(error) from error
@@ -180,47 +185,47 @@ class Link:
                     raise Lost(_first_line(error)) from error
                 raise self.failure(error) from error
             finally:
-                self._give(connection)
+                self._give(execute)
             time.sleep(random.random() * 0.01 * 2**turn)
         raise AssertionError("unreachable")
 
     # --- connections -----------------------------------------------------------------------
 
-    def _take(self) -> Connection:
+    def _take(self) -> Execute:
         self.check_open()
-        if not self._room.acquire(timeout=WAIT):
+        try:
+            found = self._pool.take(WAIT)
+        except TimeoutError:
             raise SessionBusy(
                 f"all {self.address.pool} connections to {self.address.place} were in use for "
                 f"{WAIT:g} s: give the URL a larger `pool=`"
-            )
+            ) from None
+        if found is not None:
+            return found
         try:
-            with self._guard:
-                if self._idle:
-                    return self._idle.pop()[0]
-            return self._connect()
+            return Execute(self, self._connect())
         except BaseException:
-            self._room.release()
+            self._pool.drop()
             raise
 
-    def _give(self, connection: Connection) -> None:
-        usable = (
-            not connection.closed
-            and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        )
-        with self._guard:
-            if usable and not self._closed:
-                self._idle.append((connection, time.monotonic()))
-            else:
-                connection.close()
-        self._room.release()
+    def _give(self, execute: Execute) -> None:
+        server = execute.connection.pgconn
+        if server.status != _GOOD or server.transaction_status != _AT_REST:
+            execute.connection.close()
+            self._pool.drop()
+            return
+        self._pool.give(execute)
+        if self._closed:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        for execute in self._pool.drain():
+            execute.connection.close()
 
     def _forget_idle(self) -> None:
         """Close what rests: after a restart of the server each of them is broken."""
         self._lost = True
-        with self._guard:
-            idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            connection.close()
+        self._close_idle()
 
     def _connect(self) -> Connection:
         """A new connection; a store that was in use waits for its server to come back."""
@@ -282,11 +287,8 @@ class Link:
 
     def close(self) -> None:
         """Close what rests; what is in use is closed when it is given back."""
-        with self._guard:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            connection.close()
+        self._closed = True
+        self._close_idle()
 
     # --- errors ----------------------------------------------------------------------------
 

@@ -217,7 +217,7 @@ def _pages(
             yield events
             left -= len(events)
             size = sum(len(row[5]) for row in found)
-            rows = min(rows * 4, _LAST_PAGE, max(16, _PAGE_BYTES * len(found) // max(size, 1)))
+            rows = min(rows * 16, _LAST_PAGE, max(16, _PAGE_BYTES * len(found) // max(size, 1)))
             # Forwards, only an empty page is the end: events may have come meanwhile.
             if not found or (reverse and len(found) < count):
                 break

@@ -1,5 +1,5 @@
 // What was said, called and done, as elements. Text stays text: nothing here makes HTML of it.
-import { html, useState, Badge, Lines, Icon, plural, clock, moment, Failure } from "./core.js";
+import { html, useState, useEffect, Badge, Lines, Icon, plural, clock, moment, Failure } from "./core.js";
 import { get, of } from "./api.js";
 
 // A little of Markdown: blocks of code, headings, lists, quotes; in a line code and stress.
@@ -90,11 +90,12 @@ function Call({ part, session, seq, open, toggle, depth }) {
   </div>`;
 }
 
-export function Agent({ session, name, title, depth = 0 }) {
+export function Agent({ session, name, title, depth = 0, begun = false }) {
   const [state, set] = useState({ open: false, steps: null, error: null, more: false });
   const load = (after) => get(of(session, "/events"), { agent: name, after, limit: 100 }).then(
     (found) => set((old) => ({ open: true, error: null, more: found.more, steps: [...(after ? old.steps : []), ...found.steps] })),
     (error) => set((old) => ({ ...old, open: true, error })));
+  useEffect(() => { if (begun) load(0); }, []);
   const toggle = () => state.steps ? set((old) => ({ ...old, open: !old.open })) : load(0);
   return html`<div class="agent">
     <button class="call-head" aria-expanded=${state.open} onClick=${toggle}>
@@ -102,7 +103,7 @@ export function Agent({ session, name, title, depth = 0 }) {
       <span class="call-name">subagent</span><span class="call-brief">${title}</span></button>
     ${state.open ? html`<div class="agent-body">
       ${state.error ? html`<${Failure} error=${state.error} />` : null}
-      ${(state.steps ?? []).filter((one) => one.shown).map((step) => html`<${Step} key=${step.seq} step=${step} session=${session} agent=${name} depth=${depth} />`)}
+      ${(state.steps ?? []).filter((one) => one.shown && one.kind !== "start").map((step) => html`<${Step} key=${step.seq} step=${step} session=${session} agent=${name} depth=${depth} />`)}
       ${state.more ? html`<button class="link" onClick=${() => load(state.steps.at(-1).seq)}>more of it</button>` : null}
     </div>` : null}
   </div>`;

@@ -2,7 +2,7 @@
 import { html, useState, useEffect, useRef, useMemo, Icon, Lines, Badge, Ago, Failure, Empty, plural, moment, money, copyText, useData, isTyping } from "./core.js";
 import { get, post, of, live, query } from "./api.js";
 import { List } from "./list.js";
-import { Step } from "./said.js";
+import { Agent, Step } from "./said.js";
 import { go, link, toast, useKeys } from "./shell.js";
 import { DiffOf } from "./diff.js";
 
@@ -37,7 +37,7 @@ const lower = (sorted, value) => {
   return low;
 };
 
-export function SessionScreen({ id, seq, narrow }) {
+export function SessionScreen({ id, seq, params }) {
   const [info, setInfo] = useState(null), [error, setError] = useState(null), [gone, setGone] = useState(false);
   const [course, setCourse] = useState(null), [prompts, setPrompts] = useState([]);
   const [at, setAt] = useState(seq ?? null), [version, bump] = useState(0), [pane, setPane] = useState("talk");
@@ -194,6 +194,9 @@ export function SessionScreen({ id, seq, narrow }) {
         <${Prompts} id=${id} prompts=${prompts} chosen=${at === null ? 0 : chosen} select=${(to) => { select(to, { replace: false }); setPane("talk"); }} control=${contents} />
       </aside>
       <section class="pane-talk">
+        ${params?.agent ? html`<div class="loose-agents"><${Agent} key=${params.agent} session=${id} name=${params.agent} title=${params.agent} begun=${true} /></div>`
+          : info?.subagents.length ? html`<details class="loose-agents"><summary>${plural(info.subagents.length, "subagent")} that no call here started</summary>
+          ${info.subagents.map(([name, title]) => html`<${Agent} key=${name} session=${id} name=${name} title=${title} />`)}</details>` : null}
         ${course && count ? html`<${List} count=${count} row=${row} usual=${70} control=${list} seen=${need} stick=${at === null} label="Conversation" version=${version} className="talk" />`
           : course ? html`<${Empty} title="Nothing was said yet" />` : html`<div class="loading">Reading…</div>`}
         ${at === null ? null : html`<button class="to-now" onClick=${now}>Now <${Icon} name="down" /></button>`}

@@ -1,7 +1,7 @@
 """This machine's copy of contents that machines share: written through, read first.
 
 It is safe because every read is checked, whatever process stored the bytes. What was erased for
-good is dropped here too: the list of it is looked at again after a second.
+good is dropped here too: before a read, unless the list of it was looked at a moment ago.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUDGET = 2 << 30
 NAME = "cache.db"
 """The copy, in the folder of a store's contents."""
 
-_FRESH = 1.0
+_FRESH = 0.05
 _SLICE = 4 << 20
 _AGES = (7 * 24 * 3600.0, 24 * 3600.0, 3600.0, 0.0)
 

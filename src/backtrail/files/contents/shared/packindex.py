@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from ...._startup.frozen import NamedTuple
 from ....stores.postgres.link import Execute, Link
@@ -48,6 +48,16 @@ LOCKED = "FOR SHARE"
 NOTHING_KNOWN = Known(None, (), None, ())
 
 
+def of_bytes(some: Iterable[bytes]) -> str:
+    """An array of digests as a literal: one text is built far sooner than an array of values."""
+    return "{" + ",".join([f'"\\\\x{one.hex()}"' for one in some]) + "}"
+
+
+def of_numbers(some: Iterable[int]) -> str:
+    """An array of numbers as a literal."""
+    return "{" + ",".join(map(str, some)) + "}"
+
+
 def new_key() -> str:
     """A random name for a pack."""
     return os.urandom(16).hex()
@@ -70,7 +80,7 @@ def locate(execute: Execute, scope: str, digest: bytes) -> Row | None:
 def locate_many(execute: Execute, scope: str, digests: Collection[bytes]) -> list[Row]:
     """Where some contents are, in the order of packs."""
     rows = execute.all(
-        f"{_ROW}AND b.digest = ANY(%s) ORDER BY b.pack, b.at", (scope, list(digests))
+        f"{_ROW}AND b.digest = ANY(%s::bytea[]) ORDER BY b.pack, b.at", (scope, of_bytes(digests))
     )
     return [Row(*row) for row in rows]
 
@@ -85,8 +95,8 @@ def present(execute: Execute, scope: str, digests: Collection[bytes]) -> set[byt
     """Which of these are there."""
     if not digests:
         return set()
-    query = "SELECT digest FROM backtrail.blobs WHERE scope = %s AND digest = ANY(%s)"
-    return {digest for (digest,) in execute.all(query, (scope, list(digests)))}
+    query = "SELECT digest FROM backtrail.blobs WHERE scope = %s AND digest = ANY(%s::bytea[])"
+    return {digest for (digest,) in execute.all(query, (scope, of_bytes(digests)))}
 
 
 def digests(link: Link, scope: str) -> Iterator[bytes]:
@@ -227,11 +237,12 @@ def _store(
 def touch(execute: Execute, scope: str, some: Sequence[bytes]) -> set[bytes]:
     """Set the stamps of contents that are there to now; those that are there."""
     query = (
-        "WITH w AS (SELECT digest FROM backtrail.blobs WHERE scope = %s AND digest = ANY(%s) "
+        "WITH w AS (SELECT digest FROM backtrail.blobs WHERE scope = %s "
+        "AND digest = ANY(%s::bytea[]) "
         "ORDER BY digest FOR UPDATE) UPDATE backtrail.blobs b SET stamp = clock_timestamp() "
         "FROM w WHERE b.scope = %s AND b.digest = w.digest RETURNING b.digest"
     )
-    return {digest for (digest,) in execute.all(query, (scope, list(some), scope))}
+    return {digest for (digest,) in execute.all(query, (scope, of_bytes(some), scope))}
 
 
 # --- packs -------------------------------------------------------------------------------
@@ -269,15 +280,16 @@ def finish(execute: Execute, scope: str, pack: int, new: Sequence[New]) -> bool:
     return True
 
 
-def placed(new: Sequence[New]) -> list[list[Any]]:
+def placed(new: Sequence[New]) -> list[str]:
     """Digest, size, codec, place and length of contents that follow each other in a pack."""
-    rows: list[tuple[bytes, int, int, int, int]] = []
-    at = 0
-    for digest, packed in new:
-        length = len(packed.content)
-        rows.append((digest, packed.size, packed.codec, at, length))
-        at += length
-    return [list(column) for column in zip(*rows, strict=True)]
+    lengths = [len(packed.content) for _, packed in new]
+    numbers = (
+        [packed.size for _, packed in new],
+        [packed.codec for _, packed in new],
+        accumulate(lengths[:-1], initial=0),
+        lengths,
+    )
+    return [of_bytes(digest for digest, _ in new), *map(of_numbers, numbers)]
 
 
 # --- references --------------------------------------------------------------------------

@@ -135,9 +135,9 @@ class InBucket(Place):
         try:
             from obstore.store import from_url
         except ImportError as error:
-            raise Unsupported(
-                "S3 needs the package `obstore`: pip install 'backtrail[s3]'"
-            ) from error
+            from ...._startup.extras import install_line
+
+            raise Unsupported(f"S3 needs the package `obstore`: {install_line('s3')}") from error
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
         self.name = f"s3://{bucket}/{prefix.strip('/')}".rstrip("/")
         self._prefix = "packs"

@@ -22,7 +22,7 @@ from ..session.session import Session
 from .answers import Asked
 from .colour import lines
 from .home import session_row
-from .reading import file_row
+from .windows import file_row
 
 if TYPE_CHECKING:
     from ..events import Json

@@ -22,7 +22,7 @@ from .home import session_row
 from .outline import head_of, live
 
 if TYPE_CHECKING:
-    from ..events import Json
+    from ..events import Json, SessionInfo
 
 WINDOW = 60
 """Events that a window has unless a number is given."""
@@ -43,15 +43,18 @@ def session(asked: Asked) -> Json:
         "head": head_of(store, info.id),
         "root": visible(info.root or ""),
         "files": last_tree(store, info.id) is not None,
-        "subagents": [
-            visible(log.removeprefix(SUBAGENTS))
-            for log in store.logs(info.id)
-            if log.startswith(SUBAGENTS)
-        ],
+        "subagents": _without_call(asked, info),
         "undo": _operation(asked, operations.done[-1].seq) if operations.done else None,
         "redo": _operation(asked, operations.undone[-1].seq) if operations.undone else None,
         "read_only": asked.read_only,
     }
+
+
+def _without_call(asked: Asked, info: SessionInfo) -> list[Json]:
+    """The subagents of which it is not known which call started them."""
+    with Reader(asked.store, info) as reader:
+        agents = [agent for agent in reader.agents() if agent.call is None]
+    return [[visible(agent.name), one_line(agent.title)] for agent in agents]
 
 
 def _operation(asked: Asked, seq: int) -> Json:
