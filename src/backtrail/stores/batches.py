@@ -240,6 +240,12 @@ def full() -> InvalidData:
     return InvalidData(f"the log is full: {MAX_SEQ} is its last number; go on in a fork")
 
 
+def check_head(expected: int | None, head: int) -> None:
+    """Raise `Conflict` if a head is expected that is not the head."""
+    if expected is not None and expected != head:
+        raise _conflict(expected, head)
+
+
 def _conflict(expected: int, head: int) -> Conflict:
     return Conflict(
         f"the head is {head}, not {expected}: read what came in between and append again",

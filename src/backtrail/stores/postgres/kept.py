@@ -294,7 +294,8 @@ def listed(link: Link, scope: str, **filters: Unpack[Filters]) -> list[SessionIn
         return []
     if any("\0" in str(value) for value in values):
         return []
-    wanted = None if tag is None else Wanted(tag=tag)
+    metadata = filters.get("metadata")
+    wanted = None if tag is None and metadata is None else Wanted(tag=tag, metadata=metadata)
     where = " AND ".join(conditions)
     found = newest(link, where, values, wanted, limit)
     infos: list[SessionInfo] = []

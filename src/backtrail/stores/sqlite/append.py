@@ -9,7 +9,7 @@ way is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import apsw
@@ -112,6 +112,11 @@ class Appender:
                     return stored
         call = Call(session_id, drafts(events), log, expected, known=known)
         return self._append_all([call])[0]
+
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        """Append to several main logs in one transaction."""
+        calls = [Call(id, drafts(events)) for id, events in batches.items()]
+        return dict(zip(batches, self._append_all(calls), strict=True))
 
     def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
         """Append what several callers want, in as few transactions as will do."""

@@ -13,9 +13,10 @@ from itertools import islice
 
 import apsw
 
-from ...errors import Damaged, SessionBusy, StoreFailed
+from ...errors import Closed, Damaged, SessionBusy, StoreFailed
 from ...events import MAIN_LOG, MESSAGE_KINDS, Event, Hit, Problem, check_session_id, decode_data
 from ...events.messages import text_of
+from ...telemetry import logger
 from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from ..disk.database import Database
 from ..disk.fs import NO_ROOM
@@ -271,3 +272,24 @@ def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[
         if fork is None or sound[fork]:
             seen.add(key)
             yield key, session_id
+
+
+def in_background(database: Database, waiting: deque[int], busy: bool) -> None:
+    """Checkpoint, and index what waits while the database is not busy."""
+    try:
+        database.checkpoint()
+        if not (busy or waiting):
+            waiting.extend(behind(database))
+        if busy or waiting:
+            # The transaction, even an empty one, is what brings us here again.
+            with database.briefly() as execute:
+                if not busy:
+                    index_slice(execute, waiting)
+    except (Closed, SessionBusy):
+        # Not ours to report: a search does the same before it looks.
+        pass
+    except Exception:
+        if database.closed:
+            return
+        # The thread serves other stores too and must go on.
+        logger().exception("background work on %s failed", database.path)
