@@ -14,7 +14,7 @@ def run_pages(framework: str, folder: Path) -> list[str]:
     mark = f"<!-- runs with: {framework} -->"
     pages = [page for page in PAGES if mark in page.read_text(encoding="utf-8")]
     for page in pages:
-        script = folder / f"page-{page.stem}.py"
+        script = folder / f"page_{page.stem}.py"
         script.write_text("\n".join(block.text for block in blocks(page, "python")))
         done = subprocess.run([sys.executable, script], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

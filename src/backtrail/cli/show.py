@@ -11,8 +11,8 @@ from ..files.names import one_line
 from ..session.titles import title_of
 from .call import Call
 from .diff import print_files
-from .folder import masking
 from .hunks import print_diff
+from .nearby import masking
 from .output import Output
 from .plan import listed, print_rows, rows_json
 from .verbs import Command, mask_option, session_argument
