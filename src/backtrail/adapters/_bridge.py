@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from ..errors import AlreadyExists, BacktrailError, Closed, InvalidData, InvalidId, NotFound
 from ..events import (
+    MAIN_LOG,
     Event,
     Json,
     NewEvent,
@@ -71,12 +72,12 @@ def _cleaned(value: Json) -> Json:
     return str(value)
 
 
-def newest_first(store: Store, id: str, first: int = 4) -> Iterator[Event]:
+def newest_first(store: Store, id: str, first: int = 4, *, log: str = MAIN_LOG) -> Iterator[Event]:
     """The history, newest first, in small pages: for callers that look at its end alone."""
     at: int | None = None
     size = first
     while at != 0:
-        page = list(store.read(id, until=at, reverse=True, limit=size))
+        page = list(store.read(id, log=log, until=at, reverse=True, limit=size))
         if not page:
             return
         for event in page:

@@ -16,7 +16,7 @@ from ...events import MAIN_LOG, Event, Json, NewEvent
 from ...events.lognames import log_name
 from ...session.session import Session as Own
 from ...stores.base import Store
-from .._bridge import Bridge
+from .._bridge import Bridge, newest_first
 from .._values import packed, unpacked
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class BacktrailSessionRepository(SessionRepository):
 
     def _message(self, id: str, log: str, number: int) -> Event | None:
         """The message of a number in the history."""
-        for event in self._walk(id, log):
+        for event in newest_first(self.store, id, 2, log=log):
             found = _number(event)
             if found is not None and event.kind != UPDATE:
                 if found == number:
