@@ -37,7 +37,7 @@ These are signals between modules. None of them reaches a caller:
     agent.tools.jsonschema.Mismatch files.changes.host.NotWatched
     exchange.hooks.identify.LeftBehind   session.liveturn.Cancelled
     files.workspace.verdicts.Hidden  stores.queue.Postponed
-    stores.postgres.link.Lost
+    stores.postgres.link.Lost        adapters._bridge.Interrupted
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from ..errors import InvalidId, NotFound
-from .folder import around, here, is_project_of
+from .nearby import around, here, is_project_of
 from .output import Output
 from .verbs import Usage
 from .wording import short

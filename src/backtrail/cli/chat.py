@@ -12,7 +12,7 @@ from .._startup.shell import quoted
 from ..errors import Unsupported
 from ..exchange.resume import is_foreign
 from .allow import with_allowance
-from .folder import here, root_here
+from .nearby import here, root_here
 from .output import clean
 from .screen import Permission, Screen
 from .talk import Chat, Memory, pick_session

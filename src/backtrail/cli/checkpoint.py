@@ -9,7 +9,7 @@ from ..errors import NotFound
 from .advice import hint, point_name
 from .allow import refuse_agents
 from .call import Call
-from .folder import around, here
+from .nearby import around, here
 from .numbers import Numbers
 from .output import clean
 from .verbs import NOT_DONE, Command, Usage, session_option, yes_option

@@ -11,7 +11,7 @@ from ..errors import InvalidData, NotFound
 from ..session.titles import title_of
 from .allow import refuse_agents
 from .call import Call
-from .folder import here
+from .nearby import here
 from .verbs import NOT_DONE, SESSION, Command, Usage, yes_option
 from .wording import ago, brief, plural, short
 

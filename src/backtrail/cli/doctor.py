@@ -285,7 +285,7 @@ def _moved(store: Store) -> Check:
 def _captured(store: Store) -> Iterator[Check]:
     """What the latest session here did not capture."""
     from ..session.uncaptured import logged, whole
-    from .folder import around
+    from .nearby import around
     from .plan import row_line
 
     try:

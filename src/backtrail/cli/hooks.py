@@ -250,7 +250,7 @@ def _not_captured(call: Call) -> tuple[list[Row], list[Row]]:
     """What the calls of the latest session here missed, and all that is not captured there."""
     from ..errors import BacktrailError
     from ..session.uncaptured import logged, whole
-    from .folder import around
+    from .nearby import around
 
     try:
         _, info = around(call.store)

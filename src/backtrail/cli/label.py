@@ -9,7 +9,7 @@ from ..errors import InvalidData
 from ..exchange.shelf import ARCHIVED, PINNED
 from ..session.titles import title_of
 from .call import Call
-from .folder import titled
+from .nearby import titled
 from .verbs import Command, Usage, session_argument, session_option
 from .wording import short
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..exchange.shelf import ARCHIVED, PINNED, is_empty, is_within
 from ..session.titles import FORK, title_of
 from .call import Call
-from .folder import around, titled
+from .nearby import around, titled
 from .verbs import Command, number_option
 from .wording import ago, moment, money, plural, short
 

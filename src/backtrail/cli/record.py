@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFound, StoreFailed
 from .advice import hint
-from .folder import root_here
+from .nearby import root_here
 from .plan import row_line, rows_json
 from .verbs import CONFLICT, Command, Usage
 from .wording import brief, short

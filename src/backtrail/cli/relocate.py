@@ -10,7 +10,7 @@ from ..errors import NotFound
 from ..session.browse import moved_along
 from .call import Call
 from .diff import print_files, summary
-from .folder import came_from, latest_in
+from .nearby import came_from, latest_in
 from .plan import LONGEST_LIST
 from .verbs import Command, Usage, session_option
 from .wording import plural

@@ -11,7 +11,7 @@ from ..exchange.shelf import is_within
 from ..session.titles import title_of
 from .advice import hint
 from .call import Call
-from .folder import around, masking
+from .nearby import around, masking
 from .numbers import Numbers
 from .output import Span
 from .verbs import Command, Usage, mask_option, number_option

@@ -14,7 +14,7 @@ from ..session.titles import title_of
 from .advice import hint
 from .call import Call
 from .diff import print_files, summary
-from .folder import around, came_from, here, latest_in, titled
+from .nearby import around, came_from, here, latest_in, titled
 from .plan import listed, print_rows, rows_json
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short

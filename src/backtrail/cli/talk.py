@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import BacktrailError, NotFound
 from ..session.titles import title_of
 from .advice import hint, point_name
-from .folder import here, is_offered
+from .nearby import here, is_offered
 from .numbers import Numbers
 from .output import clean
 from .picker import pick

@@ -9,7 +9,7 @@ from .._startup.frozen import dataclass, field
 from ..exchange.shelf import is_empty, is_within
 from ..session.titles import title_of
 from .call import Call
-from .folder import around
+from .nearby import around
 from .numbers import Numbers
 from .verbs import Command, session_argument
 from .wording import ago, brief, plural, short

@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import branches, changes, deeds, filetree, health, hits, home, windows
+from . import branches, changes, deeds, filetree, hits, home, vitals, windows
 from .answers import Asked, Part, endpoint, failure
 from .guard import Guard
 from .live import stream
@@ -34,7 +34,7 @@ _TYPES = {
 READ: dict[str, Part] = {
     "/api/home": home.home,
     "/api/search": hits.search,
-    "/api/health": health.health,
+    "/api/health": vitals.health,
     "/api/s/{id}": windows.session,
     "/api/s/{id}/outline": windows.outline,
     "/api/s/{id}/prompts": windows.prompts,
@@ -47,7 +47,7 @@ READ: dict[str, Part] = {
     "/api/s/{id}/versions": filetree.versions,
     "/api/s/{id}/blame": filetree.blame,
     "/api/s/{id}/tree": branches.tree,
-    "/api/s/{id}/uncaptured": health.uncaptured,
+    "/api/s/{id}/uncaptured": vitals.uncaptured,
 }
 """What can be asked for."""
 

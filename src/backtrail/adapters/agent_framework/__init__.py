@@ -14,8 +14,8 @@ from __future__ import annotations
 from .. import needs
 
 with needs("agent-framework"):
-    from .checkpoints import BacktrailCheckpointStorage as BacktrailCheckpointStorage
-    from .history import BacktrailHistoryProvider as BacktrailHistoryProvider
-    from .history import BacktrailMiddleware as BacktrailMiddleware
+    from .provider import BacktrailHistoryProvider as BacktrailHistoryProvider
+    from .provider import BacktrailMiddleware as BacktrailMiddleware
+    from .workflows import BacktrailCheckpointStorage as BacktrailCheckpointStorage
 
 __all__ = ["BacktrailCheckpointStorage", "BacktrailHistoryProvider", "BacktrailMiddleware"]

@@ -25,6 +25,12 @@ _USER = "user:"
 _DEPTH = 5
 _TRIES = 50
 
+_GONE = (
+    types.Part(),
+    types.Part(inline_data=types.Blob(mime_type="application/octet-stream", data=b"")),
+)
+"""Parts that every artifact service loads as absent; a rewind of ADK's saves the second."""
+
 
 class BacktrailArtifactService(BaseArtifactService):
     """Artifacts of ADK with all their versions, beside the sessions of the same store."""
@@ -145,8 +151,7 @@ class BacktrailArtifactService(BaseArtifactService):
             return self._load(
                 to.app_name, to.user_id, to.filename, to.session_id, to.version, depth - 1
             )
-        gone = part == types.Part() or artifact_util._is_rewind_tombstone(part)
-        return None if gone else part
+        return None if part in _GONE else part
 
     def _keys(self, names: tuple[str, ...]) -> list[str]:
         id = self._bridge.find(*names)

@@ -23,6 +23,7 @@ import apsw
 
 from ...errors import BacktrailError, SessionBusy
 from . import fs
+from . import schema as tables
 from .locks import WAIT
 from .resting import PATIENCE, doorway, leak, register, settle
 from .schema import (
@@ -31,12 +32,10 @@ from .schema import (
     Execute,
     Older,
     Schema,
-    begin_soon,
     closed,
     connect,
     cut_wal,
     empty_wal,
-    erase_wal,
     failure,
     migrate,
     prepare,
@@ -260,7 +259,15 @@ class Database:
     def erase_wal(self) -> None:
         """Empty the -wal file, so that nothing old can be read in it."""
         with self.lock.held():
-            erase_wal(self.writer(), self.path)
+            try:
+                self.writer().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.BusyError as error:
+                raise SessionBusy(
+                    f"the events are purged, but traces stay in {self.path}-wal while another "
+                    "program reads the database: purge again when it is done"
+                ) from error
+            except apsw.Error as error:
+                raise failure(error, self.path) from error
 
     # --- the end ---------------------------------------------------------------------
 
@@ -367,6 +374,15 @@ class Database:
             connection.close()
 
 
+def _begin_soon(writer: apsw.Connection, wait: float) -> None:
+    """Begin a transaction; programs that know nothing of our lock are not waited for longer."""
+    writer.set_busy_timeout(int(wait * 1000))
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+    finally:
+        writer.set_busy_timeout(tables.BUSY_TIMEOUT)
+
+
 class Writing:
     """One transaction: locked, begun at once, committed or rolled back."""
 
@@ -391,7 +407,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
+            _begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()

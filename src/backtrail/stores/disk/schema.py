@@ -161,15 +161,6 @@ def lock_for(path: str) -> FileLock:
     return FileLock(f"{path}-lock", f"the database {path}")
 
 
-def begin_soon(writer: apsw.Connection, wait: float) -> None:
-    """Begin a transaction; programs that know nothing of our lock are not waited for longer."""
-    writer.set_busy_timeout(int(wait * 1000))
-    try:
-        writer.execute("BEGIN IMMEDIATE")
-    finally:
-        writer.set_busy_timeout(BUSY_TIMEOUT)
-
-
 # --- opening -----------------------------------------------------------------------------
 
 
@@ -396,19 +387,6 @@ def cut_wal(writer: apsw.Connection) -> None:
         pass
     finally:
         writer.set_busy_timeout(BUSY_TIMEOUT)
-
-
-def erase_wal(writer: apsw.Connection, path: str) -> None:
-    """Leave nothing in the -wal file; `SessionBusy` while another program reads the database."""
-    try:
-        writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.BusyError as error:
-        raise SessionBusy(
-            f"the events are purged, but traces stay in {path}-wal while another program reads the "
-            "database: purge again when it is done"
-        ) from error
-    except apsw.Error as error:
-        raise failure(error, path) from error
 
 
 # --- errors ------------------------------------------------------------------------------

@@ -54,13 +54,13 @@ from .appender import Appender
 from .kept import (
     current,
     given,
-    inherit_fold,
     insert_record,
     is_made_by,
     kept_record,
     latest_of,
     listed,
     locked_record,
+    share,
     storable,
     taken,
     update_record,
@@ -98,9 +98,6 @@ _FORK_READER = (
     "SELECT s.id FROM backtrail.shares h JOIN backtrail.logs l ON l.n = h.log "
     "JOIN backtrail.sessions s ON s.n = l.session WHERE h.source = %s AND h.until >= %s "
     "ORDER BY l.updated_at DESC, s.n DESC LIMIT 1"
-)
-_SHARE = (
-    "INSERT INTO backtrail.shares(log, position, source, until, seal) VALUES(%s, %s, %s, %s, %s)"
 )
 
 
@@ -166,11 +163,12 @@ class PostgresStore(Store):
             updated = updated_of_fork(execute, parent, record, seq)
             session, n = insert_record(execute, record, seq, updated, token)
             shared = [(s.log, min(s.high, seq)) for s in parent.spans if s.low < seq]
-            for position, (source, until) in enumerate(shared):
-                seal = share_sum(n, position, source, until)
-                execute(_SHARE, (n, position, source, until, seal))
             if seq:
-                inherit_fold(execute, parent.session, session, seq)
+                rows = [
+                    (n, position, source, until, share_sum(n, position, source, until))
+                    for position, (source, until) in enumerate(shared)
+                ]
+                share(execute, rows, parent.session, session, seq)
 
         self._make(record, work)
 

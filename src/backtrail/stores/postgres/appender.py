@@ -356,7 +356,7 @@ class Appender:
         log = tried.log
 
         def work(execute: Execute) -> list[Event] | None:
-            execute(RAISE, (log.n, log.epoch))
+            execute(RAISE, (log.n,))
             stems = [draft.id[:STEM] for draft in batch if not draft.given]
             if not stems:
                 # By the ids, as any retry is settled.

@@ -71,7 +71,8 @@ STORE = (
     "SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], "
     "%s::text[], %s::bigint[], %s::text[], %s::bigint[])"
 )
-RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s AND epoch = %s"
+# Whatever the epoch is by now: it waits for a transaction of the long way, too, which names none.
+RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s"
 LOOK = (
     f"SELECT {COLUMNS} FROM backtrail.events e WHERE e.log = %s AND e.seq > %s "
     "AND left(e.id, 28) = ANY(%s) ORDER BY e.seq"

@@ -141,7 +141,7 @@ class Appender:
         """The usual events of calls to main logs that are remembered; none if any is another."""
         found: list[_Usual] = []
         for call in calls:
-            is_usual = call.log == MAIN_LOG and call.usual
+            is_usual = call.log == MAIN_LOG and call.usual and not call.fixed
             place = self._places.get((call.session_id, MAIN_LOG)) if is_usual else None
             if place is None:
                 return []

@@ -157,7 +157,10 @@ WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 
 
 _MANY = 500
-"""Events that match, from which on sessions are gone through instead: the first ones suffice."""
+"""Events that match, from which on sessions are gone through first: the newest may suffice."""
+
+_WALKED = 100
+"""Sessions that are gone through one by one, before all that match are looked up at once."""
 
 _SOME = "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?"
 _NEXT_SESSIONS = (
@@ -176,9 +179,9 @@ _IN_LOG = (
 
 
 def _walk(database: Database, scope: str, wanted: str) -> Iterator[tuple[int, str, int | None]]:
-    """What `_FIND` finds, in its order, but no further than it is asked for."""
+    """What `_FIND` finds, in its order: session by session for a while, then from its beginning."""
     updated, last = "~", 0
-    while True:
+    for _ in range(0, _WALKED, 100):
         with database.reading() as connection:
             sessions = connection.execute(_NEXT_SESSIONS, (scope, updated, last)).fetchall()
         for last, session_id, updated in sessions:  # noqa: B007 - where the next page begins
@@ -189,6 +192,8 @@ def _walk(database: Database, scope: str, wanted: str) -> Iterator[tuple[int, st
                 yield key, session_id, fork
         if not sessions:
             return
+    with database.reading() as connection:
+        yield from connection.execute(_FIND, (wanted, scope)).fetchall()
 
 
 def _in_log(
