@@ -231,7 +231,7 @@ def message_of(fields: Json) -> lc.BaseMessage:
             values[key] = value
         else:
             extra[key] = value
-    made = cls.__new__(cls)
+    made = object.__new__(cls)
     for name, held in (
         ("__dict__", values),
         ("__pydantic_fields_set__", set(given)),
