@@ -7,7 +7,7 @@ BIN := .venv/bin
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
-	$(BIN)/uv sync --quiet --frozen --inexact $(EXTRAS)
+	$(BIN)/uv sync --quiet --frozen --inexact --compile-bytecode $(EXTRAS)
 	touch .venv
 
 # Adapters need their frameworks only where they are tested: `make test-frameworks`.
@@ -19,7 +19,9 @@ AGENT_FRAMEWORKS := agent_framework claude_sdk google_adk langgraph openai_agent
 demo: .venv
 	$(BIN)/backtrail demo
 
+# Compiled before: the tests start thousands of processes, where Python may be set to keep nothing.
 test: .venv check
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Pure functions and the contracts of stores on this machine: what to run after every change.

@@ -46,12 +46,8 @@ from .sync import SyncFile
 _KEPT = 4
 _REMEMBERED = 4096
 _UNKNOWN = -1
-
-# Seconds that closing waits for readers at most.
-_FINISHED = 1.0
-
-# The -wal file stays long, so its length alone does not say that there is work.
-_COMMITS = 200
+_FINISHED = 1.0  # Seconds that closing waits for readers at most.
+_COMMITS = 200  # The -wal file stays long: its length alone does not say that there is work.
 
 
 class Database:
