@@ -117,7 +117,8 @@ test-frameworks: .venv
 	    src/backtrail/adapters/$$name* && \
 	  BACKTRAIL_TEST_FRAMEWORK=$$name .frameworks/$$name/bin/python -m pytest -q -n 2 \
 	    tests/frameworks/$$name $(FRAMEWORK_TESTS) || failed="$$failed $$name"; \
-	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+	done; BACKTRAIL_TEST_FRAMEWORK=all $(BIN)/python -m pytest -q tests/frameworks/test_one_store.py \
+	  || failed="$$failed one-store"; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 # The viewer in a real browser, with the checker of accessibility from npm; torture, too.
 test-ui: .venv .ui-node/node_modules/axe-core/axe.min.js

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from backtrail import NewEvent, Session, SessionBusy, StoreFailed, Unsupported
+from backtrail import NewEvent, Session, SessionBusy, SessionInfo, StoreFailed, Unsupported
 from backtrail.agent.models.openai import OpenAIModel
 from backtrail.events import MAIN_LOG, Event, Json
 from backtrail.files import depot
 from backtrail.files.contents.sqlite import SQLiteBlobs
 from backtrail.formats.secrets import mask_json
 from backtrail.session.flows import Failed, Reading
-from backtrail.stores import KnownIds, Redacting, open_store
+from backtrail.stores import Buffered, KnownIds, Redacting, open_store
 from backtrail.stores.wrapper import Wrapper
 
 from .talking import assistant, kinds, outcome, texts, user
@@ -243,6 +243,24 @@ def test_what_was_not_saved_is_the_parents(disk_url: str) -> None:
         assert [e.data["message"]["content"] for e in session.events(after=1)] == ["by a child"]
         session.append(user("again"))
         assert texts(session) == ["by a child", "by the parent", "again"]
+
+
+def test_what_a_buffer_has_waiting_is_the_parents(disk_url: str) -> None:
+    """It is written once; what the child appends is its own."""
+    with Buffered(open_store(disk_url), interval=60) as store:
+        store.create(SessionInfo("s"))
+
+        def append(number: int) -> None:
+            store.append("s", [NewEvent("user_message", {"n": number})])
+
+        def child() -> None:
+            append(9)
+            store.flush()
+
+        append(1)
+        forked(child)
+        append(2)
+        assert [event.data["n"] for event in store.read("s")] == [9, 1, 2]
 
 
 def test_what_listeners_have_waiting_is_read_again(disk_url: str) -> None:

@@ -232,6 +232,8 @@ def test_two_machines_work_at_once(tmp_path: Path, url: str) -> None:
             assert {f"{name}{n}.txt" for n in range(12)} <= mine, mine
             assert not any(f.startswith("ab".replace(name, "")) and f[1:2].isdigit() for f in mine)
     """
+    # It takes what the first left; from here on each goes its own way.
+    on(b, url, 'Session.resume(url, "s", cwd=home / "other").close()')
     with ThreadPoolExecutor() as pool:
         for done in [pool.submit(on, machine, url, lines) for machine in (a, b)]:
             done.result()

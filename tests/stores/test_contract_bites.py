@@ -165,14 +165,18 @@ class ForksShareTheirEnds(MemoryStore):
 
 
 class DeletesForksToo(MemoryStore):
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
+    def delete(
+        self, session_id: str, *, log: str | None = None, expected: int | None = None
+    ) -> None:
         super().delete(session_id, log=log)
         for info in self.sessions(parent=session_id):
             super().delete(info.id)
 
 
 class ReplacesMetadata(MemoryStore):
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         if "metadata" in changes:
             gone = dict.fromkeys(self.info(session_id).metadata)
             changes["metadata"] = {**gone, **changes["metadata"]}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests import postgres
 from tests.proxy import CUTS, Proxy
@@ -160,7 +161,7 @@ def test_a_look_that_is_cut_is_repeated(verb: str, tmp_path: Path) -> None:
 @pytest.fixture
 def without_epoch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A variant that looks without raising the epoch first."""
-    monkeypatch.setattr(appending, "RAISE", "SELECT %s::bigint, %s::bigint")
+    monkeypatch.setattr(appending, "RAISE", "SELECT %s::bigint")
     yield
 
 
@@ -190,4 +191,25 @@ def check_late(place: Path) -> None:
                 assert proxy.fired
             time.sleep(3 * proxy.late)
             assert [event.data["n"] for event in store.read("s")] == list(range(11))
+            assert store.verify() == []
+
+
+def test_a_commit_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    """Also if another store raised the epoch before, so that the append took the long way."""
+    server = postgres.server()
+    with Proxy(server.port) as proxy:
+        url = postgres.url_for(tmp_path).replace(f":{server.port}", f":{proxy.port}")
+        with open_store(url) as store:
+            store.create(SessionInfo("s"))
+            store.append("s", [said(0)])
+            for n in range(1, 9):
+                with psycopg.connect(server.url, autocommit=True) as other:
+                    raised = f"UPDATE {postgres.schema_for(tmp_path)}.logs SET epoch = epoch + 1"
+                    other.execute(raised.encode())
+                # One of the pieces is the commit.
+                proxy.arm("late", n)
+                assert store.append("s", [said(n)])[0].data == {"n": n}
+                proxy.disarm()
+                time.sleep(2 * proxy.late)
+            assert [event.data["n"] for event in store.read("s")] == list(range(9))
             assert store.verify() == []

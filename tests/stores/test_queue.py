@@ -31,7 +31,7 @@ from backtrail import (
     open_store,
 )
 from backtrail.events import MAIN_LOG
-from backtrail.stores import Durability, queue
+from backtrail.stores import Buffered, Durability, queue
 from backtrail.stores.batches import Call, drafts
 from backtrail.stores.disk import database as sqlite_connections
 from backtrail.stores.disk import sync as syncing
@@ -506,6 +506,18 @@ def test_ctrl_c_at_any_moment_of_an_append(
         assert seqs == list(range(1, len(seqs) + 1))
         assert len(seqs) >= 1 + 2 * count
         assert not store.verify()
+
+
+def test_ctrl_c_at_any_moment_of_an_append_to_a_buffer(tmp_path: Path) -> None:
+    """The next append is written all the same, though no caller waits for it."""
+    with Buffered(f"sqlite:///{tmp_path}/x.db", interval=0.001) as store:
+        store.create(SessionInfo("s"))
+        count = 0
+        for _ in moments(lambda: store.append("s", NEW)):
+            store.append("s", NEW)
+            until(lambda: not store._waiting)
+            count += 1
+        assert count > 10
 
 
 def lease(store: Store) -> None:

@@ -50,16 +50,17 @@ def change(store: Store, rng: random.Random, names: list[str]) -> None:
         store.search("alpha")
 
 
-@pytest.mark.parametrize("many", [1, 5, fulltext._MANY])
+@pytest.mark.parametrize(("many", "walked"), [(1, 100), (5, 100), (1, 0), (500, 100)])
 @pytest.mark.parametrize("seed", range(4))
 def test_search_equals_the_plain_one(
-    tmp_path: Path, seed: int, many: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, many: int, walked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Same hits, same order, same snippets: case, accents, scripts, phrases, forks, purges.
 
     Also where so many match that sessions are gone through one by one.
     """
     monkeypatch.setattr(fulltext, "_MANY", many)
+    monkeypatch.setattr(fulltext, "_WALKED", walked)
     rng = random.Random(seed)
     with open_store(f"sqlite:///{tmp_path}/x.db") as store:
         names = ["s0", "s1"]

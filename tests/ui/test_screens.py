@@ -302,3 +302,21 @@ def test_files_are_found_by_their_paths(still: Viewer, browser: Browser) -> None
         found.page.get_by_role("link", name="file made.txt").first.click()
         found.page.wait_for_url("**/file?path=made.txt")
         found.page.get_by_role("heading", name="made.txt").wait_for()
+
+
+def test_a_diff_of_a_range_has_all_its_lines(still: Viewer) -> None:
+    """Wherever the range begins; more lines are asked for by another number."""
+    path = f"s/work/diff?from={prompt(still, 2)}&path=notes.md"
+    whole = still.get(path)
+    assert len(whole["rows"]) == whole["total"] > 3
+    assert still.get(f"{path}&skip=2")["rows"] == whole["rows"][2:]
+
+
+def test_places_are_told_by_their_prompts(still: Viewer) -> None:
+    """In the tree, of an event, of a file at a point: as the terminal numbers them."""
+    second = prompt(still, 2)
+    places = [node["place"] for node in still.get("s/work/tree")["nodes"]]
+    assert places == ["prompt 1", "prompt 1", "prompt 2", "prompt 3"]
+    assert still.get(f"s/work/event/{second + 1}")["place"] == "prompt 2"
+    assert still.get(f"s/work/file?path=app.py&at={second}")["place"] == "prompt 2"
+    assert still.get("s/work/event/1")["place"] == "the beginning"

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -69,6 +69,22 @@ def _cleaned(value: Json) -> Json:
     if value is None or isinstance(value, bool):
         return value
     return str(value)
+
+
+def newest_first(store: Store, id: str, first: int = 4) -> Iterator[Event]:
+    """The history, newest first, in small pages: for callers that look at its end alone."""
+    at: int | None = None
+    size = first
+    while at != 0:
+        page = list(store.read(id, until=at, reverse=True, limit=size))
+        if not page:
+            return
+        for event in page:
+            yield event
+            at = event.previous if event.previous < event.seq else 0
+            if at < event.seq - 1:
+                break
+        size = min(size * 4, 256)
 
 
 class Bridge:

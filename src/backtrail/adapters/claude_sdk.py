@@ -8,11 +8,14 @@ entry is an event: its `message` is a message of the conversation, the rest is b
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from .._startup.hashing import sha256
 from ..errors import AlreadyExists, Damaged, NotFound
@@ -45,6 +48,9 @@ _AGENTS = "subagents/"
 _OTHERS = "claude/"
 _SUMMARY = "claude_summary"
 
+_WAIT = 1.0
+_PAUSE = 0.02
+
 _Name = tuple[str, str]
 
 
@@ -56,6 +62,7 @@ class BacktrailSessionStore:
         self.store = self._place.store
         self._ids: dict[_Name, str] = {}
         self._open: dict[str, tuple[Session, AbstractContextManager[Any]]] = {}
+        self._read: dict[str, int] = {}
 
     def close(self) -> None:
         """Close the store, if it was opened here."""
@@ -217,10 +224,40 @@ class BacktrailSessionStore:
         }
 
     def _begin(self, given: Mapping[str, Any], id: str) -> None:
+        self._catch_up(given, id)
         session = self.session(given["session_id"], given["cwd"], lease=None)
         call = session.tool(given["tool_name"], dict(given.get("tool_input") or {}))
         call.__enter__()
         self._open[id] = (session, call)
+
+    def _catch_up(self, given: Mapping[str, Any], id: str) -> None:
+        """Append what was said before a call: what it does belongs behind that.
+
+        The SDK hands entries over later, at the end of a turn, and they are known then. The
+        program writes its transcript a moment after it asks, so that is waited for.
+        """
+        path = str(given.get("transcript_path") or "")
+        mark, until = id.encode(), time.monotonic() + _WAIT
+        while mark not in self._take(path, given) and time.monotonic() < until:
+            time.sleep(_PAUSE)
+
+    def _take(self, path: str, given: Mapping[str, Any]) -> bytes:
+        """Append the new lines of a transcript; they, too, are returned."""
+        begun = self._read.get(path, 0)
+        try:
+            with Path(path).open("rb") as file:
+                file.seek(begun)
+                data = file.read()
+        except OSError:
+            # Not there yet, or not to be read: the entries come from the SDK.
+            return b""
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read[path] = begun + len(whole)
+        entries = [entry for line in whole.splitlines() if (entry := _known_by_id(line))]
+        if entries:
+            name = project_key_for_directory(given["cwd"])
+            self._append({"project_key": name, "session_id": given["session_id"]}, entries)
+        return whole
 
     def _end(self, given: Mapping[str, Any], id: str) -> None:
         found = self._open.pop(id, None)
@@ -278,6 +315,15 @@ def _event(entry: dict[str, Json]) -> NewEvent:
         return NewEvent(ENTRY, {"claude": entry}, id=id)
     rest = {key: value for key, value in entry.items() if key != "message"}
     return NewEvent(kind, {"message": message, "format": "anthropic", "claude": rest}, id=id)
+
+
+def _known_by_id(line: bytes) -> dict[str, Json] | None:
+    """The entry of a line of a transcript, if it has a `uuid`."""
+    try:
+        entry = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("uuid"), str) else None
 
 
 def _kind(entry: Mapping[str, Json], message: Json) -> str | None:

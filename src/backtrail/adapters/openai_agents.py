@@ -22,13 +22,13 @@ from ..events import MESSAGE_KINDS, Format, Json, NewEvent, timestamp
 from ..events.messages import Page, kind_of, page_of
 from ..formats.messages import convert
 from ..session.keywords import SessionOptions
-from ..session.points import Target, head_of
+from ..session.points import Target
 from ..session.session import Session
 from ..session.threads import run
 from ..session.views import Rewind
 from ..stores.base import Store
 from . import needs
-from ._bridge import Brackets, Bridge, exact, ids_for
+from ._bridge import Brackets, Bridge, exact, ids_for, newest_first
 
 with needs("openai-agents"):
     from agents import RunHooks
@@ -153,19 +153,32 @@ class BacktrailSession:
         self._bridge.check_open()
         if limit == 0:
             return []
-        found: list[list[tuple[dict[str, Json], Format]]] = []
-        count, whole = 0, False
-        for page in self._pages():
-            said = _said_in(page)
-            found.append(said)
-            count += len(said)
-            # What others wrote is converted as a whole: calls and answers belong together.
-            whole = whole or any(format != FORMAT for _, format in said)
-            if limit is not None and 0 < limit <= count and not whole:
-                break
-        said = [one for page in reversed(found) for one in page]
+        said = None if limit is None or limit < 0 else self._tail(limit)
+        if said is None:
+            said = [one for page in reversed([*self._pages()]) for one in _said_in(page)]
         items: list[Any] = [_item(item) for item in convert(said, FORMAT)]
         return items if limit is None or limit < 0 else items[-limit:]
+
+    def _tail(self, limit: int) -> list[tuple[dict[str, Json], Format]] | None:
+        """The last messages; None if others wrote some of them.
+
+        Those are converted as a whole: calls and answers belong together.
+        """
+        id = self._found()
+        found: list[tuple[dict[str, Json], Format]] = []
+        if id is None:
+            return found
+        try:
+            for event in newest_first(self._bridge.store, id, limit + 1):
+                found += _said_in(page_of([event]))
+                if found and found[-1][1] != FORMAT:
+                    return None
+                if len(found) == limit:
+                    break
+        except NotFound:
+            self._bridge.forget(self.session_id)
+            return []
+        return found[::-1]
 
     def _pop(self) -> TResponseInputItem | None:
         for _ in range(_TRIES):
@@ -179,9 +192,9 @@ class BacktrailSession:
         raise Conflict(f"others append to session `{self.session_id}` all the time: try again")
 
     def _popped(self, id: str) -> TResponseInputItem | None:
-        store = self._bridge.store
-        head = head_of(store, id)
-        for event in store.walk(id, until=head) if head else ():
+        head = 0
+        for event in newest_first(self._bridge.store, id):
+            head = head or event.seq
             if event.kind not in MESSAGE_KINDS:
                 continue
             items = [_item(item) for item in convert(_said_in(page_of([event])), FORMAT)]

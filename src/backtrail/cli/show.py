@@ -30,6 +30,9 @@ _RESULT = 4
 _QUIET = ("session_start", "session_resume", "turn_end", "subagent_usage")
 """Kinds that only `--full` shows."""
 
+_BOOKS = ("adk_", "agent_framework_", "langgraph.", "pydantic_ai_", "strands_")
+"""How the kinds begin by which adapters of frameworks keep their books: the same."""
+
 
 def _options(parser: ArgumentParser) -> None:
     session_argument(parser)
@@ -74,7 +77,7 @@ class _Printer:
     def __init__(self, out: Output, *, full: bool) -> None:
         self._out = out
         self._full = full
-        self._last = ""
+        self._called: set[str] = set()
 
     def head(self, info: SessionInfo, name: str) -> None:
         """What the session is."""
@@ -89,7 +92,7 @@ class _Printer:
 
     def turn(self, turn: Turn) -> None:
         """One turn; the one before the first prompt only if something happened in it."""
-        steps = [step for step in turn.steps if self._full or step.kind not in _QUIET]
+        steps = [step for step in turn.steps if self._full or not _is_quiet(step.kind)]
         if turn.prompt is None:
             steps = [step for step in steps if self._full or step.kind != "system_message"]
             if not steps:
@@ -113,7 +116,7 @@ class _Printer:
         elif step.kind == "action":
             # Where a hook recorded what a call did, the agent's own message has the call already.
             for asked in step.calls:
-                if not asked.id or asked.id != self._last:
+                if not asked.id or asked.id not in self._called:
                     self._call(asked)
             self._text(step.text, "    ", "red" if step.error else "dim", _RESULT)
         elif step.kind == "files_changed":
@@ -134,7 +137,7 @@ class _Printer:
                 print_diff(self._out, step.files, "    ")
 
     def _call(self, asked: steps.Call) -> None:
-        self._last = asked.id
+        self._called.add(asked.id)
         said = _arguments(asked.arguments)
         said = said if self._full else brief(said, 100)
         self._out.spans(("  • ", "magenta"), (asked.name, "bold"), (f"  {said}".rstrip(), ""))
@@ -151,6 +154,11 @@ class _Printer:
             self._out.line(f"{mark}{row}".rstrip(), style)
         if len(shown) < len(rows):
             self._out.line(f"{mark}… {plural(len(rows) - len(shown), 'more line')}", "dim")
+
+
+def _is_quiet(kind: str) -> bool:
+    """Whether people need not see it."""
+    return kind in _QUIET or kind.startswith(_BOOKS)
 
 
 def _behind_calls(found: list[steps.Step]) -> list[steps.Step]:

@@ -143,6 +143,9 @@ def _collect(value: Json, words: list[str]) -> None:
 _SPOKEN = {"text": "text", "output_text": "text", "input_text": "text", "refusal": "refusal"}
 """Blocks that are words to the other side, and the field that holds them."""
 
+_PROMPTS = frozenset({"user-prompt", "text"})
+"""Parts of pydantic-ai that are said."""
+
 _PIECES = frozenset({"assistant", "ai", "model"})
 
 
@@ -157,8 +160,9 @@ def speech_of(message: Json) -> str:
         return "\n".join(_spoken_in(message))
     words = _spoken_in(message.get("content"))
     for part in mappings(message.get("parts")):
-        if isinstance(part.get("text"), str) and not part.get("thought"):
-            words.append(part["text"])
+        said = part.get("content" if part.get("part_kind") in _PROMPTS else "text")
+        if isinstance(said, str) and not part.get("thought"):
+            words.append(said)
     if isinstance(message.get("refusal"), str):
         words.append(message["refusal"])
     return ("" if message.get("role") in _PIECES else "\n").join(words)
@@ -172,6 +176,9 @@ def _spoken_in(content: Json) -> list[str]:
         kind = block.get("type") if isinstance(block, Mapping) else None
         name = _SPOKEN.get(kind) if isinstance(kind, str) else None
         said = block.get(name) if name else block
+        if kind is None and isinstance(block, Mapping):
+            # Converse names a block by its field alone.
+            said = block.get("text")
         words += [said] if isinstance(said, str) and said else []
     return words
 

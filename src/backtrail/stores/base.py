@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from .._startup.frozen import dataclass
-from ..errors import InvalidData, NotFound, Owner
+from ..errors import InvalidData, NotFound, Owner, Unsupported
 from ..events import (
     MAIN_LOG,
     AsDict,
@@ -39,7 +39,7 @@ from ..events import (
     SessionInfo,
 )
 from ..events.history import Mark, walk
-from .records import check_order, resolved
+from .records import resolved
 
 if TYPE_CHECKING:
     from ..events.messages import Page
@@ -128,8 +128,7 @@ class Store(ABC):
 
         `base=(parent, seq)` is a fork: the new session reads the parent's main log up to
         `seq`, then its own events, numbered from `seq + 1`. Side logs start empty.
-        Appending to either, or deleting either, leaves the other whole. A parent or `seq`
-        that does not exist is `NotFound`.
+        Appending to or deleting either leaves the other whole. No such parent: `NotFound`.
         """
 
     @abstractmethod
@@ -137,8 +136,12 @@ class Store(ABC):
         """The session's record, with everything folded from the log up to its head."""
 
     @abstractmethod
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         """Change the record, atomically, and return it.
+
+        `expected` is the head of the main log that the caller believes in, as in `append`.
 
         Fields: key, title, cwd, root, model, agent_name, tags, metadata; any other is
         `InvalidData`. With another `cwd` and no `root`, the root is that `cwd`. `metadata`
@@ -154,6 +157,7 @@ class Store(ABC):
         parent: str | None = None,
         key: str | None = None,
         tag: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
         after: datetime | str | None = None,
         before: datetime | str | None = None,
         limit: int | None = None,
@@ -162,14 +166,18 @@ class Store(ABC):
 
         `cwd` is compared as a resolved path, with a session's `cwd` and with its `root`; a
         record without a `root` has its `cwd` for one. `after` and `before` are exclusive bounds on
-        `updated_at`. A session that cannot be read is left out here; `verify` reports it.
+        `updated_at`; each key of `metadata` must be there with that value. A session that cannot
+        be read is left out here; `verify` reports it.
         """
 
     @abstractmethod
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
+    def delete(
+        self, session_id: str, *, log: str | None = None, expected: int | None = None
+    ) -> None:
         """Remove a session, or one of its side logs.
 
-        Forks keep what they share. A writer that still holds the session gets `NotFound`
+        `expected` is the head that the caller believes in, of the main log or of that one, as in
+        `append`. Forks keep what they share. A writer that still holds the session gets `NotFound`
         on its next append.
         """
 
@@ -308,17 +316,14 @@ class Store(ABC):
         """The last `n` events, oldest first."""
         if n < 1:
             raise InvalidData(f"tail takes a positive number of events, not {n}")
-        return list(self.read(session_id, log=log, limit=n, reverse=True))[::-1]
+        return [*self.read(session_id, log=log, limit=n, reverse=True)][::-1]
 
     def walk(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
     ) -> Iterator[Event]:
         """The history, newest first: from `until` or the head back along `follows`."""
 
-        def read_back(bound: int | None) -> Iterator[Event]:
-            return self.read(session_id, log=log, until=bound, reverse=True)
-
-        return walk(read_back, until)
+        return walk(lambda bound: self.read(session_id, log=log, until=bound, reverse=True), until)
 
     def history(
         self, session_id: str, *, until: int | None = None, log: str = MAIN_LOG
@@ -380,6 +385,22 @@ class Store(ABC):
 
         return derived.checkpoint(self, id)
 
+    def locate(self, id: str) -> tuple[str, str, int]:
+        """Where the event with an id that a caller gave is: session, log and `seq`.
+
+        One that several sessions have is found in the oldest. `NotFound` if there is none.
+        """
+        from . import derived
+
+        return derived.locate(self, id)
+
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        """Append to the main logs of several sessions, all or nothing.
+
+        Each batch is as in `append`. `Unsupported` on a store that cannot.
+        """
+        raise Unsupported(f"{type(self).__name__} appends to one session at a time")
+
     def search(self, text: str, *, limit: int = 20) -> list[Hit]:
         """Messages that hold all words of `text`, newest session first.
 
@@ -398,11 +419,9 @@ class Store(ABC):
 
     def verify(self) -> list[Problem]:
         """Read everything and report what is wrong; empty when all is well."""
-        problems: list[Problem] = []
-        for info in self.sessions():
-            for log in self.logs(info.id):
-                problems.extend(check_order(info.id, log, self.read(info.id, log=log)))
-        return problems
+        from . import derived
+
+        return derived.verify(self)
 
     def seal(self, *, dry_run: bool = False) -> int:
         """Give stored events that have no check sum one; returns how many.

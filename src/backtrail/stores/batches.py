@@ -71,7 +71,8 @@ class Call(NamedTuple):
     """One caller's append, checked and encoded. A `quiet` one is reported to listeners elsewhere.
 
     `since` is when its caller began to wait, by the monotonic clock: the queue does not wait for
-    a lock longer than any other writer. Without it, the queue waits for a moment.
+    a lock longer than any other writer. Without it, the queue waits for a moment. `fixed` ids are
+    known to the caller already, so the store does not put numbers into them.
     """
 
     session_id: str
@@ -81,6 +82,7 @@ class Call(NamedTuple):
     quiet: bool = False
     since: float = 0.0
     known: KnownIds = "follow"
+    fixed: bool = False
 
     @property
     def usual(self) -> bool:
@@ -96,7 +98,9 @@ Outcome = list[Event] | BaseException
 
 def carried_out(append: Callable[..., list[Event]], call: Call) -> Outcome:
     """The outcome of a call that is made by itself."""
-    events = [Prepared(draft) for draft in call.batch]
+    # An id that the caller chose is kept by every store.
+    batch = [draft._replace(given=True) for draft in call.batch] if call.fixed else call.batch
+    events = [Prepared(draft) for draft in batch]
     try:
         return append(
             call.session_id, events, log=call.log, expected=call.expected, known=call.known
@@ -234,6 +238,12 @@ def settle(
 def full() -> InvalidData:
     """The error for an append behind the last number there is."""
     return InvalidData(f"the log is full: {MAX_SEQ} is its last number; go on in a fork")
+
+
+def check_head(expected: int | None, head: int) -> None:
+    """Raise `Conflict` if a head is expected that is not the head."""
+    if expected is not None and expected != head:
+        raise _conflict(expected, head)
 
 
 def _conflict(expected: int, head: int) -> Conflict:

@@ -68,7 +68,8 @@ def _runs(waiting: list[_Waiting]) -> list[list[int]]:
 
 def _call(waiting: list[_Waiting], run: list[int]) -> Call:
     session_id, log = waiting[run[0]][0]
-    return Call(session_id, [draft for at in run for draft in waiting[at][1]], log)
+    batch = [draft for at in run for draft in waiting[at][1]]
+    return Call(session_id, batch, log, fixed=True)
 
 
 class Buffered(Wrapper):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound
-from ..events import Checkpoint, Event
+from ..events import Checkpoint, Event, Problem, check_text
 from ..events.history import INHERITED, Mark
-from .records import checkpoint_of, is_deleted
+from .records import check_order, checkpoint_of, is_deleted
 
 if TYPE_CHECKING:
     from .base import Store
@@ -40,6 +40,31 @@ def checkpoint(store: Store, id: str) -> Checkpoint:
     if copied is None:
         raise NotFound(f"no checkpoint `{id}` in this store")
     return copied
+
+
+def locate(store: Store, id: str) -> tuple[str, str, int]:
+    """`Store.locate`, by asking every log."""
+    check_text(id, "an event id")
+    for info in reversed(store.sessions()):
+        try:
+            logs = store.logs(info.id)
+        except NotFound:
+            continue
+        for log in logs:
+            try:
+                return info.id, log, store.find(info.id, id, log=log).seq
+            except NotFound:
+                continue
+    raise NotFound(f"no event `{id}` in this store")
+
+
+def verify(store: Store) -> list[Problem]:
+    """`Store.verify`, by reading all."""
+    problems: list[Problem] = []
+    for info in store.sessions():
+        for log in store.logs(info.id):
+            problems.extend(check_order(info.id, log, store.read(info.id, log=log)))
+    return problems
 
 
 def follow(

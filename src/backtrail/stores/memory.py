@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
@@ -31,7 +31,7 @@ from ..events import (
 )
 from ..events.history import Fold, fold
 from .base import Durability, KnownIds, Lease, Store
-from .batches import PURGED, drafts, observed, settle
+from .batches import PURGED, Prepared, check_head, drafts, observed, settle
 from .disk import forks
 from .disk.locks import busy, me
 from .notes import Memory, check_note
@@ -70,9 +70,18 @@ class _Log(msgspec.Struct, eq=False):
     rows: list[_Row] = []
     ids: dict[str, _Row] = {}
 
+    @property
+    def head(self) -> int:
+        return self.rows[-1].seq if self.rows else 0
+
     def add(self, rows: list[_Row]) -> None:
         self.rows.extend(rows)
         self.ids.update((row.id, row) for row in rows)
+
+    def cut(self, count: int) -> None:
+        for row in self.rows[count:]:
+            del self.ids[row.id]
+        del self.rows[count:]
 
 
 class _Session(msgspec.Struct, eq=False):
@@ -173,9 +182,12 @@ class MemoryStore(Store):
         )
         return folded(check_record(session.record), session.fold)
 
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         with self._state.lock:
             session = self._session(session_id)
+            check_head(expected, session.logs[MAIN_LOG].head)
             record = changed_record(session.record, changes)
             if record.key != session.record.key:
                 before, session.record = session.record, record
@@ -194,9 +206,14 @@ class MemoryStore(Store):
             mine = [s for (scope, _), s in self._state.sessions.items() if scope == self.scope]
             return select([self._folded(session) for session in mine], **filters)
 
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
+    def delete(
+        self, session_id: str, *, log: str | None = None, expected: int | None = None
+    ) -> None:
         with self._state.lock:
             session = self._session(session_id)
+            kept = session.logs.get(MAIN_LOG if log is None else log)
+            if kept is not None:
+                check_head(expected, kept.head)
             if log is None:
                 del self._state.sessions[self.scope, session_id]
             elif check_log(log) == MAIN_LOG:
@@ -219,7 +236,7 @@ class MemoryStore(Store):
         with self._state.lock:
             session = self._session(session_id)
             kept = session.logs.get(log) or _Log()
-            head = kept.rows[-1].seq if kept.rows else 0
+            head = kept.head
 
             def find(id: str) -> Event | None:
                 row = kept.ids.get(id)
@@ -230,6 +247,19 @@ class MemoryStore(Store):
             if fresh:
                 session.logs[log] = kept
             return result
+
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        ready = {id: [Prepared(draft) for draft in drafts(new)] for id, new in batches.items()}
+        with self._state.lock:
+            for id in ready:
+                self._session(id)
+            before = {id: len(self._session(id).logs[MAIN_LOG].rows) for id in ready}
+            try:
+                return {id: self.append(id, new) for id, new in ready.items()}
+            except BaseException:
+                for id, count in before.items():
+                    self._session(id).logs[MAIN_LOG].cut(count)
+                raise
 
     def read(
         self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]

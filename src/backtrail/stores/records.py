@@ -135,6 +135,7 @@ class Filters(TypedDict, total=False):
     parent: str | None
     key: str | None
     tag: str | None
+    metadata: Mapping[str, Json] | None
     after: datetime | str | None
     before: datetime | str | None
     limit: int | None
@@ -157,6 +158,9 @@ class Wanted:
         cwd = filters.get("cwd")
         self.place = None if cwd is None else resolved(cwd)
         self._parent, self._key, self._tag = (filters.get(n) for n in ("parent", "key", "tag"))
+        self._metadata = filters.get("metadata") or {}
+        if not isinstance(self._metadata, Mapping):
+            raise InvalidData(f"metadata is a mapping, not {self._metadata!r}")
 
     def __call__(self, info: SessionInfo) -> bool:
         """Whether a record is one of those asked for."""
@@ -165,7 +169,12 @@ class Wanted:
             and (self._parent is None or info.parent_id == self._parent)
             and (self._key is None or info.key == self._key)
             and (self._tag is None or self._tag in info.tags)
+            and all(_has(info.metadata, key, value) for key, value in self._metadata.items())
         )
+
+
+def _has(metadata: Mapping[str, Json], key: str, value: Json) -> bool:
+    return key in metadata and metadata[key] == value
 
 
 def select(infos: Iterable[SessionInfo], **filters: Unpack[Filters]) -> list[SessionInfo]:

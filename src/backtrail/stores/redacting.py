@@ -70,6 +70,10 @@ class Redacting(Wrapper):
         cleaned = [self._event(event) for event in events]
         return self.inner.append(session_id, cleaned, log=log, expected=expected, known=known)
 
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        cleaned = {id: [self._event(event) for event in new] for id, new in batches.items()}
+        return self.inner.append_many(cleaned)
+
     def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
         masked, _ = self._redact(dict(data))
         kept: Mapping[str, Json] = self.inner.kept(masked)
@@ -89,12 +93,14 @@ class Redacting(Wrapper):
         encode_data({name: getattr(info, name) for name in _RECORD})
         return replace(info, **{name: self._clean(getattr(info, name)) for name in _RECORD})
 
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         for name in _RECORD:
             if name in changes:
                 encode_data({name: changes[name]})
                 changes[name] = self._clean(changes[name])
-        return self.inner.update(session_id, **changes)
+        return self.inner.update(session_id, expected=expected, **changes)
 
     def memory(self, cwd: str | os.PathLike[str]) -> Memory:
         return _RedactingMemory(self.inner.memory(cwd), self)

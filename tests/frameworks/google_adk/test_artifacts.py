@@ -13,8 +13,8 @@ from google.genai import types
 
 from backtrail.adapters.google_adk import BacktrailArtifactService
 
-WHO: dict[str, Any] = {"app_name": "app", "user_id": "u"}
-HERE: dict[str, Any] = {**WHO, "session_id": "s"}
+WHO: Any = {"app_name": "app", "user_id": "u"}
+HERE: Any = {**WHO, "session_id": "s"}
 
 
 @pytest.fixture

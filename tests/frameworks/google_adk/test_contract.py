@@ -24,7 +24,7 @@ from google.genai import types
 from backtrail import open_store
 from backtrail.adapters.google_adk import BacktrailSessionService, import_sessions
 
-WHO: dict[str, Any] = {"app_name": "app", "user_id": "u"}
+WHO: Any = {"app_name": "app", "user_id": "u"}
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -97,7 +97,7 @@ def test_ids(service: BacktrailSessionService) -> None:
     run(work())
 
 
-STEPS: list[Any] = [
+STEPS: list[dict[str, Any]] = [
     {"a": 1, "app:x": {"deep": [1]}, "user:y": True, "temp:t": 5},
     {"a": {"k": {"v": 1}}, "user:y": None},
     {"a": {"k": 2}, "b": None, "app:x": {"other": 1}},
@@ -109,7 +109,7 @@ def test_state_is_as_the_service_in_memory_has_it(service: BacktrailSessionServi
     """Scopes are shared, dictionaries are replaced, None is stored, `temp:` only passes by."""
 
     async def steps(service: Any) -> list[Any]:
-        first: dict[str, Any] = {"s": 1, "app:z": 1, "user:w": [1], "temp:n": 1}
+        first = {"s": 1, "app:z": 1, "user:w": [1], "temp:n": 1}
         session = await made(service, state=copy.deepcopy(first))
         seen: list[Any] = [session.state]
         for step in STEPS:

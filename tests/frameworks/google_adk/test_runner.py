@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
-from google.adk.models import BaseLlm, LlmResponse
+from google.adk.models import BaseLlm
+from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
@@ -23,7 +24,7 @@ from backtrail.adapters.google_adk import BacktrailArtifactService, BacktrailSes
 
 from ..people import cli
 
-HERE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
+HERE: Any = {"user_id": "u", "session_id": "s"}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

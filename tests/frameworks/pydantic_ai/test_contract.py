@@ -128,7 +128,7 @@ def test_random_histories_are_as_in_memory(store: BacktrailConversationStore, se
     assert run(steps(store, seed)) == run(steps(InMemoryConversationStore(), seed))
 
 
-ODD = [
+ODD: list[ModelMessage] = [
     ModelRequest(parts=[UserPromptPart(["see", BinaryContent(b"\xff", media_type="text/pdf")])]),
     ModelResponse(parts=[ThinkingPart("hm", signature="sig"), ToolCallPart("f", {"a": 1}, "c1")]),
     ModelRequest(parts=[ToolReturnPart("f", {"at": datetime(2026, 1, 2), "set": {1, 2}}, "c1")]),
@@ -192,7 +192,7 @@ def test_saves_at_once_let_one_win(store: BacktrailConversationStore) -> None:
         await asyncio.gather(*(add(n) for n in range(6)))
         found = await store.load("c")
         assert found is not None and len(found.messages) == 12
-        asks = [part.content for m in found.messages[::2] for part in m.parts]  # type: ignore[union-attr]
+        asks = [str(part.content) for m in found.messages[::2] for part in m.parts]  # type: ignore[union-attr]
         assert sorted(asks) == sorted(f"ask {n}" for n in range(6))
 
     run(work())

@@ -39,10 +39,9 @@ class Scripted(Model):
         return {}
 
     async def structured_output(self, *_: Any, **__: Any) -> AsyncGenerator[Any, None]:
-        """Never asked for, so it ends at once."""
-        never: list[Any] = []
-        for one in never:
-            yield one
+        """Never asked for."""
+        for step in list[Any]():
+            yield step
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncGenerator[Any, None]:
         """The next step, as a provider streams it."""

@@ -1,18 +1,18 @@
 """LangGraph: threads as sessions.
 
 saver.py      `BacktrailSaver`, the checkpointer
-building.py   from a checkpoint to events; records.py: what is in one, and back
-thread.py     one namespace of a thread as a log
-values.py     values of the state as JSON, and back
+building.py   from a checkpoint to events; deltas.py: what is in one, and back
+line.py     one namespace of a thread as a log
+codec.py     values of the state as JSON, and back
 kv.py         `BacktrailStore`, the long-term memory
-tools.py      `Files`: what tools do to the files; importing.py: from SqliteSaver
+toolfiles.py      `Files`: what tools do to the files; migrate.py: from SqliteSaver
 """
 
 from __future__ import annotations
 
-from .importing import import_threads
 from .kv import BacktrailStore
+from .migrate import import_threads
 from .saver import BacktrailSaver
-from .tools import Files
+from .toolfiles import Files
 
 __all__ = ["BacktrailSaver", "BacktrailStore", "Files", "import_threads"]

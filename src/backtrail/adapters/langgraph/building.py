@@ -10,9 +10,9 @@ import msgspec
 
 from ...events import Json, NewEvent
 from .. import needs
-from .records import CHECKPOINT, DEPTH, ITEMS, Ref, Whole, pack, settled
-from .thread import Line
-from .values import Codec, kind_of, message_fields, snapshot, spoken_in
+from .codec import Codec, kind_of, message_fields, snapshot, spoken_in
+from .deltas import CHECKPOINT, DEPTH, ITEMS, Ref, Whole, pack, settled
+from .line import Line
 
 with needs("langgraph"):
     from langchain_core.messages import BaseMessage

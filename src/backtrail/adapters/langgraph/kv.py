@@ -16,7 +16,7 @@ from ...events import Event, NewEvent, SessionInfo, new_id
 from ...session import threads
 from ...stores.base import Store
 from .. import Place, needs
-from .values import fresh, is_plain
+from .codec import fresh, is_plain
 
 with needs("langgraph"):
     from langgraph.store.base import (

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-from ...errors import AlreadyExists, BacktrailError, Damaged, NotFound
+from ...errors import AlreadyExists, NotFound
 from ...events import MAIN_LOG, NewEvent, SessionInfo, new_id
 from ...events.lognames import log_name, log_texts
 from ...session import threads
 from ...stores.base import Store
 from .. import Place, needs
-from .building import Builder, restate
-from .records import DROPPED, WRITES, Ref, Whole
-from .thread import Line
-from .values import Codec
+from .building import Builder
+from .codec import Codec
+from .deltas import WRITES
+from .line import Line
+from .pruning import needed, remove
+from .tuples import as_tuple, config_of, listed
 
 with needs("langgraph"):
     from langchain_core.runnables import RunnableConfig
@@ -31,7 +33,6 @@ with needs("langgraph"):
         CheckpointTuple,
         get_checkpoint_id,
         get_serializable_checkpoint_metadata,
-        writes_sort_key,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -195,7 +196,7 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
                 self._forget(thread_id)
                 if attempt:
                     raise
-        return _config(thread_id, ns, checkpoint["id"])
+        return config_of(thread_id, ns, checkpoint["id"])
 
     def put_writes(
         self,
@@ -254,60 +255,7 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
         except NotFound:
             self._forget(line.thread_id)
             return None
-        return self._tuple(line, whole, writes, {})
-
-    def _tuple(
-        self, line: Line, whole: Whole, writes: Sequence[Any], known: dict[int, Any]
-    ) -> CheckpointTuple:
-        codec = Codec(self.serde)
-        try:
-            checkpoint = {
-                **codec.decode(whole.rest),
-                "id": whole.id,
-                "channel_values": self._values(line, codec, whole, known),
-                "channel_versions": dict(whole.versions),
-                "versions_seen": {node: dict(seen) for node, seen in whole.seen.items()},
-            }
-            metadata = codec.decode(whole.metadata)
-            pending = self._pending(codec, writes)
-        except BacktrailError as error:
-            raise Damaged(f"{line.name}, checkpoint `{whole.id}`: {error}") from error
-        except Exception as error:
-            raise Damaged(
-                f"{line.name}, checkpoint `{whole.id}`: a value cannot be read: {error}"
-            ) from error
-        parent = None
-        if whole.parent is not None:
-            parent = _config(line.thread_id, line.ns, whole.parent)
-        return CheckpointTuple(
-            config=_config(line.thread_id, line.ns, whole.id),
-            checkpoint=cast(Checkpoint, checkpoint),
-            metadata=metadata,
-            parent_config=parent,
-            pending_writes=pending,
-        )
-
-    def _values(
-        self, line: Line, codec: Codec, whole: Whole, known: dict[int, Any]
-    ) -> dict[str, Any]:
-        values = {name: codec.decode(value) for name, value in whole.values.items()}
-        if whole.lists:
-            wanted: list[Ref] = [ref for refs in whole.lists.values() for ref in refs]
-            found = line.items(wanted, known)
-            for name, refs in whole.lists.items():
-                values[name] = codec.listed(refs, found)
-        return values
-
-    def _pending(self, codec: Codec, writes: Sequence[Any]) -> list[tuple[str, str, Any]]:
-        """What tasks wrote: the first of its place, of special channels the last."""
-        found: dict[tuple[str, int], tuple[str, str, Any]] = {}
-        for data in writes:
-            for number, channel, value in data["writes"]:
-                name = (data["task"], number)
-                if name not in found or data.get("replaces"):
-                    found[name] = (data["path"], channel, value)
-        order = sorted(found, key=lambda name: writes_sort_key(found[name][0], *name))
-        return [(name[0], found[name][1], codec.decode(found[name][2])) for name in order]
+        return as_tuple(Codec(self.serde), line, whole, writes, {})
 
     def list(
         self,
@@ -334,7 +282,7 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
                 if (only is None or id == only) and (until is None or id < until)
             ]
         wanted.sort(key=lambda one: one[0], reverse=True)
-        return self._listed(wanted, filter or {}, limit)
+        return listed(Codec(self.serde), wanted, filter or {}, limit)
 
     def _lines_for(self, config: RunnableConfig | None) -> Sequence[Line]:
         if not config:
@@ -345,29 +293,6 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
             return self._lines_of(str(config["configurable"]["thread_id"]))
         line = self._line(config)
         return [] if line is None else [line]
-
-    def _listed(
-        self, wanted: Sequence[tuple[str, Line, int]], filter: dict[str, Any], limit: int | None
-    ) -> Iterator[CheckpointTuple]:
-        codec = Codec(self.serde)
-        many = limit is None or limit > _PAGE
-        writes: dict[int, dict[str, Any]] = {}
-        known: dict[int, dict[int, Any]] = {}
-        left = len(wanted) if limit is None else limit
-        for _, line, seq in wanted:
-            if left <= 0:
-                return
-            with line.lock:
-                whole = line.whole(seq)
-                if filter:
-                    about = codec.decode(whole.metadata)
-                    if any(about.get(key) != value for key, value in filter.items()):
-                        continue
-                if many and id(line) not in writes:
-                    writes[id(line)] = line.all_writes()
-                pending = writes[id(line)].get(whole.id, []) if many else line.writes(whole)
-            left -= 1
-            yield self._tuple(line, whole, pending, known.setdefault(id(line), {}))
 
     # --- removing and copying ----------------------------------------------------------------
 
@@ -397,7 +322,8 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
                         if codec.decode(line.whole(seq).metadata).get("run_id") in wanted
                     ]
                     if gone:
-                        self._remove(line, found, gone)
+                        remove(line, found, gone)
+                        self._lines.pop((line.thread_id, line.ns), None)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, or with `delete` none."""
@@ -411,39 +337,11 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
                 with line.lock:
                     line.refresh()
                     found = line.all()
-                    keep = self._needed(line, found)
+                    keep = needed(line, found, Codec(self.serde))
                     gone = [id for id in found if id not in keep]
                     if gone:
-                        self._remove(line, found, gone)
-
-    def _needed(self, line: Line, found: Mapping[str, int]) -> set[str]:
-        """The newest checkpoint, and those whose writes make up its delta channels."""
-        keep: set[str] = set()
-        id = line.top if line.top in found else max(found, default=None)
-        codec = Codec(self.serde)
-        while id is not None and id in found:
-            keep.add(id)
-            whole = line.whole(found[id])
-            counters = codec.decode(whole.metadata).get("counters_since_delta_snapshot")
-            have = whole.values.keys() | whole.lists.keys()
-            id = whole.parent if counters and not counters.keys() <= have else None
-        return keep
-
-    def _remove(self, line: Line, found: Mapping[str, int], gone: Sequence[str]) -> None:
-        """Drop checkpoints: first state again what others take from them, then free them."""
-        left = {id: seq for id, seq in found.items() if id not in set(gone)}
-        wholes = {id: line.whole(seq) for id, seq in left.items()}
-        needed = {
-            ref[0] for whole in wholes.values() for refs in whole.lists.values() for ref in refs
-        }
-        needed |= {seq for whole in wholes.values() for seq in whole.early}
-        for whole in wholes.values():
-            if whole.depth:
-                restate(line, whole)
-        drop = NewEvent(DROPPED, {"checkpoints": [*gone]})
-        line.append(lambda: [drop])
-        line.free(needed)
-        self._lines.pop((line.thread_id, line.ns), None)
+                        remove(line, found, gone)
+                        self._lines.pop((line.thread_id, line.ns), None)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """A thread that begins with all of another: a fork, which shares what is stored."""
@@ -534,8 +432,3 @@ class BacktrailSaver(BaseCheckpointSaver[Any]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """`prune`, in a worker thread."""
         await threads.run(self.prune, thread_ids, strategy=strategy)
-
-
-def _config(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:
-    given = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
-    return {"configurable": given}

@@ -23,6 +23,7 @@ import apsw
 
 from ...errors import BacktrailError, SessionBusy
 from . import fs
+from . import schema as tables
 from .locks import WAIT
 from .resting import PATIENCE, doorway, leak, register, settle
 from .schema import (
@@ -31,7 +32,6 @@ from .schema import (
     Execute,
     Older,
     Schema,
-    begin_soon,
     closed,
     connect,
     cut_wal,
@@ -46,12 +46,8 @@ from .sync import SyncFile
 _KEPT = 4
 _REMEMBERED = 4096
 _UNKNOWN = -1
-
-# Seconds that closing waits for readers at most.
-_FINISHED = 1.0
-
-# The -wal file stays long, so its length alone does not say that there is work.
-_COMMITS = 200
+_FINISHED = 1.0  # Seconds that closing waits for readers at most.
+_COMMITS = 200  # The -wal file stays long: its length alone does not say that there is work.
 
 
 class Database:
@@ -374,6 +370,15 @@ class Database:
             connection.close()
 
 
+def _begin_soon(writer: apsw.Connection, wait: float) -> None:
+    """Begin a transaction; programs that know nothing of our lock are not waited for longer."""
+    writer.set_busy_timeout(int(wait * 1000))
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+    finally:
+        writer.set_busy_timeout(tables.BUSY_TIMEOUT)
+
+
 class Writing:
     """One transaction: locked, begun at once, committed or rolled back."""
 
@@ -398,7 +403,7 @@ class Writing:
             self._roll_back()
             if database.first is not None:
                 database.first(writer)
-            begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
+            _begin_soon(writer, wait) if wait < WAIT else self._execute("BEGIN IMMEDIATE")
             heads = database.heads
             if heads and writer.data_version() != database.version:
                 heads.clear()

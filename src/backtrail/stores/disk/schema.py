@@ -161,15 +161,6 @@ def lock_for(path: str) -> FileLock:
     return FileLock(f"{path}-lock", f"the database {path}")
 
 
-def begin_soon(writer: apsw.Connection, wait: float) -> None:
-    """Begin a transaction; programs that know nothing of our lock are not waited for longer."""
-    writer.set_busy_timeout(int(wait * 1000))
-    try:
-        writer.execute("BEGIN IMMEDIATE")
-    finally:
-        writer.set_busy_timeout(BUSY_TIMEOUT)
-
-
 # --- opening -----------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar, Unpack
 
@@ -266,9 +266,12 @@ class JSONLStore(Store):
             self._path(session_id)
             return self._infos.record(session_id)
 
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         with self._failing(f"update session `{session_id}`"), self._names.held():
             with self._open.locked(session_id) as folder:
+                folder.check_head(MAIN_LOG, expected)
                 record = changed_record(self._infos.record(session_id), changes)
                 if "key" in changes:
                     self._infos.check_key(record)
@@ -290,9 +293,12 @@ class JSONLStore(Store):
                     self._names.release()
         return select(infos, **filters)
 
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
+    def delete(
+        self, session_id: str, *, log: str | None = None, expected: int | None = None
+    ) -> None:
         with self._failing(f"delete session `{session_id}`"), self._names.held():
             with self._open.locked(session_id) as folder:
+                folder.check_head(log or MAIN_LOG, expected)
                 if log is None:
                     folder.remove()
                 elif check_log(log) == MAIN_LOG:
@@ -360,10 +366,8 @@ class JSONLStore(Store):
         path = self._readable(session_id, log)
         report = self._reporter(session_id, log)
 
-        def read_back(bound: int | None) -> Iterator[Page]:
-            return self._guarded(session_id, pages_backward(path, bound, report))
-
-        return walk_pages(read_back, until)
+        pages = partial(pages_backward, path, damage=report)
+        return walk_pages(lambda bound: self._guarded(session_id, pages(bound)), until)
 
     def outline(
         self, session_id: str, *, kinds: Collection[str] = (), after: int = 0,

@@ -16,7 +16,7 @@ from pathlib import Path
 from ...errors import NotFound, Unsafe, Unsupported
 from ...events import MAIN_LOG, Event, NewEvent, Problem, SessionInfo, encode_data
 from ..adopting import Logs, whole, with_main
-from ..batches import PURGED
+from ..batches import PURGED, check_head
 from ..disk.fs import (
     make_directory,
     open_file,
@@ -78,6 +78,13 @@ class Folder:
         floor = record.fork_seq or 0 if log == MAIN_LOG else 0
         name = f"log `{log}` of session `{self.id}`"
         return LogWriter(path, name, damage, floor, among=self._writers, log=log)
+
+    def check_head(self, log: str, expected: int | None) -> None:
+        """Raise `Conflict` if a log has not the head that is expected. Under the lock."""
+        if expected is not None:
+            there = log == MAIN_LOG or log in log_names(self.path)
+            writer = self.writer(log) if there else None
+            check_head(expected, writer.head if writer is not None else 0)
 
     def open_writer(self, log: str) -> LogWriter | None:
         """The end of a log that was written to before, if any."""

@@ -14,7 +14,7 @@ words.py      search; deletion.py, checkup.py, health.py, copyin.py: what they s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -54,13 +54,13 @@ from .appender import Appender
 from .kept import (
     current,
     given,
-    inherit_fold,
     insert_record,
     is_made_by,
     kept_record,
     latest_of,
     listed,
     locked_record,
+    share,
     storable,
     taken,
     update_record,
@@ -70,7 +70,17 @@ from .leases import Leases
 from .link import Execute, Link
 from .news import Listener, News, follow
 from .rowgate import COLUMNS, event_of, share_sum
-from .spans import Log, events_by_id, find_log, log_names, marks_of, problem, read_log, tally_of
+from .spans import (
+    Log,
+    check_head_of,
+    events_by_id,
+    find_log,
+    log_names,
+    marks_of,
+    problem,
+    read_log,
+    tally_of,
+)
 
 if TYPE_CHECKING:
     from ..adopting import Logs
@@ -88,9 +98,6 @@ _FORK_READER = (
     "SELECT s.id FROM backtrail.shares h JOIN backtrail.logs l ON l.n = h.log "
     "JOIN backtrail.sessions s ON s.n = l.session WHERE h.source = %s AND h.until >= %s "
     "ORDER BY l.updated_at DESC, s.n DESC LIMIT 1"
-)
-_SHARE = (
-    "INSERT INTO backtrail.shares(log, position, source, until, seal) VALUES(%s, %s, %s, %s, %s)"
 )
 
 
@@ -156,11 +163,12 @@ class PostgresStore(Store):
             updated = updated_of_fork(execute, parent, record, seq)
             session, n = insert_record(execute, record, seq, updated, token)
             shared = [(s.log, min(s.high, seq)) for s in parent.spans if s.low < seq]
-            for position, (source, until) in enumerate(shared):
-                seal = share_sum(n, position, source, until)
-                execute(_SHARE, (n, position, source, until, seal))
             if seq:
-                inherit_fold(execute, parent.session, session, seq)
+                rows = [
+                    (n, position, source, until, share_sum(n, position, source, until))
+                    for position, (source, until) in enumerate(shared)
+                ]
+                share(execute, rows, parent.session, session, seq)
 
         self._make(record, work)
 
@@ -203,10 +211,13 @@ class PostgresStore(Store):
         check_session_id(session_id)
         return kept_record(self._link, self.scope, session_id).info
 
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         check_session_id(session_id)
 
         def work(execute: Execute) -> None:
+            check_head_of(execute, self.scope, session_id, MAIN_LOG, expected)
             kept = locked_record(execute, self.scope, session_id)
             record = changed_record(kept.info, changes)
             try:
@@ -224,7 +235,9 @@ class PostgresStore(Store):
     def latest(self, cwd: str | os.PathLike[str]) -> SessionInfo:
         return latest_of(self._link, self.scope, cwd)
 
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
+    def delete(
+        self, session_id: str, *, log: str | None = None, expected: int | None = None
+    ) -> None:
         from .deletion import detach, sweep
 
         check_session_id(session_id)
@@ -235,6 +248,7 @@ class PostgresStore(Store):
         def work(execute: Execute) -> None:
             nonlocal found
             try:
+                check_head_of(execute, self.scope, session_id, log or MAIN_LOG, expected)
                 detach(execute, self.scope, session_id, log)
             except NotFound:
                 # Gone by the attempt whose outcome was not known.
@@ -263,6 +277,9 @@ class PostgresStore(Store):
         known: KnownIds = "follow",
     ) -> list[Event]:
         return self._appender.append(session_id, events, log, expected, known)
+
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        return self._appender.append_many(batches)
 
     def read(
         self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]

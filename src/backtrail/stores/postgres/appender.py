@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 from psycopg.types.numeric import Int8
@@ -37,57 +37,12 @@ from ..batches import Draft, drafts, settle
 from ..disk import forks
 from .kept import MINUTE, shifted
 from .link import PATIENCE, Execute, Link, Lost
-from .rowgate import COLUMNS, PRIME, STEM, event_of, row_sum, sent_sum
+from .rowgate import STEM, event_of, row_sum, sent_sum
 from .spans import Log, events_by_id, find_log, own_number
+from .statements import AGAIN, LOCK, LOOK, MAKE, MOVED, RAISE, RESORT, STORE, statement
 
 _REMEMBERED = 4096
 _TURNS = 50
-
-_PLACED = f"mod(%s::bigint << 32 | h.head, {PRIME})"
-_PLACED_EACH = f"mod(%s::bigint << 32 | (h.head - %s + u.i), {PRIME})"
-_MOVE = (
-    "WITH h AS (UPDATE backtrail.logs SET head = head + %s, updated_at = greatest(updated_at, %s) "
-    f"WHERE n = %s AND epoch = %s AND session IS NOT NULL AND head + %s <= {MAX_SEQ}"
-)
-_EXPECTED = " AND head = %s"
-_HELD = " AND holder = %s AND until > clock_timestamp()"
-# An id that ends in a number of its own is in no index: it is where that number is.
-_GIVEN = (
-    " AND head + 1 <> %s AND NOT EXISTS(SELECT 1 FROM backtrail.events g WHERE g.log = logs.n "
-    "AND g.seq = %s AND g.id = %s)"
-)
-_SORTED = (
-    ", s AS (UPDATE backtrail.sessions s SET sorted_at = %s FROM h "
-    "WHERE s.n = h.session AND s.sorted_at <= %s)"
-)
-_INTO = " INSERT INTO backtrail.events(scope, log, seq, id, ts, kind, follows, data, crc) "
-
-
-@functools.cache
-def _statement(
-    one: bool, minted: bool, expected: bool, held: bool, guard: bool, moves: bool
-) -> str:
-    """The statement of the short way."""
-    text = _MOVE
-    text += _EXPECTED if expected else ""
-    text += _HELD if held else ""
-    text += _GIVEN if guard else ""
-    text += " RETURNING head, session)"
-    text += _SORTED if moves else ""
-    text += _INTO
-    if one:
-        id = "%s || lpad(to_hex(h.head), 8, '0')" if minted else "%s"
-        return (
-            f"{text}SELECT %s, %s, h.head, {id}, %s, %s, NULL, %s, %s::bigint # {_PLACED} FROM h "
-            "RETURNING seq"
-        )
-    return (
-        f"{text}SELECT %s, %s, h.head - %s + u.i, "
-        "CASE WHEN u.minted THEN u.id || lpad(to_hex(h.head - %s + u.i), 8, '0') ELSE u.id END, "
-        f"u.ts, u.kind, NULL, u.data, u.crc # {_PLACED_EACH} FROM h, unnest(%s::text[], "
-        "%s::bool[], %s::text[], %s::text[], %s::text[], %s::bigint[]) "
-        "WITH ORDINALITY AS u(id, minted, ts, kind, data, crc, i) RETURNING seq"
-    )
 
 
 class Known(NamedTuple):
@@ -186,7 +141,7 @@ class Appender:
         def find(execute: Execute) -> Log | None:
             session, log = find_log(execute, self._scope, session_id, name)
             if log is None and make:
-                execute(_MAKE, (self._scope, name, session))
+                execute(MAKE, (self._scope, name, session))
                 _, log = find_log(execute, self._scope, session_id, name)
             return log
 
@@ -275,11 +230,11 @@ class Appender:
             draft = batch[0]
             values += [scope, log, stems[0], draft.ts, draft.kind, draft.body.decode()]
             values += [Int8(sums[0]), log]
-            return _statement(True, not draft.given, *options), values, newest
+            return statement(True, not draft.given, *options), values, newest
         values += [scope, log, count, count, log, count, stems]
         values += [[not draft.given for draft in batch], [draft.ts for draft in batch]]
         values += [[draft.kind for draft in batch], [draft.body.decode() for draft in batch], sums]
-        return _statement(False, True, *options), values, newest
+        return statement(False, True, *options), values, newest
 
     def _on(self, known: Known, execute: Execute) -> Execute:
         """See that it still is the server on which the log has this number."""
@@ -305,33 +260,9 @@ class Appender:
         held: str, ids: KnownIds,
     ) -> list[Event]:  # fmt: skip
         """Settle a batch with the head row locked."""
-        log = known.log
 
         def work(execute: Execute) -> tuple[list[Event], Known]:
-            row = self._on(known, execute).one(_LOCK, (log.n,))
-            if row is None or row[0] is None:
-                self.forget(name[0])
-                raise _Moved
-            session, head, epoch, is_held = row[0], row[1], row[2], row[3] == held and row[4]
-            if held and not is_held:
-                raise lapsed(name[0])
-            given = {draft.id for draft in batch if draft.given}
-            there = events_by_id(execute, log, given) if given else {}
-            result, fresh = settle(batch, head, there.get, expected, known=ids)
-            is_own = False
-            rows: list[tuple[object, ...]] = []
-            for event, body in fresh:
-                is_own = is_own or own_number(event.id) == event.seq
-                crc = row_sum(log.n, event.seq, event.id, event.ts, event.kind, event.follows, body)
-                place = (self._scope, log.n, event.seq, event.id)
-                rows.append((*place, event.ts, event.kind, event.follows, body.decode(), crc))
-            if rows:
-                self._insert(execute, rows)
-                newest = max((e.ts for e, _ in fresh if e.kind != "session_end"), default="")
-                execute(_MOVED, (len(rows), newest, is_own, log.n))
-                if name[1] == MAIN_LOG and newest:
-                    execute(_RESORT, (newest, session, shifted(newest, -MINUTE)))
-            return result, known._replace(log=log._replace(epoch=epoch + is_own))
+            return self._settled(execute, name, known, batch, expected, held, ids)
 
         try:
             result, known = self._link.attempt_whole(work)
@@ -342,9 +273,79 @@ class Appender:
             self._note(name, known, max(result, key=lambda event: event.seq))
         return result
 
+    def _settled(
+        self, execute: Execute, name: tuple[str, str], known: Known, batch: list[Draft],
+        expected: int | None, held: str, ids: KnownIds,
+    ) -> tuple[list[Event], Known]:  # fmt: skip
+        """Settle a batch in a transaction; the events, and what is known of the log then."""
+        log = known.log
+        row = self._on(known, execute).one(LOCK, (log.n,))
+        if row is None or row[0] is None:
+            self.forget(name[0])
+            raise _Moved
+        session, head, epoch, is_held = row[0], row[1], row[2], row[3] == held and row[4]
+        if held and not is_held:
+            raise lapsed(name[0])
+        given = {draft.id for draft in batch if draft.given}
+        there = events_by_id(execute, log, given) if given else {}
+        result, fresh = settle(batch, head, there.get, expected, known=ids)
+        is_own = False
+        rows: list[tuple[object, ...]] = []
+        for event, body in fresh:
+            is_own = is_own or own_number(event.id) == event.seq
+            crc = row_sum(log.n, event.seq, event.id, event.ts, event.kind, event.follows, body)
+            place = (self._scope, log.n, event.seq, event.id)
+            rows.append((*place, event.ts, event.kind, event.follows, body.decode(), crc))
+        if rows:
+            self._insert(execute, rows)
+            newest = max((e.ts for e, _ in fresh if e.kind != "session_end"), default="")
+            execute(MOVED, (len(rows), newest, is_own, log.n))
+            if name[1] == MAIN_LOG and newest:
+                execute(RESORT, (newest, session, shifted(newest, -MINUTE)))
+        return result, known._replace(log=log._replace(epoch=epoch + is_own))
+
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        """Append to several main logs in one transaction; their rows are locked in one order."""
+        ready = {check_session_id(id): drafts(events) for id, events in batches.items()}
+        self._link.check_open()
+        for attempt in range(2):
+            places: dict[str, Known] = {}
+            for id in sorted(ready):
+                self._check_lost((id, MAIN_LOG))
+                found = self._known.get((id, MAIN_LOG)) or self._find(id, MAIN_LOG, make=False)
+                if found is None:
+                    raise NotFound(f"no session `{id}`")
+                places[id] = found
+            try:
+                done = self._link.attempt_whole(functools.partial(self._many, places, ready))
+                break
+            except _Moved:
+                if attempt:
+                    raise NotFound("a session was deleted meanwhile") from None
+            except Lost as error:
+                raise StoreFailed(
+                    f"{error}. Whether the events are stored is not known: append them again with "
+                    "the same ids, or look"
+                ) from error
+        for id, (events, known) in done.items():
+            if events:
+                self._note((id, MAIN_LOG), known, max(events, key=lambda event: event.seq))
+        return {id: done[id][0] for id in batches}
+
+    def _many(
+        self, places: Mapping[str, Known], ready: Mapping[str, list[Draft]], execute: Execute
+    ) -> dict[str, tuple[list[Event], Known]]:
+        found: dict[str, tuple[list[Event], Known]] = {}
+        for id, known in places.items():
+            name = (id, MAIN_LOG)
+            held = self._held(known.log, name)
+            batch = ready[id]
+            found[id] = self._settled(execute, name, known, batch, None, held, "follow")
+        return found
+
     def _insert(self, execute: Execute, rows: list[tuple[object, ...]]) -> None:
         columns = [list(column) for column in zip(*rows, strict=True)]
-        execute(_STORE, columns)
+        execute(STORE, columns)
 
     # --- unknown outcomes --------------------------------------------------------------------
 
@@ -355,12 +356,12 @@ class Appender:
         log = tried.log
 
         def work(execute: Execute) -> list[Event] | None:
-            execute(RAISE, (log.n, log.epoch))
+            execute(RAISE, (log.n,))
             stems = [draft.id[:STEM] for draft in batch if not draft.given]
             if not stems:
                 # By the ids, as any retry is settled.
                 return None
-            rows = execute.all(_LOOK, (log.n, max(tried.seq, log.head), stems))
+            rows = execute.all(LOOK, (log.n, max(tried.seq, log.head), stems))
             if not rows:
                 return None
             there = {row[1][:STEM]: event_of(log.n, row) for row in rows}
@@ -385,7 +386,7 @@ class Appender:
             return
         logs, seqs = [one.log.n for _, one in known], [one.seq for _, one in known]
         there = {
-            (log, seq): (id, alive) for log, seq, id, alive in execute.all(_AGAIN, (logs, seqs))
+            (log, seq): (id, alive) for log, seq, id, alive in execute.all(AGAIN, (logs, seqs))
         }
         for name, one in known:
             id, alive = there.get((one.log.n, one.seq), (None, False))
@@ -415,34 +416,3 @@ def lapsed(session_id: str) -> SessionBusy:
         f"the lease of session `{session_id}` ran out before it was renewed: another process may "
         "drive it by now. Take it again, and read what came in between"
     )
-
-
-_MAKE = (
-    "INSERT INTO backtrail.logs(scope, session, name, updated_at) "
-    "SELECT %s, s.n, %s, s.created_at FROM backtrail.sessions s WHERE s.n = %s FOR SHARE "
-    "ON CONFLICT (session, name) DO NOTHING"
-)
-_LOCK = (
-    "SELECT session, head, epoch, holder, until > clock_timestamp() FROM backtrail.logs "
-    "WHERE n = %s FOR UPDATE"
-)
-_MOVED = (
-    "UPDATE backtrail.logs SET head = head + %s, updated_at = greatest(updated_at, %s), "
-    "epoch = epoch + %s::bool::int WHERE n = %s"
-)
-_RESORT = "UPDATE backtrail.sessions SET sorted_at = %s WHERE n = %s AND sorted_at <= %s"
-_STORE = (
-    "INSERT INTO backtrail.events(scope, log, seq, id, ts, kind, follows, data, crc) "
-    "SELECT * FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], "
-    "%s::text[], %s::bigint[], %s::text[], %s::bigint[])"
-)
-RAISE = "UPDATE backtrail.logs SET epoch = epoch + 1 WHERE n = %s AND epoch = %s"
-_LOOK = (
-    f"SELECT {COLUMNS} FROM backtrail.events e WHERE e.log = %s AND e.seq > %s "
-    "AND left(e.id, 28) = ANY(%s) ORDER BY e.seq"
-)
-_AGAIN = (
-    "SELECT w.log, w.seq, e.id, EXISTS(SELECT 1 FROM backtrail.logs l WHERE l.n = w.log "
-    "AND l.session IS NOT NULL) FROM unnest(%s::bigint[], %s::bigint[]) AS w(log, seq) "
-    "LEFT JOIN backtrail.events e ON e.log = w.log AND e.seq = w.seq"
-)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Unpack
@@ -294,7 +294,8 @@ def listed(link: Link, scope: str, **filters: Unpack[Filters]) -> list[SessionIn
         return []
     if any("\0" in str(value) for value in values):
         return []
-    wanted = None if tag is None else Wanted(tag=tag)
+    metadata = filters.get("metadata")
+    wanted = None if tag is None and metadata is None else Wanted(tag=tag, metadata=metadata)
     where = " AND ".join(conditions)
     found = newest(link, where, values, wanted, limit)
     infos: list[SessionInfo] = []
@@ -383,16 +384,20 @@ def updated_of_fork(execute: Execute, parent: Log, record: SessionInfo, seq: int
     return max(record.created_at, (newest[0] if newest is not None else None) or "")
 
 
-_INHERIT = (
+_SHARE = (
+    "WITH h AS (INSERT INTO backtrail.shares(log, position, source, until, seal) "
+    "SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[])) "
     "UPDATE backtrail.sessions s SET folded = p.folded, message_count = p.message_count, "
     "turn_count = p.turn_count FROM backtrail.sessions p "
     "WHERE s.n = %s AND p.n = %s AND p.folded <= %s"
 )
 
 
-def inherit_fold(execute: Execute, parent: int, fork: int, seq: int) -> None:
-    """Let a fork begin with the parent's counts, so that it need not read everything again."""
-    execute(_INHERIT, (fork, parent, seq))
+def share(
+    execute: Execute, rows: Sequence[tuple[int, ...]], parent: int, fork: int, seq: int
+) -> None:
+    """Let a fork read its parent's events, and begin with its counts: none is read again."""
+    execute(_SHARE, (*(list(column) for column in zip(*rows, strict=True)), fork, parent, seq))
 
 
 def unique(error: psycopg.Error) -> str:

@@ -16,6 +16,7 @@ from ..._startup.frozen import NamedTuple
 from ...errors import Damaged, InvalidId, NotFound
 from ...events import MAX_SEQ, Event, Problem, check_log
 from ...events.history import Mark
+from ..batches import check_head
 from ..records import Range
 from .link import Execute, Link
 from .rowgate import COLUMNS, event_of, events_of, share_sum
@@ -81,6 +82,19 @@ def find_log(
         return session, None
     spans = spans_of(n, base, shares)
     return session, Log(n, session, base, head, epoch, sorted_at, spans)
+
+
+def check_head_of(
+    execute: Execute, scope: str, session_id: str, name: str, expected: int | None
+) -> None:
+    """Raise `Conflict` if a log has not the head that is expected; it is locked until the end."""
+    if expected is not None:
+        _, log = find_log(execute, scope, session_id, name)
+        row = None
+        if log is not None:
+            head = "SELECT head FROM backtrail.logs WHERE n = %s FOR UPDATE"
+            row = execute.one(head, (log.n,))
+        check_head(expected, row[0] if row is not None else 0)
 
 
 def spans_of(n: int, base: int, shares: list[list[int]] | None) -> tuple[Span, ...]:

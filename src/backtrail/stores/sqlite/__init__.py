@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...errors import Closed, Damaged, NotFound, SessionBusy, StoreFailed
+from ...errors import Damaged, NotFound, StoreFailed
 from ...events import (
     MAIN_LOG,
     Checkpoint,
@@ -32,7 +32,6 @@ from ...events import (
     check_session_id,
 )
 from ...events.history import Mark
-from ...telemetry import logger
 from ..base import Durability, KnownIds, Lease, OnDamage, Store
 from ..batches import Call, Outcome, drafts, observed, observed_each
 from ..disk import fs
@@ -66,7 +65,16 @@ from .infos import (
     shared_spans,
     update_record,
 )
-from .logs import NAMED, Log, event_by_id, find_log, last_events, log_names, unsealed_in
+from .logs import (
+    NAMED,
+    Log,
+    check_head_of,
+    event_by_id,
+    find_log,
+    last_events,
+    log_names,
+    unsealed_in,
+)
 from .pages import problem, read_log
 
 if TYPE_CHECKING:
@@ -178,9 +186,12 @@ class SQLiteStore(Store):
             raise NotFound(f"no session `{session_id}`")
         return info_of(row[:WIDTH])
 
-    def update(self, session_id: str, **changes: Json) -> SessionInfo:
+    def update(
+        self, session_id: str, *, expected: int | None = None, **changes: Json
+    ) -> SessionInfo:
         check_session_id(session_id)
         with self._database.writing() as execute:
+            check_head_of(execute, self.scope, session_id, MAIN_LOG, expected)
             row = execute(_RECORD, (self.scope, session_id)).get
             if row is None:
                 raise NotFound(f"no session `{session_id}`")
@@ -202,13 +213,16 @@ class SQLiteStore(Store):
             newest = latest_record(self._database, self.scope, path)
         return newest or super().latest(cwd)
 
-    def delete(self, session_id: str, *, log: str | None = None) -> None:
+    def delete(
+        self, session_id: str, *, log: str | None = None, expected: int | None = None
+    ) -> None:
         from .removal import detach, sweep
 
         check_session_id(session_id)
         if log is not None:
             check_log(log)
         with self._database.writing() as execute:
+            check_head_of(execute, self.scope, session_id, log or MAIN_LOG, expected)
             session = detach(execute, self.scope, session_id, log)
         sweep(self._database)
         if log is None:
@@ -259,6 +273,12 @@ class SQLiteStore(Store):
             return [error] * len(calls)
         finally:
             self._busy = False
+
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        self._appends += len(batches)
+        stored = self._appender.append_many(batches)
+        self._database.acknowledge()
+        return stored
 
     def read(
         self, session_id: str, *, log: str = MAIN_LOG, **events: Unpack[Range]
@@ -412,24 +432,7 @@ class SQLiteStore(Store):
 
     def _idle(self) -> None:
         """In the background, after a sync: checkpoint, and index while there are no appends."""
-        from .fulltext import behind, index_slice
+        from .fulltext import in_background
 
-        try:
-            self._database.checkpoint()
-            busy, self._seen = self._appends != self._seen, self._appends
-            waiting = self._unindexed
-            if not (busy or waiting):
-                waiting.extend(behind(self._database))
-            if busy or waiting:
-                # The transaction, even an empty one, is what brings us here again.
-                with self._database.briefly() as execute:
-                    if not busy:
-                        index_slice(execute, waiting)
-        except (Closed, SessionBusy):
-            # Not ours to report: a search does the same before it looks.
-            pass
-        except Exception:
-            if self._database.closed:
-                return
-            # The thread serves other stores too and must go on.
-            logger().exception("background work on %s failed", self._path)
+        busy, self._seen = self._appends != self._seen, self._appends
+        in_background(self._database, self._unindexed, busy)

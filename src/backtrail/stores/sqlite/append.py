@@ -9,7 +9,7 @@ way is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import apsw
@@ -113,6 +113,11 @@ class Appender:
         call = Call(session_id, drafts(events), log, expected, known=known)
         return self._append_all([call])[0]
 
+    def append_many(self, batches: Mapping[str, Sequence[NewEvent]]) -> dict[str, list[Event]]:
+        """Append to several main logs in one transaction."""
+        calls = [Call(id, drafts(events)) for id, events in batches.items()]
+        return dict(zip(batches, self._append_all(calls), strict=True))
+
     def append_each(self, calls: Sequence[Call]) -> list[Outcome]:
         """Append what several callers want, in as few transactions as will do."""
         outcomes: list[Outcome] = []
@@ -136,7 +141,7 @@ class Appender:
         """The usual events of calls to main logs that are remembered; none if any is another."""
         found: list[_Usual] = []
         for call in calls:
-            is_usual = call.log == MAIN_LOG and call.usual
+            is_usual = call.log == MAIN_LOG and call.usual and not call.fixed
             place = self._places.get((call.session_id, MAIN_LOG)) if is_usual else None
             if place is None:
                 return []

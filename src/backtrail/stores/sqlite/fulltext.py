@@ -13,9 +13,10 @@ from itertools import islice
 
 import apsw
 
-from ...errors import Damaged, SessionBusy, StoreFailed
+from ...errors import Closed, Damaged, SessionBusy, StoreFailed
 from ...events import MAIN_LOG, MESSAGE_KINDS, Event, Hit, Problem, check_session_id, decode_data
 from ...events.messages import text_of
+from ...telemetry import logger
 from ..disk.checks import COLUMNS, SEQ_BITS, UNDECODABLE, event_of, whole_number
 from ..disk.database import Database
 from ..disk.fs import NO_ROOM
@@ -156,7 +157,10 @@ WHERE s.scope = ?2 ORDER BY s.updated_at DESC, s.n DESC, r.key & 4294967295 DESC
 
 
 _MANY = 500
-"""Events that match, from which on sessions are gone through instead: the first ones suffice."""
+"""Events that match, from which on sessions are gone through first: the newest may suffice."""
+
+_WALKED = 100
+"""Sessions that are gone through one by one, before all that match are looked up at once."""
 
 _SOME = "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?"
 _NEXT_SESSIONS = (
@@ -175,9 +179,9 @@ _IN_LOG = (
 
 
 def _walk(database: Database, scope: str, wanted: str) -> Iterator[tuple[int, str, int | None]]:
-    """What `_FIND` finds, in its order, but no further than it is asked for."""
+    """What `_FIND` finds, in its order: session by session for a while, then from its beginning."""
     updated, last = "~", 0
-    while True:
+    for _ in range(0, _WALKED, 100):
         with database.reading() as connection:
             sessions = connection.execute(_NEXT_SESSIONS, (scope, updated, last)).fetchall()
         for last, session_id, updated in sessions:  # noqa: B007 - where the next page begins
@@ -188,6 +192,8 @@ def _walk(database: Database, scope: str, wanted: str) -> Iterator[tuple[int, st
                 yield key, session_id, fork
         if not sessions:
             return
+    with database.reading() as connection:
+        yield from connection.execute(_FIND, (wanted, scope)).fetchall()
 
 
 def _in_log(
@@ -266,3 +272,24 @@ def _candidates(database: Database, scope: str, query: Query) -> Iterator[tuple[
         if fork is None or sound[fork]:
             seen.add(key)
             yield key, session_id
+
+
+def in_background(database: Database, waiting: deque[int], busy: bool) -> None:
+    """Checkpoint, and index what waits while the database is not busy."""
+    try:
+        database.checkpoint()
+        if not (busy or waiting):
+            waiting.extend(behind(database))
+        if busy or waiting:
+            # The transaction, even an empty one, is what brings us here again.
+            with database.briefly() as execute:
+                if not busy:
+                    index_slice(execute, waiting)
+    except (Closed, SessionBusy):
+        # Not ours to report: a search does the same before it looks.
+        pass
+    except Exception:
+        if database.closed:
+            return
+        # The thread serves other stores too and must go on.
+        logger().exception("background work on %s failed", database.path)

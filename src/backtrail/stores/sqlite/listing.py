@@ -15,7 +15,7 @@ from typing import Any, Unpack, cast
 from ...errors import Damaged
 from ...events import MAX_SEQ, SessionInfo, timestamp
 from ..disk.database import Database
-from ..records import Filters, resolved, select
+from ..records import Filters, Wanted, resolved, select
 from .infos import COLUMNS, COUNT, OF_FOLDER, RELATIONS, TEXT, TYPES, info_of, make_info, refresh
 from .pages import not_collecting
 
@@ -169,8 +169,11 @@ def listed(database: Database, scope: str, **filters: Unpack[Filters]) -> list[S
         "s.updated_at < ?": None if before is None else timestamp(before),
     }
     conditions = {text: value for text, value in conditions.items() if value is not None}
-    where, tag = " AND ".join(conditions), filters.get("tag")
-    keep = _not_in(lost) if tag is None else lambda info: tag in info.tags and info.id not in lost
+    where, keep = " AND ".join(conditions), _not_in(lost)
+    tag, metadata = filters.get("tag"), filters.get("metadata")
+    if tag is not None or metadata is not None:
+        fits = Wanted(tag=tag, metadata=metadata)
+        keep = lambda info: fits(info) and info.id not in lost  # noqa: E731
     values = list(conditions.values())
     if cwd is not None:
         # By `cwd` and by `root`, each with its own index.

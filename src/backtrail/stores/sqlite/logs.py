@@ -14,6 +14,7 @@ import apsw
 from ..._startup.frozen import NamedTuple
 from ...errors import Damaged, InvalidId, NotFound
 from ...events import MAX_SEQ, Event, check_log, number_in
+from ..batches import check_head
 from ..disk.checks import COLUMNS, SEQ_BITS, are_within, event_of, events_of, is_share, whole_number
 from ..disk.schema import Execute
 
@@ -132,6 +133,15 @@ _HEAD = (
     "FROM logs WHERE n = ?1 AND session IS NOT NULL"
 )
 _PLAUSIBLE = 10_000
+
+
+def check_head_of(
+    execute: Execute, scope: str, session_id: str, name: str, expected: int | None
+) -> None:
+    """Raise `Conflict` if a log has not the head that is expected; in a transaction."""
+    if expected is not None:
+        _, log = find_log(execute, scope, session_id, name)
+        check_head(expected, (head_of(execute, log.n) or 0) if log is not None else 0)
 
 
 def head_of(execute: Execute, n: int) -> int | None:

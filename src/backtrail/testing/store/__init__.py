@@ -13,6 +13,7 @@ from .lease import LeaseRules
 from .read import ReadRules
 from .search import SearchRules
 from .sessions import SessionRules
+from .several import SeveralRules
 from .sharing import SharingRules
 from .values import ValueRules
 from .verbs import VerbRules
@@ -32,6 +33,7 @@ class StoreContract(
     SearchRules,
     LeaseRules,
     SharingRules,
+    SeveralRules,
     ClosingRules,
 ):
     """Subclass it with one method, and pytest runs every rule on your store.

@@ -18,7 +18,8 @@ export function SearchScreen({ params }) {
   const [text, setText] = useState(q), [found, set] = useState(null), [error, setError] = useState(null), [at, setAt] = useState(0), [took, setTook] = useState(null);
   const box = useRef(null), rows = useRef([]);
   useEffect(() => { box.current?.focus(); }, []);
-  useEffect(() => { const timer = setTimeout(() => go(`/search${query({ q: text })}`, { replace: true }), 180); return () => clearTimeout(timer); }, [text]);
+  useEffect(() => { // A hit that was opened meanwhile is where the person is now.
+    const timer = setTimeout(() => location.pathname === "/search" && go(`/search${query({ q: text })}`, { replace: true }), 180); return () => clearTimeout(timer); }, [text]);
   useEffect(() => {
     let over = false;
     setAt(0);

@@ -15,7 +15,7 @@ from functools import partial
 from ...errors import AlreadyExists, Conflict, Damaged, NotFound
 from ...events import MESSAGE_KINDS, Event, Json, NewEvent
 from ...stores.base import Store
-from .records import CHECKPOINT, DROPPED, ITEMS, WRITES, Ref, Whole, unpack
+from .deltas import CHECKPOINT, DROPPED, ITEMS, WRITES, Ref, Whole, unpack
 
 _ITEM_KINDS = (*MESSAGE_KINDS, ITEMS)
 _KEPT = 64

@@ -200,20 +200,46 @@ def message_fields(message: lc.BaseMessage) -> dict[str, Json] | None:
         return None
 
 
-_blanks: dict[type, dict[str, Any]] = {}
+_templates: dict[type, lc.BaseMessage] = {}
 
 
-def _blank(cls: type[lc.BaseMessage]) -> dict[str, Any]:
-    found = _blanks.get(cls)
+def _template(cls: type[lc.BaseMessage]) -> lc.BaseMessage:
+    """A message of a class with nothing but what is so by default."""
+    found = _templates.get(cls)
     if found is None:
-        found = _blanks[cls] = dict(cls.model_construct().__dict__)
+        found = _templates[cls] = cls.model_construct()
     return found
 
 
+def _blank(cls: type[lc.BaseMessage]) -> dict[str, Any]:
+    return _template(cls).__dict__
+
+
 def message_of(fields: Json) -> lc.BaseMessage:
-    """A message of its fields, without the checks that may change them."""
+    """A message of its fields, without the checks that may change them.
+
+    As `model_construct` makes it, which looks at the signature of each default every time.
+    """
+    cls = _CLASSES[fields["class"]]
+    blank = _template(cls)
+    values = {key: fresh(value) for key, value in blank.__dict__.items()}
+    extra = None if blank.__pydantic_extra__ is None else dict[str, Any]()
+    known = cls.model_fields
     given = {key: fresh(value) for key, value in fields.items() if key != "class"}
-    return _CLASSES[fields["class"]].model_construct(**given)
+    for key, value in given.items():
+        if key in known or extra is None:
+            values[key] = value
+        else:
+            extra[key] = value
+    made = cls.__new__(cls)
+    for name, held in (
+        ("__dict__", values),
+        ("__pydantic_fields_set__", set(given)),
+        ("__pydantic_extra__", extra),
+        ("__pydantic_private__", copy.deepcopy(blank.__pydantic_private__)),
+    ):
+        object.__setattr__(made, name, held)
+    return made
 
 
 def snapshot(message: lc.BaseMessage) -> dict[str, Any]:

@@ -1,0 +1,12 @@
+"""The page about this adapter runs as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..pages import run_pages
+
+
+def test_the_page_runs(tmp_path: Path) -> None:
+    """A reader who types it gets what it says."""
+    assert run_pages("agent_framework", tmp_path) == ["agent-framework.md"]
