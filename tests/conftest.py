@@ -54,13 +54,16 @@ def _on_postgres(address: str, options: Options) -> Store:
 
 
 @pytest.fixture(autouse=True)
-def store_of_suites(monkeypatch: pytest.MonkeyPatch) -> None:
+def store_of_suites() -> Iterator[None]:
     """With `BACKTRAIL_TEST_STORE=postgresql`, `sqlite:///PATH` is a store in PostgreSQL.
 
     So suites that name a database run on the other store as they are. Child processes do not know.
     """
-    if os.environ.get("BACKTRAIL_TEST_STORE") == "postgresql":
-        monkeypatch.setitem(opening._openers, "sqlite", _on_postgres)
+    # Not by `monkeypatch`: asked for here, it would be undone after all other fixtures.
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("BACKTRAIL_TEST_STORE") == "postgresql":
+            patch.setitem(opening._openers, "sqlite", _on_postgres)
+        yield
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", "postgres"])

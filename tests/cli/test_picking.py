@@ -117,9 +117,9 @@ def test_picking_with_arrows_and_enter(project: Project) -> None:
     with project.terminal("rewind") as terminal:
         shown = terminal.wait_for("q: leave").splitlines()
         assert shown[0] == "Go back to before which prompt?  (The work)"
-        assert shown[1].endswith("1 file +2         make a file")
+        assert shown[1].endswith("1 file +2              make a file")
         assert shown[2].startswith("> 2")
-        assert shown[2].endswith("3 files +2 −4     now break things")
+        assert shown[2].endswith("3 files +2 −4          now break things")
         terminal.press(UP)
         terminal.wait_for("> 1")
         terminal.press(DOWN, UP, ENTER)

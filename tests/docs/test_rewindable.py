@@ -286,7 +286,7 @@ def _held_open(case: Case) -> None:
             time.sleep(0.01)
 
 
-@row("a database file that nobody has open now")
+@row("a database file that no program has open now")
 def _database(case: Case) -> None:
     with case.s.tool("bash", {"command": "…"}):
         connection = sqlite3.connect(case.project / "data.db")

@@ -211,12 +211,12 @@ class MemoryStore(Store):
     ) -> None:
         with self._state.lock:
             session = self._session(session_id)
-            kept = session.logs.get(MAIN_LOG if log is None else log)
+            kept = session.logs.get(MAIN_LOG if log is None else check_log(log))
             if kept is not None:
                 check_head(expected, kept.head)
             if log is None:
                 del self._state.sessions[self.scope, session_id]
-            elif check_log(log) == MAIN_LOG:
+            elif log == MAIN_LOG:
                 raise InvalidId("the main log goes only with its session")
             elif session.logs.pop(log, None) is None:
                 raise NotFound(f"no log `{log}` in session `{session_id}`")
