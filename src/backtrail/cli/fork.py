@@ -143,7 +143,7 @@ COMMANDS: dict[str, Command] = {
         """
         backtrail resume               the line that goes on with the latest session here
         backtrail resume 01a1e22c --run
-        backtrail resume 01a1e22c --into ~/work/app    on another machine, with its files
+        backtrail resume 01a1e22c --into ~/app    on another machine, with its files
         """,
         "A session of another agent goes on in that agent. Where that has no such session any\n"
         "more, or never had it on this machine, one is written.",
