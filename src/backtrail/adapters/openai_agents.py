@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
@@ -348,7 +349,7 @@ def import_sessions(
     import sqlite3
 
     place = os.fspath(path)
-    if not os.path.exists(place):  # noqa: PTH110
+    if not Path(place).exists():
         raise NotFound(f"no file {place}")
     bridge = Bridge(store, "openai")
     found: list[str] = []
